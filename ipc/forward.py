@@ -1,0 +1,82 @@
+"""A client's request on its way from a worker to the process that owns the answer, and the answer back.
+
+Request layout: u64 token, i16 api key, i16 version, then client id, client host and listener name
+(u16 length + UTF-8 each; length 0xFFFF is null), then the request's body as the client sent it.
+Reply layout  : u64 token, u8 flags, then the response's body. Negative api keys are internal requests.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+_HEAD = struct.Struct(">Qhh")
+_REPLY = struct.Struct(">QB")
+_LENGTH = struct.Struct(">H")
+_NULL = 0xFFFF
+
+OK = 0
+CLOSE = 1  # the request was malformed: close the client's connection
+FAILED = 2  # an internal error of the owner: the connection is closed and the owner has logged why
+
+
+class Forwarded(NamedTuple):
+    """One request: `token` is the worker's name for it; the rest is what its handler may know of the client."""
+
+    token: int
+    api_key: int
+    version: int
+    client_id: str | None
+    client_host: str
+    listener: str
+    body: bytes
+
+
+def encode(request: Forwarded) -> bytes:
+    """The message for the channel."""
+    return b"".join(
+        (
+            _HEAD.pack(request.token, request.api_key, request.version),
+            _text(request.client_id),
+            _text(request.client_host),
+            _text(request.listener),
+            request.body,
+        )
+    )
+
+
+def _text(text: str | None) -> bytes:
+    if text is None:
+        return _LENGTH.pack(_NULL)
+    data = text.encode("utf-8", "surrogateescape")
+    return _LENGTH.pack(len(data)) + data
+
+
+def decode(message: bytes) -> Forwarded:
+    """The request in a channel message."""
+    token, api_key, version = _HEAD.unpack_from(message)
+    position = _HEAD.size
+    texts: list[str | None] = []
+    for _ in range(3):
+        text, position = _read_text(message, position)
+        texts.append(text)
+    return Forwarded(token, api_key, version, texts[0], texts[1] or "", texts[2] or "", message[position:])
+
+
+def _read_text(message: bytes, position: int) -> tuple[str | None, int]:
+    (length,) = _LENGTH.unpack_from(message, position)
+    position += 2
+    if length == _NULL:
+        return None, position
+    return message[position : position + length].decode("utf-8", "surrogateescape"), position + length
+
+
+def encode_reply(token: int, body: bytes, flags: int = OK) -> bytes:
+    """The answer for the channel."""
+    return _REPLY.pack(token, flags) + body
+
+
+def decode_reply(message: bytes) -> tuple[int, int, bytes]:
+    """(token, flags, response body)."""
+    token, flags = _REPLY.unpack_from(message)
+    return token, flags, message[_REPLY.size :]

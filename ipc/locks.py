@@ -1,0 +1,98 @@
+"""Who is alive, and who may change a partition: open-file-description locks on single bytes.
+
+Layout    : roles.lock byte r = role r (ipc.roles); partition.lock byte s = partition slot s,
+            byte `_FENCES + r` = a private byte of role r used only as a memory fence.
+Owner     : the kernel. A lock goes when the last descriptor of its open file description closes, so at death.
+Writers   : any process of the broker.
+Lock      : these are the locks. Plain record locks would vanish when *any* descriptor of the file closes in
+            the process, or with an unrelated mmap; OFD locks do not. Each process opens the file itself, once,
+            O_CLOEXEC: a descriptor inherited by fork would share the lock.
+Crash rule: a dead holder's byte is free at once; whoever takes a partition's byte next repairs first (`dirty`).
+Nobody ever blocks in the kernel for a lock: a stopped holder would stop the world.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, length, pid
+_FENCES = 1 << 40
+
+
+def _flock(kind: int, byte: int) -> bytes:
+    return _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
+
+
+def _open(path: str | os.PathLike[str]) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+class ByteLocks:
+    """Exclusive try-locks on the bytes of one file."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._fd = _open(path)
+        self._take: dict[int, bytes] = {}
+        self._free: dict[int, bytes] = {}
+
+    def try_lock(self, byte: int) -> bool:
+        """Take `byte` unless another process has it; never waits."""
+        request = self._take.get(byte)
+        if request is None:
+            request = self._take[byte] = _flock(fcntl.F_WRLCK, byte)
+            self._free[byte] = _flock(fcntl.F_UNLCK, byte)
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, request)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def unlock(self, byte: int) -> None:
+        """Give back a byte that `try_lock` took."""
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, self._free[byte])
+
+    def held(self, byte: int) -> bool:
+        """Whether some *other* open file description holds `byte` now."""
+        answer = fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, byte))
+        return _FLOCK.unpack(answer)[0] != fcntl.F_UNLCK
+
+    def close(self) -> None:
+        """Close the file, which frees every byte held here."""
+        os.close(self._fd)
+
+
+class RoleLocks(ByteLocks):
+    """Liveness: each process holds the byte of its role for life."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self._mine: set[int] = set()
+
+    def hold(self, role: int) -> bool:
+        """Take `role` for the life of this process; False while another process has it."""
+        if role not in self._mine and self.try_lock(role):
+            self._mine.add(role)
+        return role in self._mine
+
+    def alive(self, role: int) -> bool:
+        """Whether a process holds `role` (this one included)."""
+        return role in self._mine or self.held(role)
+
+    def anyone(self, roles: range | list[int]) -> bool:
+        """Whether any of `roles` is held."""
+        return any(self.alive(role) for role in roles)
+
+
+class PartitionLocks(ByteLocks):
+    """One byte for each partition slot."""
+
+    def fence(self, role: int) -> None:
+        """A full memory fence: what this process stored before is visible before it loads anything after.
+
+        Any atomic read-modify-write orders x86 memory; Python has none to call, the kernel's lock path has.
+        """
+        byte = _FENCES + role
+        self.try_lock(byte)
+        self.unlock(byte)

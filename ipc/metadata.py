@@ -1,0 +1,59 @@
+"""The metadata snapshot: what every process knows of topics, brokers and configs, one region for each version.
+
+Layout    : region `meta-<version>`: word 0 length, then the snapshot's bytes. The current version is a word of
+            the control region.
+Owner     : the controller.
+Writers   : the controller only: it fills a new region, then stores the version word.
+Lock      : none. A reader that finds its region gone reads the version word again.
+Crash rule: dying before the version word is stored leaves a region that the next publisher of that version replaces.
+The region before the current one is kept, so that a reader between the two steps mostly finds it.
+"""
+
+from __future__ import annotations
+
+from odradek.ipc.region import Region, RegionError, unlink
+
+_KIND = "metadata"
+
+
+class MetadataRegion:
+    """The current snapshot, by its version word `words[at]`."""
+
+    def __init__(self, prefix: str, incarnation: int, words: memoryview, at: int) -> None:
+        self._prefix = prefix
+        self._incarnation = incarnation
+        self._words = words
+        self._at = at
+
+    @property
+    def version(self) -> int:
+        """The current version; 0 before the first. Cheap: compare it once a batch of events."""
+        return self._words[self._at]
+
+    def _name(self, version: int) -> str:
+        return f"{self._prefix}meta-{version}"
+
+    def publish(self, version: int, blob: bytes) -> None:
+        """Make `blob` the snapshot `version`, which must be above the current one. Only the controller."""
+        size = 8 + (len(blob) + 7) // 8 * 8
+        region = Region.create(self._name(version), size, _KIND, self._incarnation)
+        region.buf[8 : 8 + len(blob)] = blob
+        region.words[0] = len(blob)
+        region.close()
+        former = self._words[self._at]
+        self._words[self._at] = version
+        unlink(self._name(former - 1))
+
+    def read(self) -> tuple[int, bytes]:
+        """(version, blob) of the current snapshot; (0, b"") before the first."""
+        while version := self.version:
+            try:
+                region = Region.attach(self._name(version), _KIND)
+            except RegionError:
+                if self.version == version:
+                    raise
+                continue
+            blob = bytes(region.buf[8 : 8 + region.words[0]])
+            region.close()
+            return version, blob
+        return 0, b""

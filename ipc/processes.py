@@ -1,0 +1,91 @@
+"""The process table: one row for each role, with its state and counters. Metrics are read straight from here.
+
+Layout    : in region `control`, ROW words a role: the columns below, in order.
+Owner     : the supervisor creates the region; each process clears and fills its own row once it holds its role byte.
+Writers   : each row only its own process (the supervisor clears a dead one's pid and state).
+Lock      : none; single words. Who is alive is told by roles.lock, never by this table.
+Crash rule: a row outlives its process; counters go on from where they were when the role is taken again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from odradek.ipc.roles import ROLES, role_name
+
+ROW = 32
+
+COLUMNS = (
+    "pid",
+    "state",
+    "starts",
+    "started_ms",
+    "meta_version",
+    "connections",
+    "requests",
+    "produce_requests",
+    "fetch_requests",
+    "messages_in",
+    "bytes_in",
+    "bytes_out",
+    "appends",
+    "errors",
+    "handoffs",
+    "parked",
+    "log_version",
+    "lock_waits",
+    "closed",
+    "recovered",
+)
+COLUMN = {name: number for number, name in enumerate(COLUMNS)}
+
+DEAD, STARTING, RUNNING, DRAINING = range(4)
+STATES = ("dead", "starting", "running", "draining")
+
+
+class ProcessTable:
+    """The rows, over the words of the control region from `first` on."""
+
+    def __init__(self, words: memoryview, first: int) -> None:
+        self._words = words
+        self._first = first
+
+    def row(self, role: int) -> memoryview:
+        """`role`'s words, indexed by COLUMN, for a process that counts in its hot path."""
+        start = self._first + role * ROW
+        return self._words[start : start + ROW]
+
+    def get(self, role: int, column: str) -> int:
+        """One value of one row."""
+        return self._words[self._first + role * ROW + COLUMN[column]]
+
+    def set(self, role: int, column: str, value: int) -> None:
+        """Store one value of one row. Only the row's own process."""
+        self._words[self._first + role * ROW + COLUMN[column]] = value
+
+    def add(self, role: int, column: str, amount: int = 1) -> None:
+        """Add to a counter of one row. Only the row's own process."""
+        self._words[self._first + role * ROW + COLUMN[column]] += amount
+
+    def enter(self, role: int, state: int = STARTING) -> None:
+        """Take over the row: called by a process once it holds its role byte."""
+        row = self.row(role)
+        row[COLUMN["pid"]] = os.getpid()
+        row[COLUMN["starts"]] += 1
+        row[COLUMN["started_ms"]] = time.time_ns() // 1_000_000
+        row[COLUMN["meta_version"]] = row[COLUMN["connections"]] = row[COLUMN["parked"]] = 0
+        row[COLUMN["state"]] = state
+
+    def snapshot(self) -> list[dict[str, int | str]]:
+        """Every row that ever had a process, with names."""
+        rows = []
+        for role in range(ROLES):
+            row = self.row(role)
+            if row[COLUMN["starts"]]:
+                values: dict[str, int | str] = {name: row[number] for number, name in enumerate(COLUMNS)}
+                rows.append({**values, "role": role, "name": role_name(role), "state": STATES[row[COLUMN["state"]]]})
+        return rows
+
+
+TABLE_WORDS = ROLES * ROW

@@ -1,0 +1,175 @@
+"""Producer state of one partition: what an idempotent producer sent last, shared by all workers.
+
+Layout    : region `producers-<slot>-<incarnation>-<generation>`; word 0 capacity, 1 used; from word 32 on entries of
+            32 words in an open-addressed hash table (linear probing, never more than 2/3 full, nothing is removed):
+              0 producer id + 1 (0: empty)  1 epoch  2 last timestamp ms  3 coordinator epoch
+              4 first offset of the open transaction or -1  5 batches appended so far, ever
+              8 + 4*(n % 5) .. the n-th batch: first sequence << 32 | last sequence, base offset, last offset, timestamp
+Owner     : the partition: the slot's `pstate_gen` names the current generation (0: none yet).
+Writers   : who holds the partition's lock.
+Lock      : the partition's.
+Crash rule: a batch's words are stored before the count that makes it visible, an entry's before its producer id.
+            Applying a batch again (repair replays [pstate_leo, leo)) changes nothing: its last offset is known.
+            A region of the next generation that nobody published is replaced by the next who grows.
+Expiry and growth copy the live entries to the next generation. The five last batches are kept, as Kafka keeps them:
+that is what makes a retry of up to five requests in flight answerable with its first offset (KIP-98).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from odradek.ipc.region import Region, RegionError, unlink
+
+_KIND = "producers"
+_ENTRY = 32
+_FIRST = 15
+KEPT = 5
+
+PID, EPOCH, TIMESTAMP, COORDINATOR_EPOCH, TXN_FIRST, COUNT = range(6)
+_RING = 8
+
+
+class ProducerBatch(NamedTuple):
+    """One appended batch of a producer; sequences are 31-bit and wrap."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class ProducerEntry(NamedTuple):
+    """A producer's state, oldest batch first."""
+
+    producer_id: int
+    epoch: int
+    timestamp: int
+    coordinator_epoch: int
+    txn_first: int
+    batches: tuple[ProducerBatch, ...]
+
+
+class ProducerTable:
+    """The table of one generation in this process's mapping. Every method: caller holds the partition lock."""
+
+    def __init__(self, region: Region) -> None:
+        self._region = region
+        self.words = region.words
+        self.capacity = region.words[0]
+
+    @staticmethod
+    def name(prefix: str, slot: int, incarnation: int, generation: int) -> str:
+        return f"{prefix}producers-{slot}-{incarnation}-{generation}"
+
+    @classmethod
+    def create(cls, name: str, incarnation: int, at_least: int = 0) -> ProducerTable:
+        """A fresh table with room for `at_least` producers and some more."""
+        capacity = _FIRST
+        while capacity * 2 < at_least * 3:
+            capacity = capacity * 4 + 3
+        region = Region.create(name, (32 + capacity * _ENTRY) * 8, _KIND, incarnation)
+        region.words[0] = capacity
+        return cls(region)
+
+    @classmethod
+    def attach(cls, name: str) -> ProducerTable:
+        """Map an existing table; RegionError when it is gone."""
+        return cls(Region.attach(name, _KIND))
+
+    def find(self, producer_id: int) -> int:
+        """Where `producer_id`'s entry begins in `words`, or -1."""
+        words, capacity, wanted = self.words, self.capacity, producer_id + 1
+        index = producer_id % capacity
+        while True:
+            at = 32 + index * _ENTRY
+            found = words[at]
+            if found == wanted:
+                return at
+            if not found:
+                return -1
+            index = index + 1 if index + 1 < capacity else 0
+
+    @property
+    def full(self) -> bool:
+        """Whether one more producer needs a larger table."""
+        return (self.words[1] + 1) * 3 > self.capacity * 2
+
+    def insert(self, producer_id: int, epoch: int) -> int:
+        """A new empty entry; the table is not `full`."""
+        words, index = self.words, producer_id % self.capacity
+        while words[32 + index * _ENTRY]:
+            index = (index + 1) % self.capacity
+        at = 32 + index * _ENTRY
+        words[at + EPOCH], words[at + TXN_FIRST], words[at + COUNT] = epoch, -1, 0
+        words[at + TIMESTAMP], words[at + COORDINATOR_EPOCH] = -1, -1
+        words[at] = producer_id + 1
+        words[1] += 1
+        return at
+
+    def append(self, at: int, epoch: int, batch: ProducerBatch) -> None:
+        """Note a batch of the producer at `at`; a new epoch forgets the batches of the former one."""
+        words = self.words
+        first, last, base_offset, last_offset, timestamp = batch
+        if words[at + EPOCH] != epoch:
+            words[at + COUNT] = 0
+            words[at + EPOCH] = epoch
+        count = words[at + COUNT]
+        if count and words[at + _RING + 4 * ((count - 1) % KEPT) + 2] >= last_offset:
+            return  # replayed by a repair
+        ring = at + _RING + 4 * (count % KEPT)
+        words[ring] = first << 32 | last
+        words[ring + 1], words[ring + 2], words[ring + 3] = base_offset, last_offset, timestamp
+        words[at + TIMESTAMP] = timestamp
+        words[at + COUNT] = count + 1
+
+    def last_sequence(self, at: int) -> int:
+        """The last sequence appended in the entry's epoch, -1 when none."""
+        count = self.words[at + COUNT]
+        return self.words[at + _RING + 4 * ((count - 1) % KEPT)] & 0xFFFFFFFF if count else -1
+
+    def duplicate(self, at: int, first: int, last: int) -> ProducerBatch | None:
+        """The kept batch with exactly these sequences, if any."""
+        words, wanted = self.words, first << 32 | last
+        for n in range(min(words[at + COUNT], KEPT)):
+            ring = at + _RING + 4 * n
+            if words[ring] == wanted:
+                return ProducerBatch(first, last, words[ring + 1], words[ring + 2], words[ring + 3])
+        return None
+
+    def entry(self, at: int) -> ProducerEntry:
+        """The whole entry at `at`."""
+        words = self.words
+        count = words[at + COUNT]
+        batches = []
+        for n in range(max(0, count - KEPT), count):
+            ring = at + _RING + 4 * (n % KEPT)
+            span = words[ring]
+            batches.append(ProducerBatch(span >> 32, span & 0xFFFFFFFF, *words[ring + 1 : ring + 4]))
+        head = words[at : at + 5]
+        return ProducerEntry(head[0] - 1, head[1], head[2], head[3], head[4], tuple(batches))
+
+    def entries(self) -> Iterator[ProducerEntry]:
+        """Every producer known."""
+        for at in range(32, 32 + self.capacity * _ENTRY, _ENTRY):
+            if self.words[at]:
+                yield self.entry(at)
+
+    def load(self, entry: ProducerEntry) -> None:
+        """Insert `entry` as it is (from a snapshot or a former generation)."""
+        at = self.insert(entry.producer_id, entry.epoch)
+        for batch in entry.batches:
+            self.append(at, entry.epoch, batch)
+        self.words[at + TIMESTAMP] = entry.timestamp
+        self.words[at + COORDINATOR_EPOCH] = entry.coordinator_epoch
+        self.words[at + TXN_FIRST] = entry.txn_first
+
+    def close(self) -> None:
+        """Unmap; the region stays."""
+        self.words.release()
+        self._region.close()
+
+
+__all__ = ["KEPT", "ProducerBatch", "ProducerEntry", "ProducerTable", "RegionError", "unlink"]

@@ -1,0 +1,126 @@
+"""One named region of POSIX shared memory.
+
+Layout    : 64-byte header, then the body.
+            0 magic  8 kind (hash of its name)  16 layout version  24 broker incarnation  32 body size  40.. zero
+Owner     : whoever created it (the supervisor for the fixed regions).
+Writers   : said by the module that uses the body.
+Lock      : none here.
+Crash rule: the magic is stored last, so a region whose creator died half way is not attachable and is replaced.
+Size is reserved with posix_fallocate: on a full /dev/shm a mere ftruncate succeeds and the first touch is SIGBUS.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import zlib
+
+import posix_ipc
+
+MAGIC = 0x6F64726164656B31  # "odradek1"
+LAYOUT = 1
+HEADER = 64
+
+
+class RegionError(Exception):
+    """A region is missing, of another layout or of another broker; the message says what to do."""
+
+
+class Region:
+    """A mapped region: `buf` is the body as bytes, `words` the same as native 64-bit integers."""
+
+    def __init__(self, name: str, mapping: mmap.mmap) -> None:
+        self.name = name
+        self._mapping = mapping
+        whole = memoryview(mapping)
+        self._header = whole[:HEADER].cast("q")
+        self.buf = whole[HEADER:]
+        self.words = self.buf.cast("q")
+
+    @property
+    def incarnation(self) -> int:
+        """The run of the broker that this region belongs to."""
+        return self._header[3]
+
+    @classmethod
+    def create(cls, name: str, size: int, kind: str, incarnation: int) -> Region:
+        """Make (or replace) region `name` with a zeroed body of `size` bytes (a multiple of 8)."""
+        unlink(name)
+        memory = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600)
+        try:
+            _reserve(memory.fd, HEADER + size, name)
+            region = cls(name, mmap.mmap(memory.fd, HEADER + size))
+        except BaseException:
+            unlink(name)
+            raise
+        finally:
+            memory.close_fd()
+        region._header[1], region._header[2] = _kind(kind), LAYOUT
+        region._header[3], region._header[4] = incarnation, size
+        region._header[0] = MAGIC
+        return region
+
+    @classmethod
+    def attach(cls, name: str, kind: str) -> Region:
+        """Map an existing region; RegionError when it is not there, unfinished, or of another layout."""
+        try:
+            memory = posix_ipc.SharedMemory(name)
+        except posix_ipc.ExistentialError:
+            raise RegionError(f"no shared memory {name}: is the broker running?") from None
+        try:
+            size = os.fstat(memory.fd).st_size
+            if size < HEADER:
+                raise RegionError(f"shared memory {name} is not finished")
+            region = cls(name, mmap.mmap(memory.fd, size))
+        finally:
+            memory.close_fd()
+        region._check(kind)
+        return region
+
+    def _check(self, kind: str) -> None:
+        header = self._header
+        if header[0] != MAGIC:
+            raise RegionError(f"shared memory {self.name} is not finished")
+        if header[1] != _kind(kind) or header[2] != LAYOUT:
+            raise RegionError(f"shared memory {self.name} is of another version: stop the broker, then start this one")
+
+    def close(self) -> None:
+        """Unmap. Views handed out must be gone; the region itself stays until `unlink`."""
+        self.words.release()
+        self.buf.release()
+        self._header.release()
+        try:
+            self._mapping.close()
+        except BufferError:
+            pass
+
+
+def _kind(kind: str) -> int:
+    return zlib.crc32(kind.encode())
+
+
+def _reserve(fd: int, size: int, name: str) -> None:
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise RegionError(
+            f"/dev/shm has no room for {size} bytes ({name}): enlarge it (mount -o remount,size=…) or free some"
+        ) from None
+
+
+def unlink(name: str) -> bool:
+    """Remove the name of a region; its memory goes when the last process unmaps it."""
+    try:
+        posix_ipc.unlink_shared_memory(name)
+    except posix_ipc.ExistentialError:
+        return False
+    return True
+
+
+def unlink_all(prefix: str) -> list[str]:
+    """Remove every region whose name begins with `prefix`; returns the names."""
+    found = [f"/{entry}" for entry in os.listdir("/dev/shm") if f"/{entry}".startswith(prefix)]
+    return [name for name in found if unlink(name)]

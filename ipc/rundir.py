@@ -1,0 +1,55 @@
+"""Where a running broker keeps its sockets and locks: a private directory derived from its data directory.
+
+UNIX socket paths end at 107 bytes, and Kafka refuses unknown sub-directories in a log directory, so neither
+sockets nor their folder can live beside the data. The name is a digest of the data directory's real path,
+so that every command given the same `log.dirs` finds the same broker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+
+class RunDirError(Exception):
+    """The run directory cannot be trusted or made; the message says what to change."""
+
+
+def broker_key(data_dir: str | os.PathLike[str]) -> str:
+    """Twelve hex digits that name the broker serving `data_dir`: run directory and shared memory carry them."""
+    return hashlib.sha256(os.path.realpath(data_dir).encode()).hexdigest()[:12]
+
+
+def shm_prefix(data_dir: str | os.PathLike[str]) -> str:
+    """The prefix of the names of this broker's shared-memory regions."""
+    return f"/odradek-{broker_key(data_dir)}-"
+
+
+def run_dir(data_dir: str | os.PathLike[str]) -> Path:
+    """The directory for the broker on `data_dir`, not yet made (see `make_run_dir`)."""
+    explicit = os.environ.get("ODRADEK_RUN_DIR")
+    if explicit:
+        return Path(explicit)
+    base = os.environ.get("RUNTIME_DIRECTORY")
+    if not base:
+        base = os.path.join(tempfile.gettempdir(), f"odradek-{os.getuid()}")
+    return Path(base) / broker_key(data_dir)
+
+
+def make_run_dir(path: Path) -> Path:
+    """Create `path` with mode 0700 and check that it and its parent belong to us; RunDirError otherwise."""
+    for part in (path.parent, path):
+        part.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_private(path)
+    return path
+
+
+def _check_private(path: Path) -> None:
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise RunDirError(f"{path} belongs to someone else: remove it, or set ODRADEK_RUN_DIR to a directory of yours")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        os.chmod(path, 0o700)

@@ -1,0 +1,59 @@
+"""All the fixed shared memory of one broker, created by the supervisor and attached to by everyone else.
+
+Layout    : region `control`: words 0 metadata version, 1 draining, 2 log-level version, 3 bound ports known,
+            words 16.. the process table (ipc.processes). Regions `slots-<k>`: ipc.slots. `meta-<v>`: ipc.metadata.
+            `producers-…`: ipc.producers.
+Owner     : the supervisor creates all at start, and unlinks all at stop.
+Writers   : see each module; words 1 to 3 the supervisor.
+Lock      : none; replacing a former run's regions requires that no role byte is held.
+Crash rule: what a killed broker left behind is found by its prefix and replaced.
+"""
+
+from __future__ import annotations
+
+from odradek.ipc import region
+from odradek.ipc.metadata import MetadataRegion
+from odradek.ipc.processes import TABLE_WORDS, ProcessTable
+from odradek.ipc.region import Region
+from odradek.ipc.slots import SlotTable
+
+_KIND = "control"
+META_VERSION, DRAINING, LOG_VERSION = 0, 1, 2
+_TABLE = 16
+
+
+class Shared:
+    """This process's mapping of the broker's shared memory."""
+
+    def __init__(self, prefix: str, control: Region) -> None:
+        self.prefix = prefix
+        self.incarnation = control.incarnation
+        self.control = control
+        self.processes = ProcessTable(control.words, _TABLE)
+        self.slots = SlotTable(prefix, control.incarnation)
+        self.metadata = MetadataRegion(prefix, control.incarnation, control.words, META_VERSION)
+
+    @classmethod
+    def create(cls, prefix: str, incarnation: int, slots: int) -> Shared:
+        """Replace whatever a former run left under `prefix`. Caller knows that no process of it lives."""
+        region.unlink_all(prefix)
+        control = Region.create(f"{prefix}control", (_TABLE + TABLE_WORDS) * 8, _KIND, incarnation)
+        shared = cls(prefix, control)
+        shared.slots.create(slots)
+        return shared
+
+    @classmethod
+    def attach(cls, prefix: str) -> Shared:
+        """Map a running broker's memory; RegionError when there is none."""
+        shared = cls(prefix, Region.attach(f"{prefix}control", _KIND))
+        shared.slots.attach()
+        return shared
+
+    @property
+    def draining(self) -> bool:
+        """Whether the broker is stopping."""
+        return bool(self.control.words[DRAINING])
+
+    def destroy(self) -> list[str]:
+        """Unlink every region of this broker; processes that still map them keep their view."""
+        return region.unlink_all(self.prefix)

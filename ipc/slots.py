@@ -1,0 +1,257 @@
+"""The partition table: one slot of shared memory for each partition that this broker serves.
+
+Layout    : regions `slots-<k>` of CHUNK slots, STRIDE words each:
+              word 0 sequence   1 dirty   2 holder's pid   3 contended since (ms, CLOCK_MONOTONIC)
+              words 8..17 waiter bytes, one for each role (ipc.roles)
+              words 20..59 and 60..99 two copies of FIELDS; copy (sequence & 1) is the current one
+Owner     : the controller hands slots out and takes them back; it grows the table by whole regions.
+Writers   : fields, dirty and holder: who holds the partition's byte in partition.lock. Waiter bytes: each role sets
+            its own, appenders clear any. `contended`: whoever waits for the lock sets it, whoever gets it clears it.
+Lock      : partition.lock, byte = slot number (ipc.locks). Readers take none.
+Crash rule: a writer fills the copy that is not current, then stores sequence + 1 as one aligned 8-byte store
+            (x86: stores are not reordered). Dying before that store changes nothing; a reader that sees the same
+            sequence before and after its read has a whole copy. struct.pack_into zeroes before it writes, so
+            the current copy is never written in place. `dirty` stays set when a writer dies: the next holder repairs.
+Slots are used again, incarnations never: a caller compares its incarnation with the slot's under the lock.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.ipc.region import Region
+from odradek.ipc.roles import ROLES
+
+if TYPE_CHECKING:
+    import numpy as np
+
+CHUNK = 1024
+STRIDE = 128
+_WAITERS = 8
+_COPY = (20, 60)
+_KIND = "slots"
+
+SEQUENCE, DIRTY, HOLDER, CONTENDED = range(4)
+
+FREE, RECOVERING, LEADER, FOLLOWER, OFFLINE, DELETING = range(6)
+
+
+class SlotState(NamedTuple):
+    """What all processes know of a partition's log. Offsets and sizes in records and bytes, times in ms.
+
+    `active_*` describe the segment being written; `flushed` is the recovery point; `unstable` is the first offset
+    of an open transaction or -1; `pstate_leo` is the offset up to which producer state has been applied.
+    """
+
+    incarnation: int = 0
+    generation: int = 0
+    state: int = FREE
+    leader_epoch: int = 0
+    log_start: int = 0
+    leo: int = 0
+    hw: int = 0
+    unstable: int = -1
+    active_base: int = 0
+    active_size: int = 0
+    index_entries: int = 0
+    time_entries: int = 0
+    time_last: int = -1
+    max_timestamp: int = -1
+    max_timestamp_offset: int = -1
+    index_pending: int = 0
+    pstate_leo: int = 0
+    pstate_gen: int = 0
+    flushed: int = 0
+    unflushed_since: int = 0
+    active_since: int = -1
+    min_isr: int = 1
+    isr_count: int = 1
+    log_dir: int = 0
+    truncations: int = 0
+
+
+FIELDS = SlotState._fields
+(
+    F_INCARNATION,
+    F_GENERATION,
+    F_STATE,
+    F_LEADER_EPOCH,
+    F_LOG_START,
+    F_LEO,
+    F_HW,
+    F_UNSTABLE,
+    F_ACTIVE_BASE,
+    F_ACTIVE_SIZE,
+    F_INDEX_ENTRIES,
+    F_TIME_ENTRIES,
+    F_TIME_LAST,
+    F_MAX_TIMESTAMP,
+    F_MAX_TIMESTAMP_OFFSET,
+    F_INDEX_PENDING,
+    F_PSTATE_LEO,
+    F_PSTATE_GEN,
+    F_FLUSHED,
+    F_UNFLUSHED_SINCE,
+    F_ACTIVE_SINCE,
+    F_MIN_ISR,
+    F_ISR_COUNT,
+    F_LOG_DIR,
+    F_TRUNCATIONS,
+) = range(len(FIELDS))
+
+_COPY_STRUCT = struct.Struct(f"={len(FIELDS)}q")
+_NOBODY = bytes(ROLES)
+
+
+class Slot:
+    """One partition's slot in this process's mapping."""
+
+    __slots__ = ("_at", "_buf", "_offsets", "_row", "_words", "number")
+
+    def __init__(self, number: int, region: Region) -> None:
+        first = number % CHUNK * STRIDE
+        self.number = number
+        self._at = first
+        self._buf = region.buf
+        self._words = region.words
+        self._offsets = ((first + _COPY[0]) * 8, (first + _COPY[1]) * 8)
+        start = (first + _WAITERS) * 8
+        self._row = region.buf[start : start + ROLES]
+
+    def read(self) -> tuple[int, ...]:
+        """The fields in the order of FIELDS, all of one moment."""
+        words, at = self._words, self._at
+        while True:
+            sequence = words[at]
+            values = _COPY_STRUCT.unpack_from(self._buf, self._offsets[sequence & 1])
+            if words[at] == sequence:
+                return values
+
+    def state(self) -> SlotState:
+        """`read` with names, for the paths where a microsecond does not count."""
+        return SlotState._make(self.read())
+
+    def publish(self, values: Sequence[int]) -> None:
+        """Make `values` (in the order of FIELDS) the current fields. Caller holds the partition lock."""
+        words, at = self._words, self._at
+        sequence = words[at] + 1
+        _COPY_STRUCT.pack_into(self._buf, self._offsets[sequence & 1], *values)
+        words[at] = sequence
+
+    def update(self, **changes: int) -> None:
+        """Publish the current fields with `changes`. Caller holds the partition lock."""
+        self.publish(self.state()._replace(**changes))
+
+    @property
+    def dirty(self) -> int:
+        """Nonzero: a holder of the lock has not finished; the value names what it was doing."""
+        return self._words[self._at + DIRTY]
+
+    @dirty.setter
+    def dirty(self, what: int) -> None:
+        self._words[self._at + DIRTY] = what
+
+    def took(self, pid: int) -> None:
+        """Note the lock's new holder, for the supervisor's sweep. Caller has just taken the lock."""
+        words, at = self._words, self._at
+        words[at + HOLDER] = pid
+        if words[at + CONTENDED]:
+            words[at + CONTENDED] = 0
+
+    def contended(self, now_ms: int) -> None:
+        """Note that somebody waits for the lock since `now_ms`, unless somebody noted it before."""
+        words, at = self._words, self._at
+        if not words[at + CONTENDED]:
+            words[at + CONTENDED] = now_ms
+
+    def wait(self, role: int) -> None:
+        """Ask for a ring of `role`'s bell at the next change. Fence, then look again before sleeping."""
+        self._row[role] = 1
+
+    def waiters(self) -> tuple[int, ...] | list[int]:
+        """Roles that asked to be rung; forgets them. Call after the change was published and the lock given back."""
+        row = self._row
+        if row == _NOBODY:
+            return ()
+        roles = [role for role in range(ROLES) if row[role]]
+        for role in roles:
+            row[role] = 0
+        return roles
+
+
+class SlotTable:
+    """All slots; regions are mapped when first needed."""
+
+    def __init__(self, prefix: str, incarnation: int) -> None:
+        self._prefix = prefix
+        self._incarnation = incarnation
+        self._regions: list[Region] = []
+        self._slots: dict[int, Slot] = {}
+
+    def _name(self, chunk: int) -> str:
+        return f"{self._prefix}slots-{chunk}"
+
+    def create(self, slots: int) -> None:
+        """Make room for at least `slots` slots. Called by the supervisor at start and the controller to grow."""
+        while len(self._regions) * CHUNK < slots:
+            name = self._name(len(self._regions))
+            self._regions.append(Region.create(name, CHUNK * STRIDE * 8, _KIND, self._incarnation))
+
+    def attach(self) -> None:
+        """Map every region that exists."""
+        while os.path.exists("/dev/shm" + self._name(len(self._regions))):
+            self._regions.append(Region.attach(self._name(len(self._regions)), _KIND))
+
+    @property
+    def capacity(self) -> int:
+        """How many slots are mapped here."""
+        return len(self._regions) * CHUNK
+
+    def __getitem__(self, number: int) -> Slot:
+        slot = self._slots.get(number)
+        if slot is None:
+            if number >= self.capacity:
+                self.attach()
+            slot = self._slots[number] = Slot(number, self._regions[number // CHUNK])
+        return slot
+
+    def matrix(self, chunk: int) -> np.ndarray:
+        """The words of one region as an int64 array of CHUNK rows, for sweeps over many slots."""
+        import numpy as np
+
+        return np.frombuffer(self._regions[chunk].buf, dtype=np.int64).reshape(CHUNK, STRIDE)
+
+    def column(self, field: int, chunk: int = 0) -> np.ndarray:
+        """`field` of every slot of a region. Each value was current at some moment of the call."""
+        import numpy as np
+
+        words = self.matrix(chunk)
+        return np.where(words[:, SEQUENCE] & 1, words[:, _COPY[1] + field], words[:, _COPY[0] + field])
+
+    def numbers(self, *states: int) -> list[int]:
+        """The slots that are in one of `states`."""
+        import numpy as np
+
+        found: list[int] = []
+        for chunk in range(len(self._regions)):
+            rows = np.flatnonzero(np.isin(self.column(F_STATE, chunk), states))
+            found.extend(int(row) + chunk * CHUNK for row in rows)
+        return found
+
+    def contended(self) -> list[tuple[int, int, int]]:
+        """(slot, holder's pid, contended since ms) of every slot that somebody waits for."""
+        import numpy as np
+
+        found: list[tuple[int, int, int]] = []
+        for chunk in range(len(self._regions)):
+            words = self.matrix(chunk)
+            for row in np.flatnonzero(words[:, CONTENDED]):
+                found.append((int(row) + chunk * CHUNK, int(words[row, HOLDER]), int(words[row, CONTENDED])))
+        return found
+
+    def wake_all(self, numbers: Iterable[int]) -> set[int]:
+        """Roles that wait on any of `numbers`, whose waiter bytes are cleared."""
+        return {role for number in numbers for role in self[number].waiters()}
