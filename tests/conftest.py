@@ -1,0 +1,62 @@
+"""Fixtures that start real brokers, and the `needs` marker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from .harness.broker import Broker, ExternalBroker
+from .harness.needs import missing, must_not_skip
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, or in CI fail, what needs a tool that is not here."""
+    for marker in item.iter_markers("needs"):
+        for tool in marker.args:
+            why = missing(tool)
+            if why and must_not_skip():
+                pytest.fail(why, pytrace=False)
+            if why:
+                pytest.skip(why)
+
+
+def _external() -> str | None:
+    return os.environ.get("ODRADEK_TEST_BOOTSTRAP") or None
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | ExternalBroker]:
+    """One broker of two workers for a module of tests; or the one at `ODRADEK_TEST_BOOTSTRAP`."""
+    bootstrap = _external()
+    if bootstrap:
+        yield ExternalBroker(bootstrap)
+        return
+    running = Broker(tmp_path_factory.mktemp("broker"))
+    try:
+        yield running.start()
+    finally:
+        running.close()
+
+
+@pytest.fixture
+def fresh_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Broker]]:
+    """`fresh_broker(num_partitions=3, …)` starts a broker for this test alone (`_` stands for `.`).
+
+    `start=False` only makes it. All are stopped at the end, which asserts that nothing is left behind.
+    """
+    if _external():
+        pytest.skip("wants a broker of its own; ODRADEK_TEST_BOOTSTRAP is set")
+    made: list[Broker] = []
+
+    def make(*, start: bool = True, **overrides: Any) -> Broker:
+        made.append(Broker(tmp_path_factory.mktemp("fresh"), **overrides))
+        return made[-1].start() if start else made[-1]
+
+    try:
+        yield make
+    finally:
+        for one in reversed(made):
+            one.close()

@@ -1,0 +1,108 @@
+"""Apache Kafka itself, one KRaft node from jars: the answer to "what does Kafka do here?".
+
+`python -m tests.harness.apache 4.1.0` starts one and prints its address; run the tests against it with
+`ODRADEK_TEST_BOOTSTRAP=127.0.0.1:PORT pytest tests/clients`.
+"""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+
+from . import java
+from .process import die_with_parent, free_port, wait_until
+from .wire import Wire
+
+_PROPERTIES = """
+process.roles=broker,controller
+node.id=0
+controller.quorum.voters=0@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+log.dirs={data}
+num.partitions=1
+offsets.topic.num.partitions=4
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=2
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=100
+log.retention.check.interval.ms=1000
+file.delete.delay.ms=1000
+"""
+_OPTIONS = ["-Xmx400m", "-XX:+UseSerialGC", "-Dlog4j.configuration=file:/dev/null"]
+
+
+class Apache:
+    """A running Apache Kafka `version` with its data under `folder`."""
+
+    def __init__(self, version: str, folder: Path) -> None:
+        self.version = version
+        self.port = free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.data_dir = folder / "kafka-data"
+        self.properties = folder / "kafka.properties"
+        self.log_file = folder / "kafka.log"
+        self.properties.write_text(
+            _PROPERTIES.format(port=self.port, controller=free_port(), data=self.data_dir)
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Apache:
+        """Format the data directory and start; returns when it answers."""
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        words = ["format", "-t", cluster, "-c", str(self.properties), "--standalone"]
+        if self.version < "4" or "quorum.voters" in _PROPERTIES:
+            words.pop()
+        java.run(self.version, "kafka.tools.StorageTool", *words)
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                java.command(self.version, "kafka.Kafka", str(self.properties), options=_OPTIONS),
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                preexec_fn=die_with_parent,
+            )
+        wait_until(self._ready, 60, "Apache Kafka answers")
+        return self
+
+    def _ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log_file.read_text()[-4000:]
+        try:
+            with Wire(self.bootstrap, 5) as wire:
+                return bool(wire.api_versions())
+        except (OSError, EOFError):
+            return False
+
+    def stop(self) -> None:
+        """SIGTERM and wait."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(60)
+            self.process = None
+
+
+def main(version: str) -> None:
+    """Run until end of input or Ctrl-C."""
+    with tempfile.TemporaryDirectory(prefix="apache-kafka-") as folder:
+        broker = Apache(version, Path(folder)).start()
+        print(broker.bootstrap, flush=True)
+        try:
+            assert broker.process is not None
+            broker.process.wait()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            broker.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "4.1.0")

@@ -1,0 +1,265 @@
+"""A real broker in a subprocess, on free ports, with its data under the test's own directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from odradek.ipc.rundir import run_dir, shm_prefix
+
+from .process import (
+    command_words,
+    die_with_parent,
+    family,
+    free_port,
+    living,
+    shm_names,
+    wait_dead,
+    wait_until,
+)
+from .wire import Wire
+
+START_SECONDS = 60
+STOP_SECONDS = 60
+
+# Small enough that a test need not wait for a default meant for a data centre.
+DEFAULTS: dict[str, Any] = {
+    "broker.id": 0,
+    "odradek.workers": 2,
+    "num.partitions": 1,
+    "auto.create.topics.enable": "true",
+    "offsets.topic.num.partitions": 4,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 100,
+    "log.retention.check.interval.ms": 1000,
+    "file.delete.delay.ms": 1000,
+}
+
+
+class Broker:
+    """`odradek start` with a properties file of its own; start, stop, kill and look into its processes.
+
+    Start it from the thread that outlives it: its death signal is tied to the thread that forked it.
+    """
+
+    external = False
+
+    def __init__(self, folder: Path, **overrides: Any) -> None:
+        """`overrides` are server properties with `_` for `.`; a `None` removes a default."""
+        self.folder = folder
+        self.port = free_port()
+        self.host = "127.0.0.1"
+        self.data_dir = folder / "data"
+        self.properties_file = folder / "server.properties"
+        self.log_file = folder / "broker.log"
+        self.env = dict(os.environ)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.properties: dict[str, Any] = {
+            **DEFAULTS,
+            "listeners": f"PLAINTEXT://{self.host}:{self.port}",
+            "log.dirs": str(self.data_dir),
+        }
+        self.set(**overrides)
+
+    # -- what a client needs
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` for `bootstrap.servers`."""
+        return f"{self.host}:{self.port}"
+
+    def wire(self, timeout: float = 15) -> Wire:
+        """A new raw connection."""
+        return Wire(self.bootstrap, timeout)
+
+    # -- life
+
+    def set(self, **overrides: Any) -> None:
+        """Change server properties for the next start; `_` stands for `.`, None removes one."""
+        for name, value in overrides.items():
+            key = name.replace("_", ".")
+            if value is None:
+                self.properties.pop(key, None)
+            else:
+                self.properties[key] = value
+
+    def start(self, *arguments: str) -> Broker:
+        """Start and wait until it answers ApiVersions; AssertionError with its log when it does not."""
+        assert self.process is None, "already started"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lines = [f"{key}={value}" for key, value in self.properties.items()]
+        self.properties_file.write_text("\n".join(lines) + "\n")
+        command = [sys.executable, "-m", "odradek.broker", "start", str(self.properties_file), *arguments]
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.env,
+                cwd=self.folder,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+        self._await_ready()
+        return self
+
+    def _await_ready(self) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while not _answers(self.bootstrap):
+            status = self.process.poll()
+            if status is not None:
+                self.process = None
+                raise AssertionError(f"the broker ended with {status} before it was ready:\n{self.log}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"the broker was not ready in {START_SECONDS} s:\n{self.log}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """SIGTERM; asserts exit code 0 and that no process and no shared memory is left."""
+        assert self.process is not None, "not running"
+        members = family(self.process.pid)
+        self.process.send_signal(signal.SIGTERM)
+        status = self._reap(STOP_SECONDS)
+        left = wait_dead(members, 5)
+        for process in left:
+            process.kill()
+        assert status == 0, f"exit code {status} after SIGTERM:\n{self.log}"
+        assert not left, f"left after stop: {[command_words(process) for process in left]}"
+        assert not self.shared_memory(), f"left in /dev/shm after stop: {self.shared_memory()}"
+
+    def kill(self) -> None:
+        """SIGKILL the supervisor; asserts that its children die with it."""
+        assert self.process is not None, "not running"
+        members = family(self.process.pid)
+        self.process.kill()
+        self._reap(10)
+        left = wait_dead(members, 5)
+        for process in left:
+            process.kill()
+        assert not left, f"outlived the supervisor: {[command_words(process) for process in left]}"
+
+    def _reap(self, seconds: float) -> int:
+        assert self.process is not None
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            members = family(self.process.pid)
+            for process in members:
+                process.kill()
+            self.process.wait(10)
+            raise AssertionError(f"the broker did not end in {seconds} s:\n{self.log}") from None
+        finally:
+            self.process = None
+
+    def restart(self, *, kill: bool = False, **overrides: Any) -> Broker:
+        """Stop (or kill) and start again on the same port and data."""
+        if self.process is not None:
+            self.kill() if kill else self.stop()
+        self.set(**overrides)
+        return self.start()
+
+    def close(self) -> None:
+        """What fixtures call: stop it if it runs, remove its run directory and what a kill left in /dev/shm."""
+        try:
+            if self.process is not None:
+                self.stop()
+        finally:
+            for name in self.shared_memory():
+                Path("/dev/shm", name).unlink(missing_ok=True)
+            shutil.rmtree(run_dir(self.data_dir), ignore_errors=True)
+
+    # -- looking inside
+
+    @property
+    def log(self) -> str:
+        """All it has written to stdout and stderr, over all its starts."""
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def pids(self, role: str) -> list[int]:
+        """Pids of its processes of `role` (`worker`, `acceptor`, …, or `supervisor`); worker pids by worker id."""
+        assert self.process is not None, "not running"
+        if role == "supervisor":
+            return [self.process.pid]
+        found = []
+        for process in living(family(self.process.pid)[1:]):
+            words = command_words(process)
+            if "run" in words[:-1] and words[words.index("run") + 1] == role:
+                number = int(words[words.index("--id") + 1]) if "--id" in words else 0
+                found.append((number, process.pid))
+        return [pid for _, pid in sorted(found)]
+
+    def kill_role(self, role: str, which: int = 0) -> int:
+        """SIGKILL one process of `role`; returns its pid once it is dead."""
+        pids = self.pids(role)
+        assert len(pids) > which, f"no {role} {which} among {self.commands()}"
+        victim = psutil.Process(pids[which])
+        victim.kill()
+        assert not wait_dead([victim], 10)
+        return victim.pid
+
+    def commands(self) -> list[list[str]]:
+        """The command lines of its processes."""
+        assert self.process is not None, "not running"
+        return [command_words(process) for process in family(self.process.pid)]
+
+    def await_respawn(self, role: str, dead: int, seconds: float = 30) -> list[int]:
+        """Wait until `role` runs again without pid `dead`; returns its pids."""
+
+        def respawned() -> list[int]:
+            pids = self.pids(role)
+            return pids if pids and dead not in pids else []
+
+        return wait_until(respawned, seconds, f"{role} started again")
+
+    def shared_memory(self) -> list[str]:
+        """The broker's regions in /dev/shm."""
+        return shm_names(shm_prefix(self.data_dir))
+
+    def command(self, *words: str, timeout: float = 60, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+        """Run `odradek WORDS…` and return what it printed."""
+        return subprocess.run(
+            [sys.executable, "-m", "odradek.broker", *words],
+            capture_output=True,
+            text=True,
+            env=self.env,
+            cwd=self.folder,
+            timeout=timeout,
+            **kwargs,
+        )
+
+
+class ExternalBroker:
+    """Somebody else's broker, by `ODRADEK_TEST_BOOTSTRAP`: to see that a test expects what Kafka does."""
+
+    external = True
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.host, port = bootstrap.rsplit(":", 1)
+        self.port = int(port)
+
+    def wire(self, timeout: float = 15) -> Wire:
+        """A new raw connection."""
+        return Wire(self.bootstrap, timeout)
+
+
+def _answers(bootstrap: str) -> bool:
+    try:
+        with Wire(bootstrap, 5) as wire:
+            return wire.api_versions() is not None
+    except (OSError, EOFError):
+        return False

@@ -1,0 +1,37 @@
+"""Apache Kafka's own Java tools, from jars."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from .needs import jars
+from .process import die_with_parent
+
+OPTIONS = ["-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+
+
+def command(version: str, main: str, *words: str, options: Sequence[str] = OPTIONS) -> list[str]:
+    """The words of `java -cp …/* MAIN WORDS…` for Apache Kafka `version`."""
+    return ["java", *options, "-cp", f"{jars(version)}/*", main, *words]
+
+
+def run(version: str, main: str, *words: str, **kwargs: Any) -> subprocess.CompletedProcess[bytes]:
+    """Run a tool to its end; AssertionError with its output when the exit code is not 0."""
+    check = kwargs.pop("check", True)
+    done = subprocess.run(
+        command(version, main, *words), capture_output=True, timeout=kwargs.pop("timeout", 120), **kwargs
+    )
+    if check:
+        assert done.returncode == 0, f"{main}: exit code {done.returncode}\n{_tail(done)}"
+    return done
+
+
+def _tail(done: subprocess.CompletedProcess[bytes]) -> str:
+    return (done.stdout[-2000:] + done.stderr[-4000:]).decode(errors="replace")
+
+
+def spawn(version: str, main: str, *words: str, **kwargs: Any) -> subprocess.Popen[bytes]:
+    """Start a tool that dies with the test run."""
+    return subprocess.Popen(command(version, main, *words), preexec_fn=die_with_parent, **kwargs)

@@ -1,0 +1,45 @@
+"""Tools from outside PyPI: found, or a loud skip, or (CI=true) a failure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+JARS = {"java-3.9.1": "3.9.1", "java-4.1.0": "4.1.0"}
+REMEDY = {
+    "kcat": "apt-get install kcat",
+    "java": "apt-get install default-jre-headless",
+    "java-3.9.1": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-3.9.1/libs)",
+    "java-4.1.0": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-4.1.0/libs)",
+}
+
+
+def cache() -> Path:
+    """Where downloaded tools are kept: `ODRADEK_TEST_CACHE`, else `.cache` of the repository."""
+    return Path(os.environ.get("ODRADEK_TEST_CACHE") or Path(__file__).parents[2] / ".cache")
+
+
+def jars(version: str) -> Path:
+    """The folder of all jars of Apache Kafka `version` (coordinates kafka_2.13 and kafka-tools)."""
+    return cache() / f"kafka-{version}" / "libs"
+
+
+def available(tool: str) -> bool:
+    """Is `tool` (`kcat`, `java-4.1.0`, or any command) on this machine?"""
+    if tool in JARS:
+        version = JARS[tool]
+        return bool(shutil.which("java")) and (jars(version) / f"kafka_2.13-{version}.jar").exists()
+    return shutil.which(tool) is not None
+
+
+def missing(tool: str) -> str | None:
+    """None when `tool` is there; else one line that says what to install."""
+    if available(tool):
+        return None
+    return f"{tool} is not installed: {REMEDY.get(tool, tool)}"
+
+
+def must_not_skip() -> bool:
+    """CI installs everything first, so there a missing tool is a failure."""
+    return os.environ.get("CI", "").lower() == "true"

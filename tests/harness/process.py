@@ -1,0 +1,81 @@
+"""Subprocesses that cannot outlive the test run, and the truth about which processes live."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent() -> None:
+    """A `preexec_fn`: SIGKILL this child when the thread that started it ends, however it ends."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """The process and all its descendants that live now; empty when it is gone."""
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def living(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those of `processes` that still run; a zombie that nobody reaped does not."""
+    return [process for process in processes if _alive(process)]
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_dead(processes: Iterable[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Wait until none of `processes` runs; returns those that still do after `seconds`."""
+    watched = list(processes)
+    wait_until(lambda: not living(watched), seconds, fail=False)
+    return living(watched)
+
+
+def wait_until(check: Callable[[], Any], seconds: float = 20, what: str = "", *, fail: bool = True) -> Any:
+    """Call `check` until it returns something true, which is returned; AssertionError after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = check()
+        if found or time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    assert found or not fail, f"not within {seconds} s: {what or check}"
+    return found
+
+
+def command_words(process: psutil.Process) -> list[str]:
+    """The command line of `process`, empty when it is gone."""
+    try:
+        return process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return []
+
+
+def shm_names(prefix: str) -> list[str]:
+    """The shared-memory regions whose POSIX name begins with `prefix` (`/…`)."""
+    return [name for name in os.listdir("/dev/shm") if f"/{name}".startswith(prefix)]

@@ -1,0 +1,138 @@
+"""One raw connection to a broker: frames as bytes, and kafka-python's schemas for those who want objects."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import socket
+import struct
+from typing import Any
+
+CLIENT_ID = "harness"
+
+
+class Wire:
+    """A socket that speaks Kafka's framing: 4-byte size, then the request or response."""
+
+    def __init__(self, bootstrap: str, timeout: float = 15) -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.correlation = 0
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
+
+    # -- bytes
+
+    def send_raw(self, data: bytes) -> None:
+        """Write bytes as they are."""
+        self.socket.sendall(data)
+
+    def send_frame(self, body: bytes) -> None:
+        """Write `body` with its size before it."""
+        self.send_raw(struct.pack(">i", len(body)) + body)
+
+    def read_exactly(self, count: int) -> bytes:
+        """Read `count` bytes; EOFError when the peer closes before."""
+        parts = []
+        while count:
+            part = self.socket.recv(count)
+            if not part:
+                raise EOFError("the broker closed the connection")
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def read_frame(self) -> bytes:
+        """The next response without its size; EOFError when the peer closed."""
+        (size,) = struct.unpack(">i", self.read_exactly(4))
+        return self.read_exactly(size)
+
+    def closed_by_peer(self) -> bool:
+        """Wait (up to the socket's timeout) for end of file; False if bytes come instead."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    # -- requests as bytes
+
+    def ask(self, key: int, version: int, body: bytes, *, flexible: bool = False) -> bytes:
+        """Send one request with header v1 (v2 when `flexible`), return the response after the correlation id."""
+        self.post(key, version, body, flexible=flexible)
+        return self.answer()
+
+    def post(self, key: int, version: int, body: bytes, *, flexible: bool = False) -> int:
+        """Send a request without waiting; returns its correlation id."""
+        self.correlation += 1
+        self.send_frame(header(key, version, self.correlation, flexible=flexible) + body)
+        return self.correlation
+
+    def answer(self) -> bytes:
+        """The next response after its correlation id."""
+        frame = self.read_frame()
+        return frame[4:]
+
+    def api_versions(self) -> dict[int, tuple[int, int]]:
+        """{api key: (lowest, highest version)} from an ApiVersions v0."""
+        reply = self.ask(18, 0, b"")
+        error, count = struct.unpack_from(">hi", reply)
+        assert error == 0, f"ApiVersions answered error {error}"
+        rows = [struct.unpack_from(">hhh", reply, 6 + 6 * at) for at in range(count)]
+        return {key: (low, high) for key, low, high in rows}
+
+    # -- requests as kafka-python's objects
+
+    def call(self, request: Any) -> Any:
+        """Send a `kafka.protocol` request (its class taken at a version, `XRequest[3](…)`), decode the answer."""
+        self.put(request)
+        return self.take(request)
+
+    def put(self, request: Any) -> None:
+        """Send a `kafka.protocol` request without waiting."""
+        self.correlation += 1
+        request.with_header(correlation_id=self.correlation, client_id=CLIENT_ID)
+        self.send_raw(bytes(request.encode(header=True, framed=True)))
+
+    def take(self, request: Any) -> Any:
+        """Decode the next response as the answer to `request`."""
+        return decode_response(request, self.read_frame())
+
+
+def header(
+    key: int, version: int, correlation: int, *, flexible: bool = False, client: str = CLIENT_ID
+) -> bytes:
+    """A request header v1, or v2 when `flexible`."""
+    name = client.encode()
+    packed = struct.pack(f">hhih{len(name)}s", key, version, correlation, len(name), name)
+    return packed + b"\0" if flexible else packed
+
+
+def decode_response(request: Any, frame: bytes) -> Any:
+    """The `kafka.protocol` response in `frame`, which must end exactly where the response ends."""
+    registry = importlib.import_module("kafka.protocol.api_header").ResponseClassRegistry
+    response_class = registry.get_response_class(request.header)
+    assert response_class is not None, f"no response schema for {type(request).__name__}"
+    version = request.API_VERSION
+    head = io.BytesIO(frame)
+    response_class.parse_header(head, version=version)
+    return _decode_all(response_class, version, frame[head.tell() :])
+
+
+def _decode_all(response_class: Any, version: int, body: bytes) -> Any:
+    flexible = response_class.flexible_version_q(version)
+    decode = response_class._struct.compiled_decode_from(
+        version, compact=flexible, tagged=flexible, data_class=response_class[None]
+    )
+    response, end = decode(memoryview(body), 0)
+    left = len(body) - end
+    assert left == 0, f"{left} bytes left after {response_class.name} v{version}"
+    return response
