@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
 from odradek.ipc.rundir import run_dir, shm_prefix
 
 from .process import (
@@ -173,7 +172,7 @@ class Broker:
         return self.start()
 
     def close(self) -> None:
-        """What fixtures call: stop it if it runs, remove its run directory and what a kill left in /dev/shm."""
+        """What fixtures call: stop it if it runs, remove its run directory and what a kill left."""
         try:
             if self.process is not None:
                 self.stop()
@@ -190,7 +189,7 @@ class Broker:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def pids(self, role: str) -> list[int]:
-        """Pids of its processes of `role` (`worker`, `acceptor`, …, or `supervisor`); worker pids by worker id."""
+        """Pids of its processes of `role` (`worker`, …, `supervisor`); workers in the order of their ids."""
         assert self.process is not None, "not running"
         if role == "supervisor":
             return [self.process.pid]

@@ -66,7 +66,7 @@ class Wire:
     # -- requests as bytes
 
     def ask(self, key: int, version: int, body: bytes, *, flexible: bool = False) -> bytes:
-        """Send one request with header v1 (v2 when `flexible`), return the response after the correlation id."""
+        """Send a request with header v1 (v2 when `flexible`); the response after the correlation id."""
         self.post(key, version, body, flexible=flexible)
         return self.answer()
 
@@ -92,7 +92,7 @@ class Wire:
     # -- requests as kafka-python's objects
 
     def call(self, request: Any) -> Any:
-        """Send a `kafka.protocol` request (its class taken at a version, `XRequest[3](…)`), decode the answer."""
+        """Send a `kafka.protocol` request (`XRequest[3](…)` is version 3) and decode the answer."""
         self.put(request)
         return self.take(request)
 
