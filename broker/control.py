@@ -1,0 +1,143 @@
+"""The control bus: commands to supervisor and controller (REQ/REP), events to whoever listens (PUB/SUB).
+
+Layout    : `control-<name>.ipc` and `events.ipc`, UNIX sockets of zmq in the private run directory; messages
+            are JSON: {"command": …, arguments…} → {"ok": true, …} or {"ok": false, "error": …}; an event is
+            one JSON object with "event" and "time_ms".
+Owner     : the process of that name binds, only once it holds its role byte: a second bind of an ipc path
+            steals it from the first without a word.
+Writers   : anyone of the same user (the directory is 0700).
+Lock      : the role byte of the binder.
+Crash rule: a request to a dead process ends in ControlTimeout; a lost event is harmless, as the process table
+            and the metadata version say the same.
+zmq's traps, all closed here: LINGER is endless, HWM is 1000 messages, waits have no limit by default.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from odradek.broker.errors import OdradekError
+
+log = logging.getLogger(__name__)
+
+SEND_TIMEOUT_MS = 1000
+_HWM = 1000
+
+Handler = Callable[..., Mapping[str, Any] | None]
+
+
+class ControlError(OdradekError):
+    """The other side refused or failed; the text is its answer."""
+
+
+class ControlTimeout(ControlError):
+    """Nobody answered in time."""
+
+
+def _socket(kind: int, receive_timeout_ms: int) -> zmq.Socket:
+    made = zmq.Context.instance().socket(kind)
+    made.setsockopt(zmq.LINGER, 0)
+    made.setsockopt(zmq.SNDHWM, _HWM)
+    made.setsockopt(zmq.RCVHWM, _HWM)
+    made.setsockopt(zmq.SNDTIMEO, SEND_TIMEOUT_MS)
+    made.setsockopt(zmq.RCVTIMEO, receive_timeout_ms)
+    return made
+
+
+def _address(run_dir: Path, name: str) -> str:
+    return f"ipc://{run_dir / name}"
+
+
+class ControlServer:
+    """Answers commands. Poll `fileno()`, and call `serve()` on every wake: zmq's fd is edge-triggered."""
+
+    def __init__(self, run_dir: Path, name: str, handlers: Mapping[str, Handler]) -> None:
+        self._handlers = dict(handlers)
+        self._socket = _socket(zmq.REP, 0)
+        self._socket.bind(_address(run_dir, f"control-{name}.ipc"))
+
+    def fileno(self) -> int:
+        """The fd that becomes readable when there may be commands."""
+        return int(self._socket.getsockopt(zmq.FD))
+
+    def serve(self) -> int:
+        """Answer every command that is there; returns how many."""
+        count = 0
+        while self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            self._socket.send(json.dumps(self._answer(self._socket.recv())).encode())
+            count += 1
+        return count
+
+    def _answer(self, message: bytes) -> dict[str, Any]:
+        try:
+            request = json.loads(message)
+            command = request.pop("command")
+            handler = self._handlers[command]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return {"ok": False, "error": f"not a command: {message[:200]!r}"}
+        try:
+            return {"ok": True, **(handler(**request) or {})}
+        except OdradekError as error:
+            return {"ok": False, "error": str(error)}
+        except Exception as error:
+            log.exception("control command %s failed", command)
+            return {"ok": False, "error": f"{type(error).__name__}: {error}"}
+
+    def close(self) -> None:
+        """Close at once; what is not sent is dropped."""
+        self._socket.close()
+
+
+class EventPublisher:
+    """Tells whoever listens; never waits, and drops when nobody does."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._socket = _socket(zmq.PUB, 0)
+        self._socket.bind(_address(run_dir, "events.ipc"))
+
+    def publish(self, event: str, **details: Any) -> None:
+        """Send one event; `details` must be JSON."""
+        message = {"event": event, "time_ms": time.time_ns() // 1_000_000, **details}
+        try:
+            self._socket.send(json.dumps(message).encode(), zmq.NOBLOCK)
+        except zmq.Again:
+            pass
+
+    def close(self) -> None:
+        """Close at once."""
+        self._socket.close()
+
+
+def request(
+    run_dir: Path, name: str, command: str, timeout_ms: int = 5000, **arguments: Any
+) -> dict[str, Any]:
+    """Ask the process `name` to do `command`; its answer. Raises ControlTimeout or ControlError."""
+    with _socket(zmq.REQ, timeout_ms) as asking:
+        asking.connect(_address(run_dir, f"control-{name}.ipc"))
+        try:
+            asking.send(json.dumps({"command": command, **arguments}).encode())
+            answer = json.loads(asking.recv())
+        except zmq.Again:
+            raise ControlTimeout(f"the {name} did not answer {command!r} within {timeout_ms} ms") from None
+    if not answer.pop("ok"):
+        raise ControlError(answer["error"])
+    return dict(answer)
+
+
+def events(run_dir: Path, timeout_ms: int = 1000) -> Iterator[dict[str, Any] | None]:
+    """Every event from now on, with None for each `timeout_ms` without one."""
+    with _socket(zmq.SUB, timeout_ms) as listening:
+        listening.setsockopt(zmq.SUBSCRIBE, b"")
+        listening.connect(_address(run_dir, "events.ipc"))
+        while True:
+            try:
+                yield dict(json.loads(listening.recv()))
+            except zmq.Again:
+                yield None

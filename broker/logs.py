@@ -1,0 +1,114 @@
+"""Logging of one process: time, role, module; to stderr or a rotating file; levels by module, changed live.
+
+Layout    : `log-levels.json` in the run directory: {module: level name}, on top of the configured levels.
+Owner     : the supervisor, on `odradek log-level MODULE LEVEL`.
+Writers   : the supervisor only (written beside, then renamed).
+Lock      : none; a reader sees the old file or the new.
+Crash rule: the file is a wish, not state: a process without it logs as configured.
+Each process reads the file when it starts and on SIGUSR2. Files are one for each role, as two processes
+cannot rotate the same one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+LEVELS_FILE = "log-levels.json"
+ROOT = "odradek"
+LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+# log4j's names, which people know from Kafka
+_ALIASES = {"WARN": "WARNING", "FATAL": "CRITICAL", "OFF": "CRITICAL"}
+TRACE = 5
+
+
+class LevelError(ValueError):
+    """No such log level."""
+
+
+def level_number(name: str) -> int:
+    """The number of a level by name (any case; log4j's WARN, FATAL and TRACE too). Raises LevelError."""
+    upper = _ALIASES.get(name.upper(), name.upper())
+    if upper not in LEVELS:
+        raise LevelError(f"{name!r} is no log level; the levels are {', '.join(LEVELS)}")
+    return TRACE if upper == "TRACE" else int(getattr(logging, upper))
+
+
+def logger_name(module: str) -> str:
+    """`workers.connection` and `odradek.workers.connection` are the same logger; `root` is all of ours."""
+    if module in ("root", ROOT, ""):
+        return ROOT
+    return module if module.startswith(f"{ROOT}.") else f"{ROOT}.{module}"
+
+
+def parse_levels(text: str) -> dict[str, str]:
+    """Parse `module=LEVEL,…` as `odradek.server.log.levels` has it. Raises LevelError."""
+    levels: dict[str, str] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        module, equals, level = entry.partition("=")
+        if not equals:
+            raise LevelError(f"{entry!r} is not of the form module=LEVEL")
+        level_number(level.strip())
+        levels[module.strip()] = level.strip().upper()
+    return levels
+
+
+def setup(role: str, config: Mapping[str, Any], run_dir: Path | None = None) -> None:
+    """Send this process's log where the configuration says, and follow `log-levels.json` from now on."""
+    logging.addLevelName(TRACE, "TRACE")
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+    root.addHandler(_handler(role, config))
+    _apply_all(config, run_dir)
+    if run_dir is not None:
+        signal.signal(signal.SIGUSR2, lambda _number, _frame: _apply_all(config, run_dir))
+
+
+def change_level(run_dir: Path, module: str, level: str) -> None:
+    """Add one wish to `log-levels.json`. Raises LevelError. The caller then signals SIGUSR2."""
+    level_number(level)
+    levels = _read_levels(run_dir)
+    levels[logger_name(module)] = level.upper()
+    beside = run_dir / f"{LEVELS_FILE}.new"
+    beside.write_text(json.dumps(levels))
+    os.replace(beside, run_dir / LEVELS_FILE)
+
+
+def _handler(role: str, config: Mapping[str, Any]) -> logging.Handler:
+    folder = config.get("odradek.server.log.dir")
+    handler: logging.Handler
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        handler = logging.handlers.RotatingFileHandler(
+            Path(folder) / f"{role}.log",
+            maxBytes=config["odradek.server.log.max.bytes"],
+            backupCount=config["odradek.server.log.files"],
+        )
+    else:
+        handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {role} %(name)s: %(message)s"))
+    return handler
+
+
+def _apply_all(config: Mapping[str, Any], run_dir: Path | None) -> None:
+    logging.getLogger().setLevel(logging.WARNING)  # other people's modules
+    logging.getLogger(ROOT).setLevel(level_number(config.get("odradek.server.log.level") or "INFO"))
+    configured = parse_levels(config.get("odradek.server.log.levels") or "")
+    wished = _read_levels(run_dir) if run_dir is not None else {}
+    for module, level in (configured | wished).items():
+        logging.getLogger(logger_name(module)).setLevel(level_number(level))
+
+
+def _read_levels(run_dir: Path) -> dict[str, str]:
+    try:
+        return dict(json.loads((run_dir / LEVELS_FILE).read_text()))
+    except (FileNotFoundError, ValueError):
+        return {}

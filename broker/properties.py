@@ -1,0 +1,84 @@
+"""Java's `.properties` syntax, as `server.properties` is written in it.
+
+Source of the rules: `java.util.Properties.load` (its Javadoc): `#` and `!` comments, a backslash at the
+end of a line continues it, keys end at the first unescaped `=`, `:` or blank, `\\uXXXX` escapes.
+Java reads ISO-8859-1; editors of today write UTF-8, so UTF-8 is tried first and ISO-8859-1 is the fallback.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_BLANK = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+# A key is anything but a separator, where a backslash takes the next character along.
+_KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+
+
+class PropertiesError(ValueError):
+    """A line that Java would refuse as well; the text says which and why."""
+
+
+def load(path: Path) -> dict[str, str]:
+    """Read a properties file. Raises OSError, or PropertiesError with the file's name in it."""
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")
+    try:
+        return parse(text)
+    except PropertiesError as error:
+        raise PropertiesError(f"{path}: {error}") from None
+
+
+def parse(text: str) -> dict[str, str]:
+    """Parse the text of a properties file; of a key that appears twice the last one holds."""
+    return dict(_pair(line) for line in _logical_lines(text))
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    pending: str | None = None
+    for natural in _LINE_END.split(text):
+        line = natural.lstrip(_BLANK)
+        if pending is None and (not line or line[0] in "#!"):
+            continue
+        if _continues(line):
+            pending = (pending or "") + line[:-1]
+            continue
+        yield (pending or "") + line
+        pending = None
+    if pending:
+        yield pending
+
+
+def _continues(line: str) -> bool:
+    backslashes = len(line) - len(line.rstrip("\\"))
+    return backslashes % 2 == 1
+
+
+def _pair(line: str) -> tuple[str, str]:
+    key = _KEY.match(line)
+    assert key is not None  # the pattern also matches nothing
+    separator = _SEPARATOR.match(line, key.end())
+    assert separator is not None
+    return _unescape(key.group(), line), _unescape(line[separator.end() :], line)
+
+
+def _unescape(text: str, line: str) -> str:
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(lambda found: _character(found.group(1), line), text)
+
+
+def _character(escape: str, line: str) -> str:
+    if escape == "u":
+        raise PropertiesError(f"a \\u needs four hexadecimal digits: {line!r}")
+    if len(escape) == 5:
+        return chr(int(escape[1:], 16))
+    return _ESCAPES.get(escape, escape)

@@ -1,0 +1,51 @@
+"""The two things a service manager and a service say to each other: "here are sockets", "I am ready".
+
+`sd_notify(3)` is one datagram to `$NOTIFY_SOCKET`; `sd_listen_fds(3)` is three environment variables and
+file descriptors from 3 up. The supervisor speaks the second one to the acceptor as well, so that an acceptor
+does not care whether systemd or the supervisor opened its sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+
+FIRST_FD = 3
+
+
+def notify(message: str) -> bool:
+    """Tell the service manager, e.g. `READY=1` or `STATUS=…`. False when nobody asked to be told."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return False
+    if address.startswith("@"):  # the abstract namespace
+        address = "\0" + address[1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to_manager:
+        try:
+            to_manager.sendto(message.encode(), address)
+        except OSError:
+            return False
+    return True
+
+
+def listen_environment(names: Sequence[str]) -> dict[str, str]:
+    """The variables that announce `len(names)` sockets from fd 3 up, in that order.
+
+    LISTEN_PID is left out, as it is not known before exec; the receiver takes its absence as "me"."""
+    return {"LISTEN_FDS": str(len(names)), "LISTEN_FDNAMES": ":".join(names)}
+
+
+def inherited(environ: Mapping[str, str] | None = None) -> list[tuple[str, int]]:
+    """The (name, fd) of every socket handed to this process; empty when there are none.
+
+    The fds are made close-on-exec, so that they do not leak further."""
+    environ = os.environ if environ is None else environ
+    if environ.get("LISTEN_PID", str(os.getpid())) != str(os.getpid()):
+        return []
+    count = int(environ.get("LISTEN_FDS") or 0)
+    names = environ.get("LISTEN_FDNAMES", "").split(":") if count else []
+    names += ["unknown"] * (count - len(names))
+    for fd in range(FIRST_FD, FIRST_FD + count):
+        os.set_inheritable(fd, False)
+    return [(names[i], FIRST_FD + i) for i in range(count)]
