@@ -1,0 +1,68 @@
+# One bare command each. Stamps make the second run quick: an environment is built again only when a lock file
+# or pyproject.toml has changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+FOLDERS := broker workers storage ipc protocol cluster groups loadtest
+PYTEST := $(BIN)/python -m pytest
+JOBS ?= 2
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test test-tools test-long lint format typecheck bench lock wheel clean
+
+help:  ## list these commands
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' Makefile | expand -t 20
+
+install: $(VENV)/.installed  ## set up .venv with everything a broker needs; leaves .venv/bin/odradek
+
+run: install  ## start a broker on 127.0.0.1:9092 with its data in ./data; Ctrl-C stops it
+	@exec $(BIN)/odradek start $(ARGS)
+
+test: $(VENV)/.tested  ## set up and run the tests (ARGS='-k name' picks some)
+	$(PYTEST) -n $(JOBS) --dist loadfile -m "not long" $(ARGS)
+
+test-tools:  ## fetch Apache Kafka's jars, which some tests and the bench want (.cache or ODRADEK_TEST_CACHE)
+	tests/tools/kafka_jars.sh 3.9.1 4.1.0
+
+test-long: $(VENV)/.tested  ## the exhaustive runs as well
+	$(PYTEST) -n $(JOBS) --dist loadfile $(ARGS)
+
+lint: $(VENV)/.tested typecheck  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.tested  ## let ruff lay the code out and mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# mypy finds packages by their folders' names, so it is shown odradek/ with the folders in it.
+typecheck: $(VENV)/.tested
+	@mkdir -p .typecheck/odradek
+	@for folder in $(FOLDERS); do ln -sfn ../../$$folder .typecheck/odradek/$$folder; done
+	MYPYPATH=.typecheck $(BIN)/mypy -p odradek
+
+bench: $(VENV)/.tested  ## measure beside Apache Kafka (ARGS=--quick for a short run); writes loadtest/RESULTS.md
+	$(BIN)/python -m odradek.loadtest.bench $(ARGS)
+
+wheel: $(VENV)/.installed  ## build dist/odradek-*.whl
+	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+lock:  ## write the lock files anew from the newest releases that pyproject.toml allows
+	.ci/lock $(PYTHON)
+
+clean:  ## remove the environment, caches and what was built; ./data stays
+	rm -rf $(VENV) .typecheck .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@.ci/prerequisites $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --requirement requirements.lock
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.tested: $(VENV)/.installed requirements-test.lock
+	$(PIP) install --requirement requirements-test.lock
+	@touch $@
