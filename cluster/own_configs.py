@@ -1,0 +1,74 @@
+"""Broker configs of our own, all under `odradek.`."""
+
+from __future__ import annotations
+
+from odradek.cluster.configtypes import (
+    BOOLEAN,
+    CLUSTER_WIDE,
+    HIGH,
+    INT,
+    LONG,
+    LOW,
+    MEDIUM,
+    STRING,
+    ConfigKey,
+    at_least,
+    between,
+    one_of,
+)
+
+# fmt: off
+OWN_CONFIGS = (
+    ConfigKey(
+        "odradek.workers", INT, "0", HIGH,
+        "Worker processes; each serves any partition. 0 is one for each CPU.",
+        check=between(0, 64),
+    ),
+    ConfigKey(
+        "odradek.run.dir", STRING, None, MEDIUM,
+        "Private directory for sockets and locks; unset: a directory of this user under the temporary directory.",
+    ),
+    ConfigKey(
+        "odradek.partition.slots", INT, "4096", MEDIUM,
+        "Places for partitions in shared memory, deleted ones included until their files are gone.",
+        check=between(16, 1048576),
+    ),
+    ConfigKey(
+        "odradek.lock.stall.ms", LONG, "10000", MEDIUM,
+        "A process that holds one partition's lock for longer is taken for hung and killed; others go on.",
+        check=at_least(100),
+    ),
+    ConfigKey(
+        "odradek.visible.after.flush", BOOLEAN, "false", MEDIUM,
+        "Whether consumers see a record only after it has been synced to disk. Topics override it.",
+        mode=CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        "odradek.drain.timeout.ms", LONG, "30000", LOW,
+        "How long a worker that is stopped or retired waits for its connections' last answers.",
+        check=at_least(0),
+    ),
+    ConfigKey(
+        "odradek.log.file", STRING, None, LOW,
+        "File for the broker's own log, rotated by size; unset: standard error.",
+    ),
+    ConfigKey(
+        "odradek.log.file.max.bytes", LONG, "67108864", LOW,
+        "Size at which the broker's own log file is rotated.",
+        check=at_least(4096),
+    ),
+    ConfigKey(
+        "odradek.log.file.backups", INT, "5", LOW,
+        "Rotated log files kept.",
+        check=at_least(0),
+    ),
+    ConfigKey(
+        "odradek.log.level", STRING, "INFO", LOW,
+        "Level of the broker's own log, for all modules.",
+        check=one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+    ),
+    ConfigKey(
+        "odradek.log.levels", STRING, "", LOW,
+        "Levels for single modules, as module=LEVEL pairs: storage=DEBUG,workers.connection=WARNING.",
+    ),
+)
