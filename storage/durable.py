@@ -1,0 +1,115 @@
+"""Writing files so that a power failure leaves the old contents or the new, never a mixture.
+
+All writes of this package's cold path go through one `Files` object, a thin seam over the system
+calls, so that a test can hand in one whose next write or fsync fails (tests/storage/faulty.py).
+
+Crash rule: `replace` leaves at most a `<name>.tmp` behind, which recovery removes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+StrPath = str | os.PathLike[str]
+
+
+class Files:
+    """The system calls that change files. Every method raises OSError as the call does."""
+
+    def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, mode)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+        """Writes all of `data` at `offset`: a short write is continued, not reported."""
+        view = memoryview(data)
+        while view:
+            written = self._pwrite_some(fd, view, offset)
+            view, offset = view[written:], offset + written
+
+    def _pwrite_some(self, fd: int, data: memoryview, offset: int) -> int:
+        return os.pwrite(fd, data, offset)
+
+    def fsync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def rename(self, old: StrPath, new: StrPath) -> None:
+        os.replace(old, new)
+
+    def unlink(self, path: StrPath) -> None:
+        os.unlink(path)
+
+    def sync_dir(self, directory: StrPath) -> None:
+        """Makes creations, renames and removals in `directory` survive a power failure."""
+        with self.opened(directory, os.O_RDONLY | os.O_DIRECTORY) as fd:
+            self.fsync(fd)
+
+    @contextmanager
+    def opened(self, path: StrPath, flags: int) -> Iterator[int]:
+        """`open` and `close` around a block."""
+        fd = self.open(path, flags)
+        try:
+            yield fd
+        finally:
+            self.close(fd)
+
+
+FILES = Files()
+
+
+def replace(path: StrPath, data: bytes | bytearray, *, sync: bool = True, files: Files = FILES) -> None:
+    """Gives `path` the contents `data` atomically: written beside it, synced, renamed over it.
+
+    `sync=False` leaves out both fsyncs: for files that are rebuilt when found broken. The old
+    contents stay when any step raises OSError, and the temporary file is removed if it can be.
+    """
+    path = Path(path)
+    beside = path.with_name(path.name + ".tmp")
+    try:
+        with files.opened(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+            files.pwrite(fd, data, 0)
+            if sync:
+                files.fsync(fd)
+        files.rename(beside, path)
+    except OSError:
+        remove(beside, files=files)
+        raise
+    if sync:
+        files.sync_dir(path.parent)
+
+
+def remove(path: StrPath, *, files: Files = FILES) -> bool:
+    """Unlinks `path`; False when it was not there or could not be removed for lack of a path."""
+    try:
+        files.unlink(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def truncate(path: StrPath, size: int, *, sync: bool = True, files: Files = FILES) -> None:
+    """Cuts (or zero-fills) the file at `path` to `size` bytes."""
+    with files.opened(path, os.O_WRONLY) as fd:
+        files.truncate(fd, size)
+        if sync:
+            files.fsync(fd)
+
+
+def pread_exact(fd: int, size: int, offset: int) -> bytes:
+    """Up to `size` bytes at `offset`; fewer only when the file ends before."""
+    parts = []
+    while size:
+        part = os.pread(fd, size, offset)
+        if not part:
+            break
+        parts.append(part)
+        size, offset = size - len(part), offset + len(part)
+    return b"".join(parts)

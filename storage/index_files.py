@@ -1,0 +1,164 @@
+"""The sparse indexes beside a segment: offset → position, and timestamp → offset.
+
+    .index       8 bytes an entry:  last offset of a batch − base offset i, position of that batch i
+    .timeindex   12 bytes an entry: largest timestamp so far q, last offset of its batch − base i
+
+Big-endian, both rising. A batch gets an entry when more than `index.interval.bytes` were written
+since the last entry's batch began; the time index gets one along with it if the timestamp grew, and
+a last one with the segment's maximum when the segment is closed. `.txnindex` is in `producers`.
+
+Owner: who holds the partition's lock. Apache Kafka preallocates the active segment's indexes (10 MB)
+and trims them when it closes, so after its crash they end in zeros. Crash rule: indexes are
+disposable; whatever does not look right is rebuilt from the log.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from odradek.storage import names
+from odradek.storage.durable import FILES, Files, StrPath, pread_exact, replace
+
+OFFSET_ENTRY = Struct(">ii")
+TIME_ENTRY = Struct(">qi")
+NO_TIMESTAMP = -1
+MAX_RELATIVE = 0x7FFFFFFF  # the largest distance of an offset from its segment's base
+
+
+class IndexBuilder:
+    """Builds both indexes from the batches in order, by Kafka's rules. `interval` in bytes."""
+
+    __slots__ = ("_time", "base", "interval", "last_indexed", "max_offset", "max_timestamp", "offsets", "times")
+
+    def __init__(self, base: int, interval: int) -> None:
+        self.base = base
+        self.interval = interval
+        self.offsets = bytearray()
+        self.times = bytearray()
+        self.last_indexed = 0
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_offset = base
+        self._time = NO_TIMESTAMP
+
+    def add(self, last_offset: int, position: int, max_timestamp: int) -> None:
+        """Takes the next batch: its last offset, where it begins, its largest timestamp (ms)."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_offset = max_timestamp, last_offset
+        if position - self.last_indexed > self.interval:
+            self.offsets += OFFSET_ENTRY.pack(last_offset - self.base, position)
+            self.last_indexed = position
+            self.close()
+
+    def close(self) -> None:
+        """Makes the time index end with the largest timestamp; the last act on a sealed segment."""
+        if self.max_timestamp > self._time:
+            self.times += TIME_ENTRY.pack(self.max_timestamp, self.max_offset - self.base)
+            self._time = self.max_timestamp
+
+    @property
+    def offset_entries(self) -> int:
+        return len(self.offsets) // OFFSET_ENTRY.size
+
+    @property
+    def time_entries(self) -> int:
+        return len(self.times) // TIME_ENTRY.size
+
+    def write(self, directory: StrPath, *, files: Files = FILES) -> None:
+        """Replaces both index files; not synced, as recovery would rebuild them again."""
+        for kind, data in ((names.INDEX, self.offsets), (names.TIME_INDEX, self.times)):
+            replace(names.segment_path(directory, self.base, kind), data, sync=False, files=files)
+
+
+class OffsetPosition(NamedTuple):
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    offset: int
+
+
+def pack_offset_entry(base: int, last_offset: int, position: int) -> bytes:
+    """One `.index` entry; struct.error when the offset or the position is out of 31 bits."""
+    return OFFSET_ENTRY.pack(last_offset - base, position)
+
+
+def pack_time_entry(base: int, timestamp: int, offset: int) -> bytes:
+    """One `.timeindex` entry; `timestamp` in ms."""
+    return TIME_ENTRY.pack(timestamp, offset - base)
+
+
+def read_offset_index(path: StrPath, base: int) -> list[OffsetPosition]:
+    """All entries, a crashed Kafka's trailing zeros left out; a partial last entry is ignored."""
+    data = trim_zeros(Path(path).read_bytes(), OFFSET_ENTRY)
+    return [OffsetPosition(base + offset, position) for offset, position in OFFSET_ENTRY.iter_unpack(data)]
+
+
+def read_time_index(path: StrPath, base: int) -> list[TimestampOffset]:
+    """All entries, a crashed Kafka's trailing zeros left out; a partial last entry is ignored."""
+    data = trim_zeros(Path(path).read_bytes(), TIME_ENTRY)
+    return [TimestampOffset(timestamp, base + offset) for timestamp, offset in TIME_ENTRY.iter_unpack(data)]
+
+
+def trim_zeros(data: bytes, entry: Struct) -> bytes:
+    """`data` up to its last entry that is not all zeros, and to whole entries."""
+    used = len(data.rstrip(b"\0"))
+    whole = -(-used // entry.size) * entry.size
+    return data[: min(whole, len(data) // entry.size * entry.size)]
+
+
+def last_offset_entry(path: StrPath, base: int) -> OffsetPosition | None:
+    """The last entry of an `.index`, None when it has none; FileNotFoundError without the file."""
+    data = _last_entry(path, OFFSET_ENTRY)
+    if data is None:
+        return None
+    offset, position = OFFSET_ENTRY.unpack(data)
+    return OffsetPosition(base + offset, position)
+
+
+def last_time_entry(path: StrPath, base: int) -> TimestampOffset | None:
+    """The last entry of a `.timeindex`: a sealed segment's largest timestamp. None when empty."""
+    data = _last_entry(path, TIME_ENTRY)
+    if data is None:
+        return None
+    timestamp, offset = TIME_ENTRY.unpack(data)
+    return TimestampOffset(timestamp, base + offset)
+
+
+def _last_entry(path: StrPath, entry: Struct) -> bytes | None:
+    with FILES.opened(path, os.O_RDONLY) as fd:
+        size = os.fstat(fd).st_size // entry.size * entry.size
+        return pread_exact(fd, entry.size, size - entry.size) if size else None
+
+
+def largest_timestamp(directory: StrPath, base: int) -> int:
+    """A sealed segment's largest timestamp in ms, for retention.
+
+    From its time index; as in Kafka the log file's modification time when no record has one.
+    """
+    try:
+        entry = last_time_entry(names.segment_path(directory, base, names.TIME_INDEX), base)
+    except FileNotFoundError:
+        entry = None
+    if entry is not None and entry.timestamp >= 0:
+        return entry.timestamp
+    return os.stat(names.segment_path(directory, base)).st_mtime_ns // 1_000_000
+
+
+def sealed_indexes_look_right(directory: StrPath, base: int, log_size: int, next_base: int) -> bool:
+    """A cheap look at a sealed segment's indexes: there, whole entries, ends within the segment."""
+    try:
+        offset_path = names.segment_path(directory, base, names.INDEX)
+        time_path = names.segment_path(directory, base, names.TIME_INDEX)
+        if os.stat(offset_path).st_size % OFFSET_ENTRY.size or os.stat(time_path).st_size % TIME_ENTRY.size:
+            return False
+        at, when = last_offset_entry(offset_path, base), last_time_entry(time_path, base)
+    except FileNotFoundError:
+        return False
+    return (at is None or (base <= at.offset < next_base and 0 < at.position < log_size)) and (
+        when is None or (base <= when.offset < next_base and when.timestamp >= 0)
+    )

@@ -1,0 +1,190 @@
+"""What a partition remembers of its producers, replayed from batches (KIP-98), and aborted transactions.
+
+An entry keeps the last five batches of a producer id, so that a resent batch is known by its
+sequence numbers and answered with its first offset. A transaction is open from its first batch to
+its control batch (commit or abort); aborted ones are listed in `.txnindex`, 34 bytes each, big-endian:
+version h (0), producer id q, first offset q, last offset q (of the marker), last stable offset q.
+
+Pure memory, no clock. Owner of the txn index file: who holds the partition's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from odradek.storage.durable import StrPath
+from odradek.storage.scan import CONTROL, HEADER_V2, TRANSACTIONAL, Batch
+
+BATCHES_KEPT = 5
+NO_SEQUENCE = -1
+MAX_SEQUENCE = 0x7FFFFFFF
+ABORT = 0
+COMMIT = 1
+TXN_ENTRY = Struct(">hqqqq")
+
+
+class ProducedBatch(NamedTuple):
+    """One batch of a producer: sequences and offsets are of its first and last record."""
+
+    first_seq: int
+    last_seq: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class ProducerEntry:
+    """A producer id's state. `txn_first_offset` is -1 when it has no open transaction."""
+
+    epoch: int = -1
+    coordinator_epoch: int = -1
+    timestamp: int = -1
+    txn_first_offset: int = -1
+    batches: list[ProducedBatch] = field(default_factory=list)
+
+    @property
+    def last(self) -> ProducedBatch | None:
+        return self.batches[-1] if self.batches else None
+
+    def enter_epoch(self, epoch: int) -> None:
+        """A new epoch starts its sequences afresh."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+
+    def add(self, batch: ProducedBatch) -> None:
+        self.enter_epoch(batch.epoch)
+        self.batches.append(batch)
+        if len(self.batches) > BATCHES_KEPT:
+            del self.batches[0]
+        self.timestamp = batch.timestamp
+
+
+class AbortedTxn(NamedTuple):
+    """A row of the transaction index."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+    def pack(self) -> bytes:
+        return TXN_ENTRY.pack(0, *self)
+
+
+def read_txn_index(path: StrPath) -> list[AbortedTxn]:
+    """All aborted transactions of a segment's `.txnindex`; [] without the file.
+
+    Raises ValueError on an unknown version; a partial row at the end is ignored.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        return []
+    rows = []
+    for version, *row in TXN_ENTRY.iter_unpack(data[: len(data) // TXN_ENTRY.size * TXN_ENTRY.size]):
+        if version != 0:
+            raise ValueError(f"{path}: aborted transaction of version {version}, known is 0")
+        rows.append(AbortedTxn(*row))
+    return rows
+
+
+def next_sequence(sequence: int, count: int) -> int:
+    """The sequence number `count` after `sequence`: past 2^31−1 comes 0."""
+    return (sequence + count) & MAX_SEQUENCE
+
+
+def previous_sequence(sequence: int, count: int) -> int:
+    """The sequence number `count` before `sequence`, wrapping the same way."""
+    return (sequence - count) & MAX_SEQUENCE
+
+
+class Replay:
+    """Producer entries after all batches given to `add` so far, in offset order."""
+
+    def __init__(self, producers: dict[int, ProducerEntry] | None = None) -> None:
+        self.producers: dict[int, ProducerEntry] = {} if producers is None else producers
+
+    def add(self, batch: Batch) -> None:
+        """Takes a data batch of a producer id (`batch.producer_id` >= 0, no control batch)."""
+        entry = self.producers.setdefault(batch.producer_id, ProducerEntry())
+        delta = batch.last_offset - batch.base_offset
+        first = batch.base_sequence
+        last = next_sequence(first, delta) if first >= 0 else NO_SEQUENCE
+        entry.add(
+            ProducedBatch(first, last, batch.base_offset, batch.last_offset, batch.max_timestamp, batch.producer_epoch)
+        )
+        if batch.attributes & TRANSACTIONAL and entry.txn_first_offset < 0:
+            entry.txn_first_offset = batch.base_offset
+
+    def add_control(self, batch: Batch, payload: bytes) -> AbortedTxn | None:
+        """Takes a control batch with its bytes; the transaction when this aborted one."""
+        marker = parse_marker(payload)
+        if marker is None:
+            return None
+        kind, coordinator_epoch = marker
+        entry = self.producers.setdefault(batch.producer_id, ProducerEntry())
+        first = entry.txn_first_offset
+        entry.enter_epoch(batch.producer_epoch)
+        entry.coordinator_epoch, entry.timestamp = coordinator_epoch, batch.max_timestamp
+        entry.txn_first_offset = -1
+        if kind != ABORT or first < 0:
+            return None
+        stable = self.first_unstable()
+        return AbortedTxn(batch.producer_id, first, batch.last_offset, batch.last_offset + 1 if stable < 0 else stable)
+
+    def first_unstable(self) -> int:
+        """First offset of the oldest open transaction, -1 when none is open."""
+        return min((e.txn_first_offset for e in self.producers.values() if e.txn_first_offset >= 0), default=-1)
+
+
+def is_control(batch: Batch) -> bool:
+    return bool(batch.magic == 2 and batch.attributes & CONTROL)
+
+
+def parse_marker(payload: bytes) -> tuple[int, int] | None:
+    """(ABORT or COMMIT, coordinator epoch) of a control batch; None for other kinds or when emptied.
+
+    The record's key is version h, type h; a transaction marker's value is version h, epoch i.
+    """
+    fields = _varints(payload, HEADER_V2.size)
+    try:
+        at = _skip_to_key(payload, fields)
+        kind = int.from_bytes(payload[at + 2 : at + 4], "big")
+        if kind not in (ABORT, COMMIT):
+            return None
+        value_length, at = next(_varints(payload, at + 4))
+        return kind, int.from_bytes(payload[at + 2 : at + 6], "big", signed=True) if value_length >= 6 else -1
+    except StopIteration:
+        return None
+
+
+def _skip_to_key(payload: bytes, fields: Iterator[tuple[int, int]]) -> int:
+    """Position of the first record's key: past length, attributes, two deltas and the key's length."""
+    _, at = next(fields)
+    after_attributes = _varints(payload, at + 1)
+    next(after_attributes)
+    next(after_attributes)
+    length, at = next(after_attributes)
+    if length < 4:
+        raise StopIteration
+    return at
+
+
+def _varints(data: bytes, at: int) -> Iterator[tuple[int, int]]:
+    """Zigzag varints of `data` from `at`: (value, position after it) each, until the bytes end."""
+    value = shift = 0
+    while at < len(data):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield (value >> 1) ^ -(value & 1), at
+            value = shift = 0

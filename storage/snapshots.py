@@ -1,0 +1,134 @@
+"""Producer snapshots: `<20 digits>.snapshot`, what the producers had written below that offset.
+
+Layout, big-endian: version h (1), CRC-32C I (of all that follows), count i, then 46 bytes a producer:
+producer id q, epoch h, last sequence i, last offset q, offset delta i, timestamp q,
+coordinator epoch i, first offset of its open transaction q (-1 without one). Only the last batch of
+a producer is kept, so more are known again only when they are replayed from the log.
+
+Owner: who holds the partition's lock writes one at each roll and at a clean stop. Crash rule: one
+that does not read is removed and the one before it is used, with more of the log to replay.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from struct import Struct, error
+
+from crc32c import crc32c
+from odradek.storage import names
+from odradek.storage.durable import FILES, Files, StrPath, remove, replace
+from odradek.storage.producers import ProducedBatch, ProducerEntry, previous_sequence
+
+VERSION = 1
+HEAD = Struct(">hI")
+COUNT = Struct(">i")
+ENTRY = Struct(">qhiqiqiq")
+KEPT = 3
+
+
+class SnapshotError(Exception):
+    """A snapshot that cannot be used; the message names the file and why."""
+
+
+def encode(producers: Mapping[int, ProducerEntry]) -> bytes:
+    """The contents of a snapshot file."""
+    body = COUNT.pack(len(producers)) + b"".join(_pack(*item) for item in producers.items())
+    return HEAD.pack(VERSION, crc32c(body)) + body
+
+
+def _pack(producer_id: int, entry: ProducerEntry) -> bytes:
+    last = entry.last
+    sequence, offset, delta = (
+        (last.last_seq, last.last_offset, last.last_offset - last.first_offset) if last else (-1, -1, 0)
+    )
+    return ENTRY.pack(
+        producer_id,
+        entry.epoch,
+        sequence,
+        offset,
+        delta,
+        entry.timestamp,
+        entry.coordinator_epoch,
+        entry.txn_first_offset,
+    )
+
+
+def decode(data: bytes) -> dict[int, ProducerEntry]:
+    """The producers of a snapshot's contents; SnapshotError when they are not intact."""
+    try:
+        version, crc = HEAD.unpack_from(data)
+        if version != VERSION:
+            raise SnapshotError(f"version {version}, known is {VERSION}")
+        if crc32c(memoryview(data)[HEAD.size :]) != crc:
+            raise SnapshotError("the checksum does not match")
+        (count,) = COUNT.unpack_from(data, HEAD.size)
+        at = HEAD.size + COUNT.size
+        return dict(_unpack(data, at + index * ENTRY.size) for index in range(count))
+    except error:
+        raise SnapshotError(f"{len(data)} bytes are too few") from None
+
+
+def _unpack(data: bytes, at: int) -> tuple[int, ProducerEntry]:
+    producer_id, epoch, sequence, offset, delta, timestamp, coordinator, txn = ENTRY.unpack_from(data, at)
+    entry = ProducerEntry(epoch, coordinator, timestamp, txn)
+    if offset >= 0:
+        first = previous_sequence(sequence, delta) if sequence >= 0 else -1
+        entry.batches.append(ProducedBatch(first, sequence, offset - delta, offset, timestamp, epoch))
+    return producer_id, entry
+
+
+def write_snapshot(
+    directory: StrPath,
+    offset: int,
+    producers: Mapping[int, ProducerEntry],
+    *,
+    sync: bool = True,
+    files: Files = FILES,
+) -> Path:
+    """Writes the snapshot of all producers' state just below `offset`; its path."""
+    path = names.segment_path(directory, offset, names.SNAPSHOT)
+    replace(path, encode(producers), sync=sync, files=files)
+    return path
+
+
+def read_snapshot(path: StrPath) -> dict[int, ProducerEntry]:
+    """The producers of the snapshot at `path`; SnapshotError when it is broken."""
+    try:
+        return decode(Path(path).read_bytes())
+    except SnapshotError as problem:
+        raise SnapshotError(f"{path}: {problem}") from None
+
+
+def snapshot_offsets(directory: StrPath) -> list[int]:
+    """Offsets of all snapshots of a partition, rising."""
+    parsed = (names.parse_segment_file(name) for name in os.listdir(directory))
+    return sorted(file.offset for file in parsed if file and (file.kind, file.mark) == (names.SNAPSHOT, ""))
+
+
+def newest_snapshot(
+    directory: StrPath, upto: int, notes: list[str], *, files: Files = FILES
+) -> tuple[int, dict[int, ProducerEntry]] | None:
+    """(offset, producers) of the newest intact snapshot at or below `upto`, None without one.
+
+    Broken ones on the way are removed, with a line in `notes`.
+    """
+    for offset in reversed(snapshot_offsets(directory)):
+        path = names.segment_path(directory, offset, names.SNAPSHOT)
+        if offset > upto:
+            continue
+        try:
+            return offset, read_snapshot(path)
+        except SnapshotError as problem:
+            notes.append(f"removed a broken producer snapshot, {problem}")
+            remove(path, files=files)
+    return None
+
+
+def prune_snapshots(directory: StrPath, upto: int, *, keep: int = KEPT, files: Files = FILES) -> None:
+    """Removes snapshots above `upto` (the log's end) and all but the `keep` newest of the others."""
+    offsets = snapshot_offsets(directory)
+    valid = [offset for offset in offsets if offset <= upto]
+    for offset in set(offsets) - set(valid[-keep:]):
+        remove(names.segment_path(directory, offset, names.SNAPSHOT), files=files)
