@@ -38,7 +38,7 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             near = _nearest(args[0], self.list_commands(ctx))
             if near:
-                error.message += f" Did you mean '{near}'?"
+                raise click.UsageError(f"{error.message} Did you mean '{near}'?", ctx) from None
             raise
 
 

@@ -41,8 +41,8 @@ class ControlTimeout(ControlError):
     """Nobody answered in time."""
 
 
-def _socket(kind: int, receive_timeout_ms: int) -> zmq.Socket:
-    made = zmq.Context.instance().socket(kind)
+def _socket(kind: int, receive_timeout_ms: int) -> zmq.Socket[bytes]:
+    made: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
     made.setsockopt(zmq.LINGER, 0)
     made.setsockopt(zmq.SNDHWM, _HWM)
     made.setsockopt(zmq.RCVHWM, _HWM)
@@ -70,7 +70,7 @@ class ControlServer:
     def serve(self) -> int:
         """Answer every command that is there; returns how many."""
         count = 0
-        while self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        while int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             self._socket.send(json.dumps(self._answer(self._socket.recv())).encode())
             count += 1
         return count
@@ -115,9 +115,7 @@ class EventPublisher:
         self._socket.close()
 
 
-def request(
-    run_dir: Path, name: str, command: str, timeout_ms: int = 5000, **arguments: Any
-) -> dict[str, Any]:
+def request(run_dir: Path, name: str, command: str, timeout_ms: int = 5000, **arguments: Any) -> dict[str, Any]:
     """Ask the process `name` to do `command`; its answer. Raises ControlTimeout or ControlError."""
     with _socket(zmq.REQ, timeout_ms) as asking:
         asking.connect(_address(run_dir, f"control-{name}.ipc"))

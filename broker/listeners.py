@@ -104,9 +104,7 @@ def check_advertised(advertised: list[Endpoint], endpoints: list[Endpoint]) -> N
     _refuse_twins("advertised.listeners", "name", [endpoint.name for endpoint in advertised])
     for endpoint in advertised:
         if endpoint.name not in names:
-            raise ListenerError(
-                f"advertised.listeners: no listener {endpoint.name} (there are {', '.join(names)})"
-            )
+            raise ListenerError(f"advertised.listeners: no listener {endpoint.name} (there are {', '.join(names)})")
         if endpoint.is_any:
             raise ListenerError(f"advertised.listeners: {endpoint} is no address a client could connect to")
 
@@ -144,8 +142,7 @@ def _refuse_shared_ports(endpoints: list[Endpoint]) -> None:
     for port, sharing in by_port.items():
         if len(sharing) > 1 and not _one_of_each_family(sharing):
             raise ListenerError(
-                f"listeners: port {port} is used {len(sharing)} times; "
-                "only one IPv4 and one IPv6 address may share it"
+                f"listeners: port {port} is used {len(sharing)} times; only one IPv4 and one IPv6 address may share it"
             )
 
 

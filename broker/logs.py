@@ -23,10 +23,9 @@ from typing import Any
 
 LEVELS_FILE = "log-levels.json"
 ROOT = "odradek"
-LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # log4j's names, which people know from Kafka
 _ALIASES = {"WARN": "WARNING", "FATAL": "CRITICAL", "OFF": "CRITICAL"}
-TRACE = 5
 
 
 class LevelError(ValueError):
@@ -34,11 +33,11 @@ class LevelError(ValueError):
 
 
 def level_number(name: str) -> int:
-    """The number of a level by name (any case; log4j's WARN, FATAL and TRACE too). Raises LevelError."""
+    """The number of a level by name (any case; log4j's WARN, FATAL and OFF too). Raises LevelError."""
     upper = _ALIASES.get(name.upper(), name.upper())
     if upper not in LEVELS:
         raise LevelError(f"{name!r} is no log level; the levels are {', '.join(LEVELS)}")
-    return TRACE if upper == "TRACE" else int(getattr(logging, upper))
+    return int(getattr(logging, upper))
 
 
 def logger_name(module: str) -> str:
@@ -49,7 +48,7 @@ def logger_name(module: str) -> str:
 
 
 def parse_levels(text: str) -> dict[str, str]:
-    """Parse `module=LEVEL,…` as `odradek.server.log.levels` has it. Raises LevelError."""
+    """Parse `module=LEVEL,…` as `odradek.log.levels` has it. Raises LevelError."""
     levels: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         module, equals, level = entry.partition("=")
@@ -62,7 +61,6 @@ def parse_levels(text: str) -> dict[str, str]:
 
 def setup(role: str, config: Mapping[str, Any], run_dir: Path | None = None) -> None:
     """Send this process's log where the configuration says, and follow `log-levels.json` from now on."""
-    logging.addLevelName(TRACE, "TRACE")
     root = logging.getLogger()
     for handler in list(root.handlers):
         root.removeHandler(handler)
@@ -70,6 +68,12 @@ def setup(role: str, config: Mapping[str, Any], run_dir: Path | None = None) -> 
     _apply_all(config, run_dir)
     if run_dir is not None:
         signal.signal(signal.SIGUSR2, lambda _number, _frame: _apply_all(config, run_dir))
+
+
+def file_of(role: str, path: Path) -> Path:
+    """Where `role` logs when `odradek.log.file` is `path`: its own file beside the supervisor's."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path if role == "supervisor" else path.with_name(f"{path.stem}-{role}{path.suffix}")
 
 
 def change_level(run_dir: Path, module: str, level: str) -> None:
@@ -83,14 +87,13 @@ def change_level(run_dir: Path, module: str, level: str) -> None:
 
 
 def _handler(role: str, config: Mapping[str, Any]) -> logging.Handler:
-    folder = config.get("odradek.server.log.dir")
+    path = config.get("odradek.log.file")
     handler: logging.Handler
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+    if path:
         handler = logging.handlers.RotatingFileHandler(
-            Path(folder) / f"{role}.log",
-            maxBytes=config["odradek.server.log.max.bytes"],
-            backupCount=config["odradek.server.log.files"],
+            file_of(role, Path(path)),
+            maxBytes=config["odradek.log.file.max.bytes"],
+            backupCount=config["odradek.log.file.backups"],
         )
     else:
         handler = logging.StreamHandler(sys.stderr)
@@ -100,8 +103,8 @@ def _handler(role: str, config: Mapping[str, Any]) -> logging.Handler:
 
 def _apply_all(config: Mapping[str, Any], run_dir: Path | None) -> None:
     logging.getLogger().setLevel(logging.WARNING)  # other people's modules
-    logging.getLogger(ROOT).setLevel(level_number(config.get("odradek.server.log.level") or "INFO"))
-    configured = parse_levels(config.get("odradek.server.log.levels") or "")
+    logging.getLogger(ROOT).setLevel(level_number(config.get("odradek.log.level") or "INFO"))
+    configured = parse_levels(config.get("odradek.log.levels") or "")
     wished = _read_levels(run_dir) if run_dir is not None else {}
     for module, level in (configured | wished).items():
         logging.getLogger(logger_name(module)).setLevel(level_number(level))

@@ -1,0 +1,275 @@
+"""The broker's configuration: `server.properties` and `--override key=value`, resolved once, then read-only.
+
+Typing, defaults and validators come from `cluster.configdef`, as does the precedence of ms over minutes over
+hours; here are old names, listeners, what is advertised for them, and the rules between keys. A bad value ends
+the start before anything happens; an unknown key is a warning with the nearest known name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from odradek.broker import listeners as listening
+from odradek.broker import properties
+from odradek.broker.errors import BootError
+from odradek.broker.listeners import Endpoint, ListenerError
+from odradek.ipc import rundir
+
+CONFIG_FILE = "config.json"
+_FORMAT = 1
+DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"
+DEFAULT_LOG_DIR = "data"
+DEFAULT_PROTOCOL_MAP = ",".join(f"{name}:{name}" for name in listening.PROTOCOLS)
+
+# Keys of Kafka that are read by nothing here yet; given ones are warned of.
+_NOT_YET = {
+    "zookeeper.connect": "this broker runs alone, on its embedded metadata store",
+    "process.roles": "one process tree is broker and controller",
+    "controller.quorum.voters": "there is no KRaft quorum; the embedded metadata store is used",
+    "authorizer.class.name": "there is no authorizer; every client may do everything",
+}
+
+# Names of 0.8 that Kafka 3 has dropped; read by `_old_listener` and `_advertised` alone.
+_OLD = ("port", "host.name", "advertised.host.name", "advertised.port")
+
+
+class ConfigFault(BootError):
+    """A setting that cannot work; one line for each, saying what to change."""
+
+
+@dataclass(frozen=True, eq=False)
+class BrokerConfig(Mapping[str, Any]):
+    """Settings of one broker: `config["log.segment.bytes"]` is typed, None when unset without a default.
+
+    `given` is the text that somebody wrote, by key: what is not in it is a default."""
+
+    typed: Mapping[str, Any]
+    given: Mapping[str, str]
+    listeners: tuple[Endpoint, ...]
+    advertised: tuple[Endpoint, ...]
+    log_dirs: tuple[str, ...]
+    warnings: tuple[str, ...] = field(default=())
+
+    def __getitem__(self, key: str) -> Any:
+        return self.typed[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.typed)
+
+    def __len__(self) -> int:
+        return len(self.typed)
+
+    @property
+    def data_dir(self) -> str:
+        """The first log directory: it names the broker, and holds its role locks and metadata."""
+        return self.log_dirs[0]
+
+    @property
+    def run_dir(self) -> Path:
+        """Where this broker's sockets are while it runs."""
+        chosen = self.typed.get("odradek.run.dir")
+        return Path(chosen) if chosen else rundir.run_dir(self.data_dir)
+
+    @property
+    def workers(self) -> int:
+        """How many worker processes to start."""
+        return int(self.typed["odradek.workers"])
+
+    def with_ports(self, ports: Mapping[str, int]) -> BrokerConfig:
+        """The same, with the ports that were bound in the place of 0, in what is advertised too."""
+        return self._replace(
+            listeners=tuple(_bound(endpoint, ports) for endpoint in self.listeners),
+            advertised=tuple(_bound(endpoint, ports) for endpoint in self.advertised),
+        )
+
+    def with_value(self, key: str, value: Any) -> BrokerConfig:
+        """The same, with one resolved value replaced (`broker.id` once the data directory has told)."""
+        return self._replace(typed={**self.typed, key: value})
+
+    def _replace(self, **changes: Any) -> BrokerConfig:
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return BrokerConfig(**{**fields, **changes})
+
+    def save(self, run_dir: Path) -> None:
+        """Write `config.json` (0600) for the broker's other processes; they see the old file or the new."""
+        document = {
+            "format": _FORMAT,
+            "typed": dict(self.typed),
+            "given": dict(self.given),
+            "listeners": self.listeners,
+            "advertised": self.advertised,
+            "log_dirs": self.log_dirs,
+        }
+        beside = run_dir / f"{CONFIG_FILE}.new"
+        beside.touch(mode=0o600)
+        beside.write_text(json.dumps(document))
+        os.replace(beside, run_dir / CONFIG_FILE)
+
+
+def saved(run_dir: Path) -> BrokerConfig:
+    """The configuration of the broker whose run directory this is. Raises ConfigFault when there is none."""
+    try:
+        document = json.loads((run_dir / CONFIG_FILE).read_text())
+    except FileNotFoundError:
+        raise ConfigFault(f"{run_dir} has no {CONFIG_FILE}: no broker has started there") from None
+    if document["format"] != _FORMAT:
+        raise ConfigFault(f"{run_dir / CONFIG_FILE} is of another version: stop the broker, then start this one")
+    return BrokerConfig(
+        typed=document["typed"],
+        given=document["given"],
+        listeners=tuple(Endpoint(*endpoint) for endpoint in document["listeners"]),
+        advertised=tuple(Endpoint(*endpoint) for endpoint in document["advertised"]),
+        log_dirs=tuple(document["log_dirs"]),
+    )
+
+
+def load(path: Path | None, overrides: Iterable[str] = ()) -> BrokerConfig:
+    """Read a properties file (None: defaults for a try-out) and overrides. Raises ConfigFault."""
+    given: dict[str, str] = {}
+    if path is not None:
+        try:
+            given = properties.load(path)
+        except OSError as error:
+            raise ConfigFault(f"{path}: {error.strerror}") from None
+        except properties.PropertiesError as error:
+            raise ConfigFault(str(error)) from None
+    given.update(_override(text) for text in overrides)
+    if path is None and not {"log.dirs", "log.dir"} & given.keys():
+        given["log.dirs"] = DEFAULT_LOG_DIR
+    return resolve(given)
+
+
+def _override(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigFault(f"--override {text!r} is not of the form key=value")
+    return key.strip(), value.strip()
+
+
+def resolve(given: Mapping[str, str]) -> BrokerConfig:
+    """Type every key and apply the rules between keys. Raises ConfigFault with a line for each bad value."""
+    given = {key: value.strip() for key, value in given.items()}
+    if "node.id" in given:
+        given.setdefault("broker.id", given["node.id"])
+    values, warnings = _typed(given)
+    if not values.get("odradek.workers"):
+        values["odradek.workers"] = os.cpu_count() or 1
+    try:
+        endpoints = _listeners(given)
+        advertised = _advertised(given, endpoints)
+    except ListenerError as error:
+        raise ConfigFault(str(error)) from None
+    config = BrokerConfig(values, given, tuple(endpoints), tuple(advertised), _log_dirs(values, given), tuple(warnings))
+    _check(config)
+    return config
+
+
+def _typed(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    from odradek.cluster import configdef
+
+    values = {name: configdef.broker_default(name) for name in configdef.BROKER}
+    faults, warnings = [], []
+    for key, text in given.items():
+        if key in _NOT_YET and text:
+            warnings.append(f"{key} is not there yet: {_NOT_YET[key]}")
+        if key in _OLD:
+            continue
+        if configdef.broker_key(key) is None:
+            warnings.append(_unknown(key, configdef.nearest(key)))
+            continue
+        try:
+            values[key] = configdef.parse(key, text)
+        except configdef.ConfigError as error:
+            faults.append(str(error))
+    if faults:
+        raise ConfigFault("\n".join(faults))
+    return values, warnings
+
+
+def _unknown(key: str, near: str | None) -> str:
+    return f"unknown setting {key}: ignored" + (f" (did you mean {near}?)" if near else "")
+
+
+def _listeners(given: Mapping[str, str]) -> list[Endpoint]:
+    text = given.get("listeners") or _old_listener(given)
+    endpoints = listening.parse_endpoints("listeners", text)
+    elsewhere = {name.strip().upper() for name in given.get("controller.listener.names", "").split(",")}
+    served = [endpoint for endpoint in endpoints if endpoint.name not in elsewhere]
+    listening.check_listeners(served, _protocols(given))
+    return served
+
+
+def _protocols(given: Mapping[str, str]) -> dict[str, str]:
+    return listening.parse_protocol_map(given.get("listener.security.protocol.map") or DEFAULT_PROTOCOL_MAP)
+
+
+def _old_listener(given: Mapping[str, str]) -> str:
+    """`host.name` and `port` of 0.8. Without `host.name` it is loopback: nobody has asked for more."""
+    if not {"port", "host.name"} & given.keys():
+        return DEFAULT_LISTENERS
+    host = given.get("host.name", "127.0.0.1")
+    port = _port("port", given)
+    return f"PLAINTEXT://{listening.bracket(host)}:{9092 if port is None else port}"
+
+
+def _advertised(given: Mapping[str, str], endpoints: list[Endpoint]) -> list[Endpoint]:
+    text = given.get("advertised.listeners")
+    if text:
+        advertised = listening.parse_endpoints("advertised.listeners", text)
+    else:
+        port = _port("advertised.port", given) or 0
+        advertised = listening.default_advertised(endpoints, given.get("advertised.host.name", ""), port)
+    listening.check_advertised(advertised, endpoints)
+    _check_inter_broker(given, advertised)
+    return advertised
+
+
+def _port(key: str, given: Mapping[str, str]) -> int | None:
+    """The number of an old port key; None when it is not given."""
+    text = given.get(key)
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) > 65535:
+        raise ListenerError(f"{key}: {text!r} is no port; a number from 0 to 65535 is")
+    return int(text)
+
+
+def _check_inter_broker(given: Mapping[str, str], advertised: list[Endpoint]) -> None:
+    name = given.get("inter.broker.listener.name")
+    if name and name.upper() not in {endpoint.name for endpoint in advertised}:
+        raise ListenerError(f"inter.broker.listener.name: {name} is not among the advertised listeners")
+
+
+def _log_dirs(values: Mapping[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:
+    text = given.get("log.dirs") or given.get("log.dir") or values["log.dir"]
+    folders = [os.path.abspath(part.strip()) for part in text.split(",") if part.strip()]
+    if not folders:
+        raise ConfigFault("log.dirs: at least one directory is needed")
+    if len({os.path.realpath(folder) for folder in folders}) < len(folders):
+        raise ConfigFault(f"log.dirs: a directory appears twice in {text!r}")
+    return tuple(folders)
+
+
+def _bound(endpoint: Endpoint, ports: Mapping[str, int]) -> Endpoint:
+    return endpoint if endpoint.port else endpoint._replace(port=ports.get(endpoint.name, 0))
+
+
+def _check(config: BrokerConfig) -> None:
+    """Kafka's rules between values (`KafkaConfig.validateValues`), as far as their keys are used here."""
+    from odradek.cluster import configdef
+
+    topic = configdef.resolve_topic({}, (), config)
+    rules = (
+        (topic["retention.ms"] == 0, "log.retention.ms must be -1 (for ever) or at least 1"),
+        (topic["segment.ms"] < 1, "log.roll.ms must be at least 1"),
+        (topic["segment.jitter.ms"] < 0, "log.roll.jitter.ms must not be negative"),
+        (config["broker.id"] < -1, f"broker.id must be 0 or above, not {config['broker.id']}"),
+    )
+    faults = [line for broken, line in rules if broken]
+    if faults:
+        raise ConfigFault("\n".join(faults))

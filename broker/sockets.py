@@ -1,0 +1,82 @@
+"""The listening sockets. The supervisor opens and keeps them, so that they outlive every acceptor:
+while an acceptor is respawned, clients wait in the backlog instead of being refused."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterable
+
+from odradek.broker.errors import BootError
+from odradek.broker.listeners import Endpoint, literal
+
+
+def open_all(endpoints: Iterable[Endpoint], backlog: int, receive_buffer: int = -1) -> dict[str, socket.socket]:
+    """Bind and listen on every endpoint; by listener name. Raises BootError naming the one that fails."""
+    opened: dict[str, socket.socket] = {}
+    try:
+        for endpoint in endpoints:
+            opened[endpoint.name] = _open(endpoint, backlog, receive_buffer)
+    except OSError as error:
+        for sock in opened.values():
+            sock.close()
+        raise BootError(_explain(endpoint, error)) from None
+    return opened
+
+
+def bound_ports(opened: dict[str, socket.socket]) -> dict[str, int]:
+    """The port of each listener, which matters where 0 was asked for."""
+    return {name: int(sock.getsockname()[1]) for name, sock in opened.items()}
+
+
+def _open(endpoint: Endpoint, backlog: int, receive_buffer: int) -> socket.socket:
+    family, address = _address(endpoint)
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        _set_options(sock, endpoint, receive_buffer)
+        sock.bind(address)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _set_options(sock: socket.socket, endpoint: Endpoint, receive_buffer: int) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sock.family == socket.AF_INET6:
+        # "" is every address of both families, as in Java; a written IPv6 address is that one only.
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(bool(endpoint.host)))
+    if receive_buffer > 0:  # before listen, as the window scale is settled in the handshake
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+
+
+def _address(endpoint: Endpoint) -> tuple[int, tuple[object, ...]]:
+    if not endpoint.host:
+        if _has_ipv6():
+            return socket.AF_INET6, ("::", endpoint.port)
+        return socket.AF_INET, ("0.0.0.0", endpoint.port)
+    flags = socket.AI_PASSIVE | (socket.AI_NUMERICHOST if literal(endpoint.host) else 0)
+    found = socket.getaddrinfo(endpoint.host, endpoint.port, 0, socket.SOCK_STREAM, 0, flags)
+    family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    return family, address
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def _explain(endpoint: Endpoint, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"{endpoint}: port {endpoint.port} is in use by another program; stop it or change `listeners`"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"{endpoint}: port {endpoint.port} is not allowed for this user; change `listeners`"
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return f"{endpoint}: this machine has no address {endpoint.host!r}; change `listeners`"
+    return f"{endpoint}: {error.strerror or error}; change `listeners`"
