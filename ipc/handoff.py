@@ -1,0 +1,71 @@
+"""What acceptor and workers say to each other on `acceptor.sock`, and how a client's connection changes hands.
+
+Layout    : one kind byte, then UTF-8 fields separated by NUL.
+              R id                    worker → acceptor   register: I take connections from now on
+              H listener host port    acceptor → worker   a connection of this client; its descriptor travels along
+              B listener host port    worker → acceptor   a connection back, for another worker; descriptor along
+              C host                  worker → acceptor   a connection of this client is closed
+              D                       worker → acceptor   I drain: give me no more
+              E                       acceptor → worker   answer to D, after the last H: nothing more will come
+Owner     : the acceptor binds the socket once it holds its role byte.
+Writers   : both ends, each its own kinds.
+Lock      : none.
+Crash rule: EOF tells each side of the other's death. A worker keeps its connections and registers again with the
+            next acceptor (R, then H for none of them; the new acceptor counts from the process table). A dead
+            worker's connections die with it; the acceptor forgets their counts.
+A connection may be handed back only at a boundary: no byte of a request read that is not answered.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+REGISTER, HANDOFF, BACK, CLOSED, DRAIN, END = b"R", b"H", b"B", b"C", b"D", b"E"
+
+
+class Client(NamedTuple):
+    """A client's connection as the acceptor knows it."""
+
+    listener: str
+    host: str
+    port: int
+
+
+def register(worker_id: int) -> bytes:
+    """The first message of a worker."""
+    return REGISTER + str(worker_id).encode()
+
+
+def registered(message: bytes) -> int:
+    """The worker id of a REGISTER message."""
+    return int(message[1:])
+
+
+def handoff(client: Client) -> bytes:
+    """A connection for a worker; send it with the descriptor."""
+    return HANDOFF + _client(client)
+
+
+def back(client: Client) -> bytes:
+    """A connection for another worker; send it with the descriptor."""
+    return BACK + _client(client)
+
+
+def _client(client: Client) -> bytes:
+    return f"{client.listener}\0{client.host}\0{client.port}".encode()
+
+
+def client(message: bytes) -> Client:
+    """The client of a HANDOFF or BACK message."""
+    listener, host, port = message[1:].decode().split("\0")
+    return Client(listener, host, int(port))
+
+
+def closed(host: str) -> bytes:
+    """One connection of `host` has gone."""
+    return CLOSED + host.encode()
+
+
+def closed_host(message: bytes) -> str:
+    """The host of a CLOSED message."""
+    return message[1:].decode()
