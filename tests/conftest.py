@@ -12,6 +12,11 @@ from .harness.broker import Broker, ExternalBroker
 from .harness.needs import missing, must_not_skip
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """kafka-python's own way of loading its schemas is none of ours."""
+    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip, or in CI fail, what needs a tool that is not here."""
     for marker in item.iter_markers("needs"):

@@ -1,0 +1,57 @@
+"""What a driver does: write records, read them back, and be a member of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from ..records import Record
+
+Make = Callable[[int], Record]
+WAIT_SECONDS = 60
+
+
+class Read(NamedTuple):
+    """A record where it was found."""
+
+    offset: int
+    record: Record
+
+
+class Member(Protocol):
+    """One consumer in a group that runs until it is told to leave."""
+
+    def leave(self) -> None:
+        """Commit, leave the group, end."""
+
+    def kill(self) -> None:
+        """Vanish without a word, where the client can be made to."""
+
+    def seen(self) -> list[bytes]:
+        """The values it has processed so far."""
+
+
+class Driver(Protocol):
+    """A client of Kafka. `flavour` names the function of `records` that makes what it can express."""
+
+    name: str
+    tool: str | None
+    flavour: str
+
+    def write(
+        self,
+        bootstrap: str,
+        topic: str,
+        partition: int,
+        numbers: Iterable[int],
+        make: Make,
+        codec: str,
+    ) -> None:
+        """Write `make(i)` for each number, all acknowledged (acks=all) when it returns."""
+
+    def read(self, bootstrap: str, topic: str, partition: int, count: int) -> Iterator[Read]:
+        """The first `count` records of a partition in order."""
+
+    def member(self, bootstrap: str, topic: str, group: str, folder: Path) -> Member:
+        """Join `group` on `topic` from the earliest offset, committing often."""
