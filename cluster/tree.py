@@ -1,0 +1,196 @@
+"""The metadata tree: nodes with data, versions and watches, as ZooKeeper has them; one interface, several stores.
+
+A path is `/a/b/c`. Each node has bytes, a version that counts its changes and a cversion that counts changes of its
+children. A write may name the version it expects (-1: any). `multi` does all its operations or none. Watches fire
+once; their events wait in the store until `poll` is called, so nothing is called back from within a write.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+CREATED, DELETED, CHANGED, CHILDREN = "created", "deleted", "changed", "children"
+ANY_VERSION = -1
+
+
+class TreeError(Exception):
+    """A refused operation; the message is its path."""
+
+
+class NoNode(TreeError):
+    """The node, or the parent of one to be created, does not exist."""
+
+
+class NodeExists(TreeError):
+    """A node to be created exists."""
+
+
+class BadVersion(TreeError):
+    """The node has another version than the one expected."""
+
+
+class NotEmpty(TreeError):
+    """A node to be deleted has children."""
+
+
+class NoChildrenForEphemerals(TreeError):
+    """An ephemeral node cannot have children."""
+
+
+class TreeUnavailable(TreeError):
+    """The store cannot be reached or written; the operation may or may not have happened."""
+
+
+class Stat(NamedTuple):
+    """A node's counters. zxids number transactions, times are ms since the epoch, owner 0 means not ephemeral."""
+
+    czxid: int
+    mzxid: int
+    ctime: int
+    mtime: int
+    version: int
+    cversion: int
+    owner: int
+    data_length: int
+    children: int
+    pzxid: int
+
+
+class Event(NamedTuple):
+    """What a watch saw: CREATED, DELETED, CHANGED (data) or CHILDREN, and the watched path."""
+
+    kind: str
+    path: str
+
+
+class Create(NamedTuple):
+    """Create a node; `sequence` appends ten digits that rise with each change of the parent's children."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequence: bool = False
+
+
+class Set(NamedTuple):
+    """Replace a node's data."""
+
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+class Delete(NamedTuple):
+    """Delete a node without children."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+class Check(NamedTuple):
+    """Require a node to have a version."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+Operation = Create | Set | Delete | Check
+
+
+def parent(path: str) -> str:
+    """The path above: `/a` for `/a/b`, `/` for `/a`."""
+    return path.rpartition("/")[0] or "/"
+
+
+def check_path(path: str) -> None:
+    """ValueError unless `path` is absolute, without empty, `.` or `..` parts and without NUL."""
+    if path == "/":
+        return
+    parts = path.split("/")
+    if len(parts) < 2 or parts[0] or any(part in ("", ".", "..") for part in parts[1:]) or "\0" in path:
+        raise ValueError(f"{path!r} is not a path of the metadata tree")
+
+
+class Tree(ABC):
+    """A store of the tree. Ephemeral nodes go when the session that made them ends."""
+
+    @abstractmethod
+    def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
+        """Do all of `operations` in order, or none and raise the first refusal.
+
+        Results: the created path, the new Stat of a Set, None for the rest. Durable when it returns.
+        """
+
+    @abstractmethod
+    def get(self, path: str, watch: bool = False) -> tuple[bytes, Stat]:
+        """A node's data and counters; `watch` asks for one event when its data changes or it goes. NoNode."""
+
+    @abstractmethod
+    def exists(self, path: str, watch: bool = False) -> Stat | None:
+        """A node's counters, or None; `watch` asks for one event when it comes, changes or goes."""
+
+    @abstractmethod
+    def children(self, path: str, watch: bool = False) -> list[str]:
+        """Names of a node's children, sorted; `watch` asks for one event when they change. NoNode."""
+
+    @abstractmethod
+    def poll(self) -> list[Event]:
+        """Events since the last call, in order."""
+
+    @abstractmethod
+    def fileno(self) -> int | None:
+        """Readable when `poll` has something; None when events come only from this process's own writes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the session: ephemeral nodes go."""
+
+    def create(self, path: str, data: bytes = b"", ephemeral: bool = False, sequence: bool = False) -> str:
+        """Create a node and return its path. NodeExists, NoNode (parent), NoChildrenForEphemerals."""
+        created = self.multi([Create(path, data, ephemeral, sequence)])[0]
+        assert isinstance(created, str)
+        return created
+
+    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        """Replace a node's data. NoNode, BadVersion."""
+        stat = self.multi([Set(path, data, version)])[0]
+        assert isinstance(stat, Stat)
+        return stat
+
+    def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Delete a node. NoNode, BadVersion, NotEmpty."""
+        self.multi([Delete(path, version)])
+
+    def find(self, path: str) -> bytes | None:
+        """A node's data, None when there is no such node."""
+        try:
+            return self.get(path)[0]
+        except NoNode:
+            return None
+
+    def ensure(self, path: str) -> None:
+        """Create `path` and what is missing above it, without data."""
+        missing = self.missing(path)
+        if missing:
+            self.multi([Create(path) for path in missing])
+
+    def missing(self, path: str) -> list[str]:
+        """The nodes that must be made for `path` to exist, from the top."""
+        missing: list[str] = []
+        while path != "/" and self.exists(path) is None:
+            missing.append(path)
+            path = parent(path)
+        return missing[::-1]
+
+    def removal(self, path: str) -> list[Operation]:
+        """The operations that delete `path` and all below it; none when it does not exist."""
+        try:
+            below = self.children(path)
+        except NoNode:
+            return []
+        operations: list[Operation] = []
+        for name in below:
+            operations.extend(self.removal(f"{path.rstrip('/')}/{name}"))
+        return [*operations, Delete(path)]

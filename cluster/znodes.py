@@ -1,0 +1,194 @@
+"""Where Kafka keeps what in the metadata tree, and in which JSON (kafka.zk.ZkData), plus our own `/odradek`.
+
+Topic ids are 16 bytes here, URL-safe base64 without padding in JSON (Kafka's Uuid). Readers take what older Kafka
+versions wrote; writers write version fields as Kafka 3.9 does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from typing import Any, NamedTuple
+
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CLUSTER_ID = "/cluster/id"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+DELETE_TOPICS = "/admin/delete_topics"
+PRODUCER_IDS = "/latest_producer_id_block"
+CONSUMERS = "/consumers"
+STARTS = "/odradek/starts"  # how often the controller started: the upper half of slot incarnations
+SNAPSHOT_VERSION = "/odradek/metadata_version"
+CLUSTER_WIDE = "<default>"  # the name of the cluster-wide broker config
+
+PERSISTENT = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    "/config/changes",
+    TOPIC_CONFIGS,
+    BROKER_CONFIGS,
+    "/config/clients",
+    "/config/users",
+    "/config/ips",
+    DELETE_TOPICS,
+    "/brokers/seqid",
+    "/isr_change_notification",
+    "/log_dir_event_notification",
+    PRODUCER_IDS,
+    "/cluster",
+    "/odradek",
+)
+
+
+class TopicNode(NamedTuple):
+    """What `/brokers/topics/<t>` says: the id (None before Kafka 2.8) and the replicas of each partition."""
+
+    id: bytes | None
+    replicas: dict[int, list[int]]
+
+
+class PartitionState(NamedTuple):
+    """What `…/partitions/<n>/state` says."""
+
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    controller_epoch: int
+
+
+def to_json(value: Any) -> bytes:
+    """Compact JSON."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def uuid_text(raw: bytes) -> str:
+    """Kafka's text of a 16-byte id: `AAAAAAAAAAAAAAAAAAAAAQ`."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def uuid_bytes(text: str) -> bytes:
+    """The 16 bytes of Kafka's text of an id."""
+    return base64.urlsafe_b64decode(text + "==")
+
+
+def random_uuid() -> bytes:
+    """A new id whose text does not begin with `-` (command lines would take it for an option), as Kafka's."""
+    while True:
+        raw = uuid.uuid4().bytes
+        if not uuid_text(raw).startswith("-"):
+            return raw
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def broker_config_path(broker: int | None) -> str:
+    return f"{BROKER_CONFIGS}/{CLUSTER_WIDE if broker is None else broker}"
+
+
+def consumer_offset_path(group: str, topic: str, partition: int) -> str:
+    return f"{CONSUMERS}/{group}/offsets/{topic}/{partition}"
+
+
+def encode_topic(node: TopicNode) -> bytes:
+    value: dict[str, Any] = {"version": 3}
+    if node.id is not None:
+        value["topic_id"] = uuid_text(node.id)
+    partitions = {str(index): replicas for index, replicas in sorted(node.replicas.items())}
+    return to_json({**value, "partitions": partitions, "adding_replicas": {}, "removing_replicas": {}})
+
+
+def decode_topic(data: bytes) -> TopicNode:
+    value = json.loads(data)
+    replicas = {int(index): list(brokers) for index, brokers in value["partitions"].items()}
+    return TopicNode(uuid_bytes(value["topic_id"]) if "topic_id" in value else None, replicas)
+
+
+def encode_state(state: PartitionState) -> bytes:
+    return to_json(
+        {
+            "controller_epoch": state.controller_epoch,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
+            "isr": state.isr,
+        }
+    )
+
+
+def decode_state(data: bytes) -> PartitionState:
+    value = json.loads(data)
+    return PartitionState(value["leader"], value["leader_epoch"], list(value["isr"]), value["controller_epoch"])
+
+
+def encode_config(configs: dict[str, str]) -> bytes:
+    return to_json({"version": 1, "config": configs})
+
+
+def decode_config(data: bytes | None) -> dict[str, str]:
+    """The configs of a `/config/<type>/<name>` node; {} when it has none."""
+    return dict(json.loads(data).get("config") or {}) if data else {}
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return to_json({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    return str(json.loads(data)["id"])
+
+
+def encode_controller(broker: int, now_ms: int) -> bytes:
+    return to_json({"version": 2, "brokerid": broker, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
+
+
+def encode_broker(
+    endpoints: dict[str, tuple[str, int]], protocols: dict[str, str], rack: str | None, now_ms: int
+) -> bytes:
+    """`/brokers/ids/<n>`, version 5; host and port are those of the first plaintext listener, for old clients."""
+    host, port = next((end for name, end in endpoints.items() if protocols.get(name) == "PLAINTEXT"), ("", -1))
+    value: dict[str, Any] = {
+        "version": 5,
+        "host": host or None,
+        "port": port,
+        "jmx_port": -1,
+        "timestamp": str(now_ms),
+        "endpoints": [f"{name}://{_host_text(end[0])}:{end[1]}" for name, end in endpoints.items()],
+        "listener_security_protocol_map": protocols,
+        "features": {},
+    }
+    return to_json(value | ({"rack": rack} if rack else {}))
+
+
+def _host_text(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def encode_producer_block(broker: int, start: int, end: int) -> bytes:
+    return to_json({"version": 1, "broker": broker, "block_start": str(start), "block_end": str(end)})
+
+
+def next_producer_block(data: bytes | None, broker: int, size: int = 1000) -> tuple[int, bytes]:
+    """(first id of the next block, the node that claims it), from the node that claims the last. KIP-360's format."""
+    start = int(json.loads(data)["block_end"]) + 1 if data else 0
+    if start > (1 << 63) - 1 - size:
+        raise OverflowError("no producer ids are left")
+    return start, encode_producer_block(broker, start, start + size - 1)

@@ -1,0 +1,48 @@
+"""kill -9 of a writing process: what it was told is done is there, and nothing is there by half."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from odradek.cluster.embedded import EmbeddedTree
+
+WRITER = """
+import sys
+from odradek.cluster.embedded import EmbeddedTree
+from odradek.cluster.tree import Create, Set
+tree = EmbeddedTree(sys.argv[1])
+first = len(tree.children("/"))
+for number in range(first, 1_000_000):
+    node = f"/n{number:08d}"
+    tree.multi([Create(node), Create(node + "/left", b"x" * 5000), Create(node + "/right", b"y" * 5000)])
+    tree.multi([Set(node, b"done")])
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("kills", [5])
+def test_acknowledged_writes_survive_and_none_is_halved(tmp_path: Path, kills: int) -> None:
+    path = tmp_path / "m.db"
+    acknowledged = -1
+    for turn in range(kills):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+        assert writer.stdout is not None
+        for _ in range(3 + 7 * turn):
+            acknowledged = int(writer.stdout.readline())
+        os.kill(writer.pid, signal.SIGKILL)
+        rest = writer.stdout.read().split("\n")
+        acknowledged = max([acknowledged, *(int(line) for line in rest[:-1] if line)])
+        writer.wait()
+        writer.stdout.close()
+    tree = EmbeddedTree(path)
+    names = tree.children("/")
+    assert len(names) in (acknowledged + 1, acknowledged + 2)
+    for name in names:
+        assert tree.children(f"/{name}") == ["left", "right"]
+    assert all(tree.get(f"/{name}")[0] == b"done" for name in names[: acknowledged + 1])
+    tree.close()
