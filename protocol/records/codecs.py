@@ -1,0 +1,163 @@
+"""The codecs of record batches, each with a bound on what it may unpack to.
+
+Codec numbers are the low three bits of the attributes of a batch or message. Producers choose the compressed
+bytes, so every decoder stops at `limit` bytes of output instead of believing a header: 4 kB of zstd can claim
+gigabytes. Framings: gzip RFC 1952, `snappy_frames`, `lz4_frames`, zstd RFC 8878 (KIP-110).
+"""
+
+import zlib
+from collections.abc import Callable
+
+import cramjam
+from odradek.protocol.records import lz4_frames, snappy_frames
+from odradek.protocol.records.errors import (
+    MESSAGE_TOO_LARGE,
+    UNKNOWN_SERVER_ERROR,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    RecordError,
+)
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
+BY_NAME = {name: codec for codec, name in NAMES.items()} | {"uncompressed": NONE}
+CODEC_MASK = 7
+
+# Far above any batch of a sane client (1 MiB compressed by default), far below what would hurt the machine.
+DEFAULT_LIMIT = 128 << 20
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+
+
+class TooLong(Exception):
+    """Unpacks to more than the limit."""
+
+
+class UnknownCodec(RecordError):
+    """A codec number nobody has defined (5 to 7). Apache Kafka answers UNKNOWN_SERVER_ERROR to it."""
+
+    def __init__(self, codec: int) -> None:
+        super().__init__(UNKNOWN_SERVER_ERROR, f"Unknown compression codec {codec}")
+
+
+class BrokenPayload(RecordError):
+    """Compressed bytes that do not unpack though their CRC is right: the producer's fault.
+
+    UNKNOWN_SERVER_ERROR as from Apache Kafka, and for its effect: CORRUPT_MESSAGE would be retried for ever.
+    """
+
+    def __init__(self, codec: int, why: object) -> None:
+        super().__init__(UNKNOWN_SERVER_ERROR, f"Cannot unpack {NAMES[codec]} data: {why}")
+
+
+def _gunzip(data: bytes | memoryview, limit: int, magic: int) -> bytes:
+    out: list[bytes] = []
+    while True:  # members may follow one another, as Java's GZIPInputStream reads them
+        unpacker = zlib.decompressobj(_GZIP_WINDOW)
+        piece = unpacker.decompress(data, limit + 1)
+        limit -= len(piece)
+        if limit < 0:
+            raise TooLong
+        if not unpacker.eof:
+            raise ValueError("the gzip stream ends early")
+        out.append(piece)
+        data = unpacker.unused_data
+        if not data:
+            return out[0] if len(out) == 1 else b"".join(out)
+
+
+def _gzip(data: bytes, level: int | None, magic: int) -> bytes:
+    packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, _GZIP_WINDOW)
+    return packer.compress(data) + packer.flush()
+
+
+def _unzstd(data: bytes | memoryview, limit: int, magic: int) -> bytes:
+    return into_buffer(cramjam.zstd.decompress_into, data, limit)
+
+
+def _zstd(data: bytes, level: int | None, magic: int) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
+
+
+def into_buffer(decompress_into: Callable, data: bytes | memoryview, limit: int) -> bytes:
+    """Unpack with a cramjam `decompress_into`, which cannot write past its buffer; grow it up to `limit`.
+
+    The streaming decoders of cramjam append to a buffer of their own without bound, hence the retry: at
+    worst it unpacks the data twice over. TooLong when even `limit` bytes do not hold it.
+    """
+    size = min(limit, max(65536, 8 * len(data)))
+    while True:
+        buffer = bytearray(size)
+        try:
+            return bytes(memoryview(buffer)[: decompress_into(data, buffer)])
+        except cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise
+        if size >= limit:
+            raise TooLong
+        size = min(limit, size * 8)
+
+
+def _unlz4(data: bytes | memoryview, limit: int, magic: int) -> bytes:
+    frame = lz4_frames.mended(data, trust_checksum=magic > 0)
+    return into_buffer(cramjam.lz4.decompress_into, frame, limit)
+
+
+def _lz4(data: bytes, level: int | None, magic: int) -> bytes:
+    return lz4_frames.compress(data, level, broken=magic == 0)
+
+
+def _unsnappy(data: bytes | memoryview, limit: int, magic: int) -> bytes:
+    out = snappy_frames.decompress(data, limit)
+    if out is None:
+        raise TooLong
+    return out
+
+
+def _snappy(data: bytes, level: int | None, magic: int) -> bytes:
+    return snappy_frames.compress(data)
+
+
+_DECODERS: dict[int, Callable[[bytes | memoryview, int, int], bytes]] = {
+    GZIP: _gunzip,
+    SNAPPY: _unsnappy,
+    LZ4: _unlz4,
+    ZSTD: _unzstd,
+}
+_ENCODERS: dict[int, Callable[[bytes, int | None, int], bytes]] = {
+    GZIP: _gzip,
+    SNAPPY: _snappy,
+    LZ4: _lz4,
+    ZSTD: _zstd,
+}
+
+
+def decompress(codec: int, data: bytes | memoryview, limit: int = DEFAULT_LIMIT, magic: int = 2) -> bytes:
+    """`data` unpacked, at most `limit` bytes of it. `magic` 0 forgives lz4's header checksum (KAFKA-3160).
+
+    UnknownCodec for 5 to 7, BrokenPayload when it does not unpack, RecordError MESSAGE_TOO_LARGE past `limit`.
+    """
+    if codec == NONE:
+        return bytes(data)
+    decoder = _DECODERS.get(codec)
+    if decoder is None:
+        raise UnknownCodec(codec)
+    try:
+        return decoder(data, limit, magic)
+    except TooLong:
+        raise RecordError(MESSAGE_TOO_LARGE, f"Unpacks to more than {limit} bytes of {NAMES[codec]}") from None
+    except (cramjam.DecompressionError, zlib.error, ValueError) as error:
+        raise BrokenPayload(codec, error) from None
+
+
+def compress(codec: int, data: bytes, level: int | None = None, magic: int = 2) -> bytes:
+    """`data` packed; `level` as in `compression.<codec>.level` (None: the codec's own default; KIP-390).
+
+    `magic` 0 writes lz4 as Kafka 0.8 did. zstd exists from magic 2 on only: UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    if codec == NONE:
+        return bytes(data)
+    encoder = _ENCODERS.get(codec)
+    if encoder is None:
+        raise UnknownCodec(codec)
+    if codec == ZSTD and magic < 2:
+        raise RecordError(UNSUPPORTED_COMPRESSION_TYPE, f"There is no zstd in message format {magic}")
+    return encoder(data, level, magic)

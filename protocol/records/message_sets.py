@@ -1,0 +1,207 @@
+"""Message sets, magic 0 (Kafka 0.8) and 1 (0.10, KIP-31 and KIP-32): reading and building.
+
+    offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | [timestamp i64, magic 1] | key | value
+
+crc is zlib's CRC-32 from magic to the end; key and value are an i32 length (-1: null) and bytes. attributes:
+bits 0-2 codec, bit 3 LogAppendTime (magic 1). A compressed set is one wrapper message without key whose value
+unpacks to a message set. The wrapper's offset is its last message's; the offsets inside are absolute in magic 0
+and count from 0 in magic 1. A set may end in a part of a message, which readers ignore.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+from odradek.protocol.records import codecs
+from odradek.protocol.records.batch_v2 import (
+    CREATE_TIME,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    NO_HEADERS,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE,
+    Record,
+)
+from odradek.protocol.records.errors import (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    RecordError,
+)
+
+SMALLEST = 14  # bytes after size of a magic 0 message without key and value
+_ENTRY = struct.Struct(">qi")
+_PREFIX = struct.Struct(">qiI")  # offset, size, crc
+_HEAD = {0: struct.Struct(">bb"), 1: struct.Struct(">bbq")}
+_CRC_AND_HEAD = {0: struct.Struct(">Ibb"), 1: struct.Struct(">Ibbq")}
+_SIZE = struct.Struct(">i")
+
+
+class Message(NamedTuple):
+    """One message as it stands in a set; `key` and `value` copied out, nothing unpacked."""
+
+    offset: int
+    magic: int
+    attributes: int
+    timestamp: int  # ms, NO_TIMESTAMP in magic 0
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & codecs.CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> int:
+        """CREATE_TIME or LOG_APPEND_TIME."""
+        return (self.attributes & TIMESTAMP_TYPE) >> 3
+
+
+def entries(data: bytes | memoryview) -> Iterator[tuple[int, int, int]]:
+    """(offset, start, end) of each whole message in a set, start and end without offset and size.
+
+    RecordError CORRUPT_MESSAGE for a size below the smallest message there can be.
+    """
+    position, total, unpack = 0, len(data), _ENTRY.unpack_from
+    while position + LOG_OVERHEAD <= total:
+        offset, size = unpack(data, position)
+        if size < SMALLEST:
+            raise RecordError(CORRUPT_MESSAGE, f"A message of {size} bytes is shorter than any can be")
+        position += LOG_OVERHEAD
+        if position + size > total:
+            return
+        yield offset, position, position + size
+        position += size
+
+
+def messages(data: bytes | memoryview, check_crc: bool = True) -> Iterator[Message]:
+    """The messages of a set as they stand, wrappers unopened.
+
+    RecordError CORRUPT_MESSAGE for a wrong CRC or lengths that do not add up.
+    """
+    for offset, start, end in entries(data):
+        yield read(data, offset, start, end, check_crc)
+
+
+def read(data: bytes | memoryview, offset: int, start: int, end: int, check_crc: bool = True) -> Message:
+    """The message that `entries` found; errors as `messages`."""
+    magic = data[start + 4]
+    head = _CRC_AND_HEAD.get(magic)
+    if head is None or end - start < head.size + 8:
+        raise RecordError(CORRUPT_MESSAGE, f"A message of magic {magic} and {end - start} bytes is none")
+    crc, _, attributes, *times = head.unpack_from(data, start)
+    if check_crc and crc != crc32(data[start + 4 : end]):
+        raise RecordError(CORRUPT_MESSAGE, f"Message {offset} of its set has a wrong CRC")
+    key, position = _read_bytes(data, start + head.size, end)
+    value, position = _read_bytes(data, position, end)
+    return Message(offset, magic, attributes, times[0] if times else NO_TIMESTAMP, key, value)
+
+
+def _read_bytes(data: bytes | memoryview, position: int, end: int) -> tuple[bytes | None, int]:
+    if position + 4 > end:
+        raise RecordError(CORRUPT_MESSAGE, "A message's lengths do not add up")
+    (size,) = _SIZE.unpack_from(data, position)
+    position += 4
+    if size < 0:
+        return None, position
+    if position + size > end:
+        raise RecordError(CORRUPT_MESSAGE, "A message's lengths do not add up")
+    return bytes(data[position : position + size]), position + size
+
+
+def iterate(data: bytes | memoryview, limit: int = codecs.DEFAULT_LIMIT, check_crc: bool = True) -> Iterator[Record]:
+    """The records of a set, wrappers opened, offsets absolute, lazily.
+
+    RecordError CORRUPT_MESSAGE for a wrong CRC or length, INVALID_RECORD for a wrapper that is none, and as
+    codecs.decompress. Sets of both magics may be mixed.
+    """
+    for message in messages(data, check_crc):
+        if message.codec:
+            for inner in unwrap(message, limit, check_crc):
+                yield inner.offset, inner.timestamp, inner.key, inner.value, NO_HEADERS
+        else:
+            yield message.offset, message.timestamp, message.key, message.value, NO_HEADERS
+
+
+def unwrap(wrapper: Message, limit: int = codecs.DEFAULT_LIMIT, check_crc: bool = True) -> Iterator[Message]:
+    """The messages in a compressed one, offsets absolute; LogAppendTime gives all the wrapper's timestamp.
+
+    The magic of the inner messages is not compared with the wrapper's. Errors as `iterate`.
+    """
+    if wrapper.codec == codecs.ZSTD:
+        raise RecordError(INVALID_RECORD, f"There is no zstd in message format {wrapper.magic}")
+    if wrapper.value is None:
+        raise RecordError(INVALID_RECORD, "A compressed message set without a value")
+    data = codecs.decompress(wrapper.codec, wrapper.value, limit, wrapper.magic)
+    base = _inner_base(wrapper, data)
+    appended = wrapper.magic and wrapper.attributes & TIMESTAMP_TYPE
+    for offset, start, end in entries(data):
+        inner = read(data, offset + base, start, end, check_crc)
+        if inner.codec:
+            raise RecordError(INVALID_RECORD, "A compressed message within a compressed message")
+        if appended and inner.magic:
+            inner = inner._replace(timestamp=wrapper.timestamp)
+        yield inner
+
+
+def _inner_base(wrapper: Message, data: bytes) -> int:
+    """What to add to the offsets inside; also sees to it that there is a message at all."""
+    offsets = [offset for offset, _, _ in entries(data)]
+    if not offsets:
+        raise RecordError(INVALID_RECORD, "A compressed message set holds no messages")
+    # A wrapper at 0 counts from 0: some versions of librdkafka never set its offset.
+    if wrapper.magic == 0 or wrapper.offset == 0:
+        return 0
+    if wrapper.offset < offsets[-1]:
+        raise RecordError(INVALID_RECORD, f"A wrapper at {wrapper.offset} ends at {offsets[-1]} inside")
+    return wrapper.offset - offsets[-1]
+
+
+def build(
+    records: Iterable[Record],
+    magic: int,
+    *,
+    codec: int = codecs.NONE,
+    level: int | None = None,
+    timestamp_type: int = CREATE_TIME,
+    append_time: int = NO_TIMESTAMP,
+) -> bytes:
+    """A message set of `records` (rising offsets; headers are lost, magic 0 loses timestamps too).
+
+    With a codec one wrapper, without one message a record. append_time: the timestamp of all of them in ms
+    when timestamp_type is LOG_APPEND_TIME. b"" for no records; UNSUPPORTED_COMPRESSION_TYPE for zstd.
+    """
+    if codec == codecs.ZSTD:
+        raise RecordError(UNSUPPORTED_COMPRESSION_TYPE, f"There is no zstd in message format {magic}")
+    attributes = timestamp_type << 3 if magic else 0
+    if magic and timestamp_type == LOG_APPEND_TIME:
+        records = ((offset, append_time, key, value, ()) for offset, _, key, value, _ in records)
+    if not codec:
+        return _plain(records, magic, attributes, relative=False)[0]
+    inner, last, highest = _plain(records, magic, attributes, relative=magic > 0)
+    if not inner:
+        return b""
+    packed = codecs.compress(codec, inner, level, magic)
+    head = _HEAD[magic].pack(magic, attributes | codec, *((highest,) if magic else ()))
+    body = b"".join((head, _SIZE.pack(-1), _SIZE.pack(len(packed)), packed))
+    return _PREFIX.pack(last, len(body) + 4, crc32(body)) + body
+
+
+def _plain(records: Iterable[Record], magic: int, attributes: int, relative: bool) -> tuple[bytes, int, int]:
+    """Messages without a wrapper, their last offset and highest timestamp."""
+    out: list[bytes] = []
+    append, pack_head, pack_prefix, pack_size = out.append, _HEAD[magic].pack, _PREFIX.pack, _SIZE.pack
+    null = pack_size(-1)
+    last, highest, base = -1, NO_TIMESTAMP, None
+    for last, timestamp, key, value, _ in records:
+        if base is None:
+            base = last if relative else 0
+        if timestamp > highest:
+            highest = timestamp
+        head = pack_head(magic, attributes, timestamp) if magic else pack_head(magic, attributes)
+        keyed = null if key is None else pack_size(len(key)) + key
+        body = head + keyed + (null if value is None else pack_size(len(value)) + value)
+        append(pack_prefix(last - base, len(body) + 4, crc32(body)))
+        append(body)
+    return b"".join(out), last, highest
