@@ -1,0 +1,274 @@
+"""A classic consumer group: its members, its state and the rules that keep them consistent.
+
+Nothing here decides when to rebalance (see `rebalance`, `joining`, `syncing`); this is the data those change.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections import Counter
+from typing import Any
+
+from odradek.groups.errors import Error
+from odradek.groups.events import Answer, Append, JoinResult, Limits, Now, Protocols, SyncResult
+from odradek.groups.member import Member
+from odradek.groups.offsets import Offsets
+from odradek.groups.records import GroupValue
+from odradek.groups.timers import Deadlines
+
+CONSUMER = "consumer"
+Timer = tuple[str, str, str]  # group, kind ("member", "pending", "join", "sync"), member id or ""
+
+
+class State(enum.Enum):
+    """The states of a group; the values are the names clients and tools see."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+# Which states may follow which. `docs` draw their picture from this table.
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.EMPTY: frozenset({State.PREPARING, State.DEAD}),
+    State.PREPARING: frozenset({State.COMPLETING, State.EMPTY, State.DEAD}),
+    State.COMPLETING: frozenset({State.STABLE, State.PREPARING, State.DEAD}),
+    State.STABLE: frozenset({State.PREPARING, State.DEAD}),
+    State.DEAD: frozenset({State.DEAD}),
+}
+
+
+class Group:
+    """State of one group. Effects pile up in `effects`, deadlines go into the shared `timers`."""
+
+    def __init__(self, group_id: str, limits: Limits, timers: Deadlines[Timer], effects: list[Answer | Append]) -> None:
+        self.id = group_id
+        self.limits = limits
+        self.timers = timers
+        self.effects = effects
+        self.state = State.EMPTY
+        self.state_since_ms: int | None = None
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.generation = 0
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static: dict[str, str] = {}  # instance id -> member id
+        self.pending: set[str] = set()  # ids handed out by MEMBER_ID_REQUIRED that have not joined yet
+        self.unsynced: set[str] = set()  # members that got the generation and have not asked for their part
+        self.joined = 0  # members whose JoinGroup waits
+        self.initial_delay_left_ms: int | None = None  # not None: the first rebalance waits for more members
+        self.member_added = False  # since the initial delay began
+        self.subscribed: frozenset[str] | None = None
+        self.offsets = Offsets()
+        self._support: Counter[str] = Counter()
+
+    # -- state ----------------------------------------------------------------------------------------------
+
+    def to(self, state: State, now: Now) -> None:
+        """Change state; AssertionError for a transition that the table does not have."""
+        assert state in TRANSITIONS[self.state], f"group {self.id}: {self.state.value} to {state.value}"
+        self.state = state
+        self.state_since_ms = now.wall_ms
+
+    @property
+    def can_rebalance(self) -> bool:
+        return State.PREPARING in TRANSITIONS[self.state]
+
+    @property
+    def everyone_joined(self) -> bool:
+        return len(self.members) == self.joined and not self.pending
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The slowest member decides."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def accepts(self, member_id: str) -> bool:
+        """Whether there is room for this member under `group.max.size`.
+
+        While a rebalance is prepared those who joined count, so that a group above the limit (it was lowered)
+        drops the last to rejoin.
+        """
+        if self.state in (State.EMPTY, State.DEAD):
+            return True
+        member = self.members.get(member_id)
+        if self.state is State.PREPARING:
+            return (member is not None and member.join is not None) or self.joined < self.limits.max_size
+        return member is not None or len(self.members) < self.limits.max_size
+
+    # -- members --------------------------------------------------------------------------------------------
+
+    def add(self, member: Member, token: Any, protocol_type: str) -> None:
+        """Add a member whose JoinGroup is `token` (None: loaded from the log); the first one becomes leader."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.id
+        if self.leader is None:
+            self.leader = member.id
+        self.members[member.id] = member
+        self._support.update(name for name, _ in member.protocols)
+        self.pending.discard(member.id)
+        self.wait_join(member, token)
+
+    def remove(self, member_id: str, error: Error = Error.UNKNOWN_MEMBER_ID) -> None:
+        """Forget a member or a handed-out id; what it still waits for is answered with `error`."""
+        member = self.members.get(member_id)
+        if member is not None:
+            self.answer_join(member, JoinResult(error, ""))
+            self.answer_sync(member, SyncResult(error))
+            del self.members[member_id]
+            self._support.subtract(name for name, _ in member.protocols)
+            if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
+                del self.static[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self.pending.discard(member_id)
+        self.unsynced.discard(member_id)
+        self.timers.cancel((self.id, "member", member_id))
+        self.timers.cancel((self.id, "pending", member_id))
+
+    def rename(self, member: Member, new_id: str) -> None:
+        """A static member gets a new member id, keeping its place, its leadership and its assignment."""
+        assert member.instance_id is not None
+        self.timers.cancel((self.id, "member", member.id))
+        del self.members[member.id]
+        if self.leader == member.id:
+            self.leader = new_id
+        if member.id in self.unsynced:
+            self.unsynced.remove(member.id)
+            self.unsynced.add(new_id)
+        member.id = new_id
+        self.members[new_id] = member
+        self.static[member.instance_id] = new_id
+
+    def update(self, member: Member, protocols: Protocols, rebalance_ms: int, session_ms: int) -> None:
+        """Take over what a member's new JoinGroup says."""
+        self._support.subtract(name for name, _ in member.protocols)
+        self._support.update(name for name, _ in protocols)
+        member.protocols = protocols
+        member.rebalance_timeout_ms = rebalance_ms
+        member.session_timeout_ms = session_ms
+
+    def alive(self, member: Member, now: Now, timeout_ms: int | None = None) -> None:
+        """The member was heard of: its session starts anew."""
+        after = member.session_timeout_ms if timeout_ms is None else timeout_ms
+        self.timers.set((self.id, "member", member.id), now.steady_ms + after)
+
+    # -- protocols ------------------------------------------------------------------------------------------
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member with these protocols has one in common with all others."""
+        if self.state is State.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        count = len(self.members)
+        return self.protocol_type == protocol_type and any(self._support[name] == count for name, _ in protocols)
+
+    def select_protocol(self) -> str:
+        """The protocol with the most votes among those that all support; the eldest voter breaks ties."""
+        candidates = {name for name, count in self._support.items() if count == len(self.members)}
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def compute_subscribed(self) -> frozenset[str] | None:
+        """The topics the members subscribe to; None when that cannot be known."""
+        if self.protocol_type != CONSUMER:
+            return None
+        if not self.members:
+            return frozenset()
+        try:
+            return frozenset().union(*(subscription_topics(m.metadata(self.protocol)) for m in self.members.values()))
+        except (struct.error, KeyError, UnicodeDecodeError):
+            return None
+
+    # -- waiting requests -----------------------------------------------------------------------------------
+
+    def wait_join(self, member: Member, token: Any) -> None:
+        """Let the member's JoinGroup wait; one that waited already is told to join again."""
+        if member.join is not None:
+            self.answer_join(member, JoinResult(Error.REBALANCE_IN_PROGRESS, member.id))
+        member.join = token
+        self.joined += token is not None
+
+    def answer_join(self, member: Member, result: JoinResult) -> bool:
+        """Answer the member's waiting JoinGroup, if there is one."""
+        if member.join is None:
+            return False
+        self.effects.append(Answer(member.join, result))
+        member.join = None
+        self.joined -= 1
+        return True
+
+    def wait_sync(self, member: Member, token: Any) -> None:
+        """Let the member's SyncGroup wait; one that waited already is told to join again."""
+        self.answer_sync(member, SyncResult(Error.REBALANCE_IN_PROGRESS))
+        member.sync = token
+
+    def answer_sync(self, member: Member, result: SyncResult) -> bool:
+        """Answer the member's waiting SyncGroup, if there is one."""
+        if member.sync is None:
+            return False
+        self.effects.append(Answer(member.sync, result))
+        member.sync = None
+        return True
+
+    def current(self, member: Member, *, skip_assignment: bool = False, leader: str | None = None) -> JoinResult:
+        """The current generation, as told to one member; only the leader learns who the others are."""
+        told = self.leader if leader is None else leader
+        return JoinResult(
+            Error.NONE,
+            member.id,
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            told or "",
+            skip_assignment,
+            self.roster() if told == member.id else (),
+        )
+
+    def roster(self) -> tuple[tuple[str, str | None, bytes], ...]:
+        """Member id, instance id and subscription of all members, for the leader."""
+        return tuple((m.id, m.instance_id, m.metadata(self.protocol)) for m in self.members.values())
+
+    # -- the log --------------------------------------------------------------------------------------------
+
+    def value(self, assignments: dict[str, bytes]) -> GroupValue:
+        """What the log is to remember of this generation."""
+        return GroupValue(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol,
+            self.leader,
+            -1 if self.state_since_ms is None else self.state_since_ms,
+            tuple(m.value(self.protocol, assignments[m.id]) for m in self.members.values()),
+        )
+
+    def load(self, value: GroupValue) -> None:
+        """Become what the log remembers: Stable with its members, or Empty without."""
+        self.state = State.STABLE if value.members else State.EMPTY
+        self.state_since_ms = None if value.state_since_ms == -1 else value.state_since_ms
+        self.generation = value.generation
+        self.protocol_type = value.protocol_type or None
+        self.protocol = value.protocol
+        self.leader = value.leader
+        for member in value.members:
+            self.add(Member.loaded(member, value.protocol), None, value.protocol_type)
+        self.subscribed = self.compute_subscribed()
+
+
+def subscription_topics(metadata: bytes) -> list[str]:
+    """The topics of a consumer's subscription: version i16, count i32, strings; later versions append to that."""
+    (count,) = struct.unpack_from(">i", metadata, 2)
+    position, topics = 6, []
+    for _ in range(count):
+        (length,) = struct.unpack_from(">h", metadata, position)
+        position += 2
+        if length < 0 or position + length > len(metadata):
+            raise struct.error("a topic name ends too early")
+        topics.append(metadata[position : position + length].decode())
+        position += length
+    return topics

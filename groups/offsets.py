@@ -1,0 +1,118 @@
+"""The committed offsets of one group: what is in the log, and what is on its way there.
+
+A commit is `prepare`d, appended by the caller, then `complete`d or `fail`ed. Only completed commits are ever
+answered or fetched. Transactions' offsets will be a third kind, pending by producer id, beside `pending`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from odradek.groups.records import OffsetValue
+
+TopicPartition = tuple[str, int]
+
+
+class Committed(NamedTuple):
+    """A commit in the log; `position` is the offset of its record's batch in `__consumer_offsets`."""
+
+    value: OffsetValue
+    position: int
+
+
+class Offsets:
+    """Committed and pending offsets by (topic, partition)."""
+
+    def __init__(self) -> None:
+        self._committed: dict[TopicPartition, Committed] = {}
+        self._pending: dict[TopicPartition, OffsetValue] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._committed or self._pending)
+
+    def get(self, tp: TopicPartition) -> OffsetValue | None:
+        """The committed offset of `tp`, or None."""
+        found = self._committed.get(tp)
+        return found.value if found else None
+
+    def all(self) -> dict[TopicPartition, OffsetValue]:
+        """Every committed offset."""
+        return {tp: found.value for tp, found in self._committed.items()}
+
+    def unstable(self, tp: TopicPartition) -> bool:
+        """Whether a commit of `tp` is under way (KIP-447's require_stable asks)."""
+        return tp in self._pending
+
+    def load(self, tp: TopicPartition, committed: Committed) -> None:
+        """Take over what was read from the log."""
+        self._committed[tp] = committed
+
+    def prepare(self, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
+        """Note that these are being appended."""
+        self._pending.update(offsets)
+
+    def complete(self, offsets: Mapping[TopicPartition, OffsetValue], position: int) -> None:
+        """They are in the log at `position`; a later record wins, whatever the order of completion.
+
+        A pending commit that `remove` dropped meanwhile (its topic is gone) stays dropped.
+        """
+        for tp, value in offsets.items():
+            if tp not in self._pending:
+                continue
+            known = self._committed.get(tp)
+            if known is None or known.position < position:
+                self._committed[tp] = Committed(value, position)
+            self._settle(tp, value)
+
+    def fail(self, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
+        """They did not reach the log."""
+        for tp, value in offsets.items():
+            self._settle(tp, value)
+
+    def _settle(self, tp: TopicPartition, value: OffsetValue) -> None:
+        if self._pending.get(tp) is value:  # else a newer commit of the same partition is under way
+            del self._pending[tp]
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Drop these, pending ones too; returns those that were committed and so need a tombstone."""
+        removed = []
+        for tp in partitions:
+            self._pending.pop(tp, None)
+            if self._committed.pop(tp, None) is not None:
+                removed.append(tp)
+        return removed
+
+    def restore(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Put removed offsets back, because their tombstones could not be appended."""
+        for tp, committed in offsets.items():
+            self._committed.setdefault(tp, committed)
+
+    def snapshot(self) -> dict[TopicPartition, Committed]:
+        """A copy for `restore`."""
+        return dict(self._committed)
+
+    def topics(self) -> set[str]:
+        """The topics with a committed offset."""
+        return {topic for topic, _ in self._committed}
+
+    def expired(
+        self, now_ms: int, retention_ms: int, since_ms: int | None, subscribed: Collection[str] = ()
+    ) -> list[TopicPartition]:
+        """The partitions whose offsets are past their retention (KIP-211); all times are epoch ms.
+
+        Retention runs from `since_ms` (when the group became empty) or, when None, from each commit. A commit
+        with an expiry of its own (OffsetCommit v2-v4) keeps that one. Subscribed topics and partitions with a
+        commit under way never expire.
+        """
+
+        def is_expired(value: OffsetValue) -> bool:
+            if value.expire_ms != -1:
+                return now_ms >= value.expire_ms
+            return now_ms - (value.commit_ms if since_ms is None else since_ms) >= retention_ms
+
+        return [
+            tp
+            for tp, committed in self._committed.items()
+            if tp[0] not in subscribed and tp not in self._pending and is_expired(committed.value)
+        ]

@@ -1,0 +1,81 @@
+"""Deadlines by key, without a clock.
+
+Moving a deadline later, which each heartbeat does, is one dict write: the heap keeps the earlier entry and
+puts the key back when that one comes up. Moving it earlier pushes a second entry; stale ones fall out at the top.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Deadlines(Generic[K]):
+    """At most one deadline a key, in milliseconds of whatever clock the caller uses."""
+
+    def __init__(self) -> None:
+        self._due: dict[K, int] = {}
+        self._queued: dict[K, int] = {}  # the earliest heap entry of each key
+        self._heap: list[tuple[int, int, K]] = []
+        self._count = 0  # breaks ties, so that keys need no order
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._due
+
+    def at(self, key: K) -> int | None:
+        """The deadline of `key`, or None."""
+        return self._due.get(key)
+
+    def set(self, key: K, at_ms: int) -> None:
+        """Give `key` this deadline in place of any it had."""
+        self._due[key] = at_ms
+        queued = self._queued.get(key)
+        if queued is None or at_ms < queued:
+            self._push(key, at_ms)
+
+    def cancel(self, key: K) -> None:
+        """Forget the deadline of `key`, if it has one."""
+        self._due.pop(key, None)
+
+    def next_ms(self) -> int | None:
+        """The earliest deadline, or None when there is none."""
+        self._settle()
+        return self._heap[0][0] if self._heap else None
+
+    def expired(self, now_ms: int) -> list[K]:
+        """Take all keys whose deadline is `now_ms` or before, earliest first; they have no deadline afterwards."""
+        keys: list[K] = []
+        while True:
+            self._settle()
+            if not self._heap or self._heap[0][0] > now_ms:
+                return keys
+            keys.append(self._pop())
+            del self._due[keys[-1]]
+
+    def _settle(self) -> None:
+        """Make the top of the heap a true deadline."""
+        while self._heap:
+            at_ms, _, key = self._heap[0]
+            due = self._due.get(key)
+            if due == at_ms:
+                return
+            self._pop()
+            if due is not None and self._queued.get(key) is None:
+                self._push(key, due)
+
+    def _push(self, key: K, at_ms: int) -> None:
+        self._count += 1
+        self._queued[key] = at_ms
+        heapq.heappush(self._heap, (at_ms, self._count, key))
+
+    def _pop(self) -> K:
+        at_ms, _, key = heapq.heappop(self._heap)
+        if self._queued.get(key) == at_ms:
+            del self._queued[key]
+        return key
