@@ -42,8 +42,9 @@ FREE, RECOVERING, LEADER, FOLLOWER, OFFLINE, DELETING = range(6)
 class SlotState(NamedTuple):
     """What all processes know of a partition's log. Offsets and sizes in records and bytes, times in ms.
 
-    `active_*` describe the segment being written; `flushed` is the recovery point; `unstable` is the first offset
-    of an open transaction or -1; `pstate_leo` is the offset up to which producer state has been applied.
+    `active_*` describe the segment being written (`active_since`: its first timestamp, -1 while empty); `flushed`
+    is the recovery point; `unstable` is the first offset of an open transaction or -1; `pstate_leo` is the offset up
+    to which producer state has been applied; `epoch_noted` is the last leader epoch in the epoch checkpoint.
     """
 
     incarnation: int = 0
@@ -71,6 +72,7 @@ class SlotState(NamedTuple):
     isr_count: int = 1
     log_dir: int = 0
     truncations: int = 0
+    epoch_noted: int = -1
 
 
 FIELDS = SlotState._fields
@@ -100,6 +102,7 @@ FIELDS = SlotState._fields
     F_ISR_COUNT,
     F_LOG_DIR,
     F_TRUNCATIONS,
+    F_EPOCH_NOTED,
 ) = range(len(FIELDS))
 
 _COPY_STRUCT = struct.Struct(f"={len(FIELDS)}q")

@@ -1,0 +1,4 @@
+"""Kafka's wire protocol: hand-written codecs for Produce and Fetch, records, and what the library lacks.
+
+Imports nothing of Odradek outside this folder.
+"""

@@ -1,0 +1,164 @@
+"""Produce (key 0), versions 0 to 13, decoded and answered flat.
+
+Facts from Kafka's ProduceRequest/ProduceResponse schemas: v3 adds the transactional id; v9 is flexible; v13 names
+topics by id. Answers: v1 adds the throttle time, v2 the append time, v5 the log start offset, v8 record errors and
+a message, v10 (tagged) the current leader, which is only sent with NOT_LEADER.
+
+A client sends the same words before the records again and again, so a parsed request hands back the bytes between
+the correlation id and the record length (`prefix`): the next request that begins with them needs no parsing.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from odradek.protocol import wire
+
+FLEXIBLE = 9
+TOPIC_IDS = 13
+VERSIONS = (0, 13)
+_HEAD = struct.Struct(">hi")
+
+
+class Part(NamedTuple):
+    """One partition of a request; `start`/`size` place its records in the frame's buffer (size -1: null)."""
+
+    topic: bytes  # name, or 16 bytes of topic id from v13 on
+    index: int
+    start: int
+    size: int
+
+
+class ProduceRequest(NamedTuple):
+    """A parsed request; `prefix_end` is where the records' length begins, for a request of one partition."""
+
+    acks: int
+    timeout_ms: int
+    transactional_id: bytes | None
+    parts: list[Part]
+    prefix_end: int
+
+
+def parse(buf: memoryview, at: int, end: int, version: int) -> ProduceRequest:
+    """The request whose body lies in buf[at:end]; WireError or struct.error when malformed."""
+    flexible = version >= FLEXIBLE
+    transactional_id: bytes | None = None
+    if version >= 3:
+        transactional_id, at = wire.string(buf, at, end, flexible)
+    acks, timeout = _HEAD.unpack_from(buf, at)
+    topics, at = wire.count(buf, at + 6, end, flexible)
+    parts: list[Part] = []
+    prefix_end = at
+    for _ in range(topics):
+        topic, at = _topic(buf, at, end, version, flexible)
+        partitions, at = wire.count(buf, at, end, flexible)
+        for _ in range(partitions):
+            (index,) = wire.I32.unpack_from(buf, at)
+            prefix_end = at + 4
+            size, start = wire.span(buf, prefix_end, end, flexible)
+            parts.append(Part(topic, index, start, size))
+            at = start + max(size, 0)
+            if flexible:
+                at = wire.skip_tags(buf, at, end)
+        if flexible:
+            at = wire.skip_tags(buf, at, end)
+    if flexible:
+        at = wire.skip_tags(buf, at, end)
+    if at != end:
+        raise wire.WireError(f"produce request of {end - at} bytes too many")
+    return ProduceRequest(acks, timeout, transactional_id, parts, prefix_end)
+
+
+def _topic(buf: memoryview, at: int, end: int, version: int, flexible: bool) -> tuple[bytes, int]:
+    if version >= TOPIC_IDS:
+        if end - at < 16:
+            raise wire.WireError("topic id runs past its frame")
+        return bytes(buf[at : at + 16]), at + 16
+    name, at = wire.string(buf, at, end, flexible)
+    if name is None:
+        raise wire.WireError("topic name is null")
+    return name, at
+
+
+class PartResult(NamedTuple):
+    """What to say of one partition."""
+
+    topic: bytes
+    index: int
+    error: int
+    base_offset: int
+    append_time: int
+    log_start: int
+    message: str | None = None
+    record_errors: tuple[tuple[int, str | None], ...] = ()
+
+
+class SingleReply:
+    """Frames for answers about one partition of one topic without a message: one pack call each."""
+
+    def __init__(self, version: int, topic: bytes) -> None:
+        flexible = version >= FLEXIBLE
+        named = topic if version >= TOPIC_IDS else wire.pack_string(topic, flexible)
+        head = (b"\x00" if flexible else b"") + wire.pack_count(1, flexible) + named + wire.pack_count(1, flexible)
+        tail = _tail(version, flexible)
+        self._head, self._tail = head, tail
+        self._version = version
+        fields = "q" * (1 + (version >= 2) + (version >= 5))
+        self._struct = struct.Struct(f">ii{len(head)}sih{fields}{len(tail)}s")
+        self._size = self._struct.size - 4
+
+    def pack(self, correlation: int, index: int, error: int, base: int, append_time: int, log_start: int) -> bytes:
+        """The whole frame, length first."""
+        pack = self._struct.pack
+        if self._version >= 5:
+            return pack(self._size, correlation, self._head, index, error, base, append_time, log_start, self._tail)
+        if self._version >= 2:
+            return pack(self._size, correlation, self._head, index, error, base, append_time, self._tail)
+        return pack(self._size, correlation, self._head, index, error, base, self._tail)
+
+
+def _tail(version: int, flexible: bool) -> bytes:
+    """What follows a partition's log start offset when all is well, to the end of the frame."""
+    tail = b""
+    if version >= 8:
+        tail += wire.pack_count(0, flexible) + wire.pack_string(None, flexible)
+    if flexible:
+        tail += b"\x00\x00"  # partition's and topic's tags
+    if version >= 1:
+        tail += wire.I32.pack(0)
+    return tail + (b"\x00" if flexible else b"")
+
+
+def response(version: int, correlation: int, results: list[PartResult]) -> bytes:
+    """The whole frame for any number of partitions; those of one topic must stand together."""
+    flexible = version >= FLEXIBLE
+    topics: dict[bytes, list[PartResult]] = {}
+    for result in results:
+        topics.setdefault(result.topic, []).append(result)
+    out = [wire.I32.pack(correlation), b"\x00" if flexible else b"", wire.pack_count(len(topics), flexible)]
+    for topic, parts in topics.items():
+        out.append(topic if version >= TOPIC_IDS else wire.pack_string(topic, flexible))
+        out.append(wire.pack_count(len(parts), flexible))
+        out.extend(_part(part, version, flexible) for part in parts)
+        out.append(b"\x00" if flexible else b"")
+    if version >= 1:
+        out.append(wire.I32.pack(0))
+    out.append(b"\x00" if flexible else b"")
+    body = b"".join(out)
+    return wire.I32.pack(len(body)) + body
+
+
+def _part(part: PartResult, version: int, flexible: bool) -> bytes:
+    out = struct.pack(">ihq", part.index, part.error, part.base_offset)
+    if version >= 2:
+        out += wire.I64.pack(part.append_time)
+    if version >= 5:
+        out += wire.I64.pack(part.log_start)
+    if version >= 8:
+        out += wire.pack_count(len(part.record_errors), flexible)
+        for index, text in part.record_errors:
+            message = None if text is None else text.encode()
+            out += wire.I32.pack(index) + wire.pack_string(message, flexible) + (b"\x00" if flexible else b"")
+        out += wire.pack_string(None if part.message is None else part.message.encode(), flexible)
+    return out + (b"\x00" if flexible else b"")

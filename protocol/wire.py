@@ -1,0 +1,122 @@
+"""Reading Kafka's primitive types from a buffer by position, for the two APIs that are decoded by hand.
+
+Every function returns (value, next position). Reading past the end raises WireError (struct.error and IndexError are
+turned into it by the callers' one `except`): the frame is malformed and its connection is closed.
+"""
+
+from __future__ import annotations
+
+import struct
+
+I16 = struct.Struct(">h")
+I32 = struct.Struct(">i")
+I64 = struct.Struct(">q")
+
+
+class WireError(ValueError):
+    """The frame does not hold what its version promises."""
+
+
+def uvarint(buf: memoryview | bytearray | bytes, at: int) -> tuple[int, int]:
+    """An unsigned varint of at most 5 bytes."""
+    value = shift = 0
+    while True:
+        byte = buf[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 28:
+            raise WireError("varint longer than 5 bytes")
+
+
+def pack_uvarint(value: int) -> bytes:
+    """`value` as an unsigned varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def string(buf: memoryview, at: int, end: int, flexible: bool) -> tuple[bytes | None, int]:
+    """A (compact) nullable string as its bytes."""
+    if flexible:
+        length, at = uvarint(buf, at)
+        length -= 1
+    else:
+        (length,) = I16.unpack_from(buf, at)
+        at += 2
+    if length < 0:
+        return None, at
+    if length > end - at:
+        raise WireError(f"string of {length} bytes in a frame with {end - at} left")
+    return bytes(buf[at : at + length]), at + length
+
+
+def span(buf: memoryview, at: int, end: int, flexible: bool) -> tuple[int, int]:
+    """(compact) nullable bytes: (length or -1, position of the first byte); checked to lie inside the frame."""
+    if flexible:
+        length, at = uvarint(buf, at)
+        length -= 1
+    else:
+        (length,) = I32.unpack_from(buf, at)
+        at += 4
+    if length > end - at:
+        raise WireError(f"{length} bytes promised in a frame with {end - at} left")
+    return length, at
+
+
+def count(buf: memoryview, at: int, end: int, flexible: bool) -> tuple[int, int]:
+    """The length of a (compact) array, -1 for null; refused when the rest of the frame cannot hold it."""
+    if flexible:
+        length, at = uvarint(buf, at)
+        length -= 1
+    else:
+        (length,) = I32.unpack_from(buf, at)
+        at += 4
+    if length > end - at:
+        raise WireError(f"array of {length} elements in a frame with {end - at} bytes left")
+    return length, at
+
+
+def skip_tags(buf: memoryview, at: int, end: int) -> int:
+    """Past a section of tagged fields, whose contents are not looked at."""
+    fields, at = uvarint(buf, at)
+    for _ in range(fields):
+        _, at = uvarint(buf, at)
+        size, at = uvarint(buf, at)
+        at += size
+        if at > end:
+            raise WireError("tagged field runs past its frame")
+    return at
+
+
+def tags(buf: memoryview, at: int, end: int) -> tuple[list[tuple[int, int, int]], int]:
+    """Tagged fields as (tag, start, end)."""
+    fields, at = uvarint(buf, at)
+    found = []
+    for _ in range(fields):
+        tag, at = uvarint(buf, at)
+        size, at = uvarint(buf, at)
+        found.append((tag, at, at + size))
+        at += size
+        if at > end:
+            raise WireError("tagged field runs past its frame")
+    return found, at
+
+
+def pack_string(text: bytes | None, flexible: bool) -> bytes:
+    """A (compact) nullable string."""
+    if text is None:
+        return b"\x00" if flexible else b"\xff\xff"
+    if flexible:
+        return pack_uvarint(len(text) + 1) + text
+    return I16.pack(len(text)) + text
+
+
+def pack_count(length: int, flexible: bool) -> bytes:
+    """The length of a (compact) array."""
+    return pack_uvarint(length + 1) if flexible else I32.pack(length)

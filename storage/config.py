@@ -1,0 +1,79 @@
+"""What the log needs to know of a topic's configuration, resolved and typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+_NEVER = 0x7FFFFFFFFFFFFFFF
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """A topic's configs under Kafka's names with dots turned to underscores; sizes in bytes, times in ms."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 604_800_000
+    segment_index_bytes: int = 10 << 20
+    segment_jitter_ms: int = 0
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1_048_588
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = _NEVER
+    flush_ms: int = _NEVER
+    preallocate: bool = False
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = _NEVER
+    message_timestamp_after_max_ms: int = _NEVER
+    message_format_version: str = "3.0-IV1"
+    min_insync_replicas: int = 1
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    delete_retention_ms: int = 86_400_000
+    visible_after_flush: bool = False
+
+    @classmethod
+    def resolve(cls, values: Mapping[str, Any]) -> LogConfig:
+        """From a mapping of topic config names (`segment.bytes`, `odradek.visible.after.flush`) to typed values."""
+        known = {}
+        for field in fields(cls):
+            name = field.name.replace("_", ".")
+            for key in (name, "odradek." + name):
+                if values.get(key) is not None:
+                    known[field.name] = _typed(values[key], field.name)
+        return cls(**known)
+
+    @property
+    def compacted(self) -> bool:
+        """Whether keys matter (KIP-71): every record needs one."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def plain(self) -> bool:
+        """Whether a producer's batch is stored as it came, looking at nothing but its header."""
+        return (
+            self.compression_type == "producer"
+            and self.message_timestamp_type == "CreateTime"
+            and not self.compacted
+            and self.message_timestamp_before_max_ms == _NEVER
+        )
+
+
+_DEFAULTS = {field.name: field.default for field in fields(LogConfig)}
+
+
+def _typed(value: Any, name: str) -> Any:
+    default = _DEFAULTS[name]
+    if isinstance(default, tuple):
+        return (
+            tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else tuple(value)
+        )
+    if isinstance(default, bool):
+        return value if isinstance(value, bool) else str(value).lower() == "true"
+    return type(default)(value)

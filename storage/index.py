@@ -1,0 +1,104 @@
+"""Looking things up in a segment's sparse indexes.
+
+Layout    : Kafka's. .index: 8-byte entries, u32 offset relative to the segment's base, u32 position of the batch whose
+            last offset that is. .timeindex: 12-byte entries, i64 largest timestamp so far, u32 relative offset.
+            Big-endian, rising.
+Owner     : the partition (storage.partition).
+Writers   : who holds the partition's lock, at the end of the active segment's indexes; sealed ones never change.
+Lock      : none to read: the slot's counters say how many entries are whole.
+Crash rule: entries past the published count are garbage and are overwritten; indexes can be rebuilt from the log.
+
+A sealed index is mapped and seen as numpy columns; bisection goes element by element, since searchsorted would copy a
+big-endian column whole at each call. The active one grows, so its elements are read with pread.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from bisect import bisect_left, bisect_right
+from typing import Any
+
+OFFSET_ENTRY = struct.Struct(">II")
+TIME_ENTRY = struct.Struct(">qI")
+
+
+class _GrowingColumn:
+    """One field of a growing index as a sequence for bisect."""
+
+    __slots__ = ("_at", "_fd", "_field", "_size")
+
+    def __init__(self, fd: int, field: struct.Struct, size: int, at: int) -> None:
+        self._fd, self._field, self._size, self._at = fd, field, size, at
+
+    def __getitem__(self, row: int) -> int:
+        data = os.pread(self._fd, self._field.size, row * self._size + self._at)
+        return self._field.unpack(data)[0]
+
+
+_U32 = struct.Struct(">I")
+_I64 = struct.Struct(">q")
+
+
+def _mapped(path: str, entry: struct.Struct, first: str) -> tuple[Any, Any, int]:
+    """The two columns of a sealed index and its number of entries."""
+    import numpy as np
+
+    dtype = np.dtype([("key", first), ("value", ">u4")])
+    with open(path, "rb") as file:
+        entries = os.fstat(file.fileno()).st_size // entry.size
+        if not entries:
+            return (), (), 0
+        data = mmap.mmap(file.fileno(), entries * entry.size, access=mmap.ACCESS_READ)
+    rows = np.frombuffer(data, dtype=dtype, count=entries)
+    return rows["key"], rows["value"], entries
+
+
+class OffsetIndex:
+    """Positions by offset. `entries` of the active segment comes from the slot; a sealed one knows its own."""
+
+    def __init__(self, path: str, fd: int = -1) -> None:
+        self.entries = 0
+        self._keys: Any
+        self._positions: Any
+        if fd < 0:
+            self._keys, self._positions, self.entries = _mapped(path, OFFSET_ENTRY, ">u4")
+        else:
+            self._keys = _GrowingColumn(fd, _U32, OFFSET_ENTRY.size, 0)
+            self._positions = _GrowingColumn(fd, _U32, OFFSET_ENTRY.size, 4)
+
+    def position_before(self, relative: int, entries: int) -> int:
+        """Where to start scanning for `relative`: the last indexed batch that ends at or before it, else 0."""
+        row = bisect_right(self._keys, relative, 0, entries) - 1
+        return int(self._positions[row]) if row >= 0 else 0
+
+    def boundary_before(self, position: int, entries: int) -> int:
+        """The last indexed batch start at or before `position`, else 0."""
+        row = bisect_right(self._positions, position, 0, entries) - 1
+        return int(self._positions[row]) if row >= 0 else 0
+
+
+class TimeIndex:
+    """Offsets by timestamp."""
+
+    def __init__(self, path: str, fd: int = -1) -> None:
+        self.entries = 0
+        self._times: Any
+        self._offsets: Any
+        if fd < 0:
+            self._times, self._offsets, self.entries = _mapped(path, TIME_ENTRY, ">i8")
+        else:
+            self._times = _GrowingColumn(fd, _I64, TIME_ENTRY.size, 0)
+            self._offsets = _GrowingColumn(fd, _U32, TIME_ENTRY.size, 8)
+
+    def offset_before(self, timestamp: int, entries: int) -> int:
+        """A relative offset such that every record before it is older than `timestamp` (ms)."""
+        row = bisect_left(self._times, timestamp, 0, entries) - 1
+        return int(self._offsets[row]) if row >= 0 else 0
+
+    def last(self, entries: int) -> tuple[int, int]:
+        """(largest timestamp, relative offset) of the last entry, (-1, 0) when there is none."""
+        if not entries:
+            return -1, 0
+        return int(self._times[entries - 1]), int(self._offsets[entries - 1])

@@ -1,0 +1,205 @@
+"""A partition as one process sees it: its slot, its lock, its files.
+
+Layout    : Kafka's partition directory (storage.names); the truth about how much of it counts is in the slot.
+Owner     : the broker; which process acts is decided by the partition lock, a call at a time.
+Writers   : whoever holds the lock (`locked`). Methods that need it say "caller holds the lock".
+Lock      : partition.lock byte of the slot, only ever tried. A process holds at most one.
+Crash rule: bytes past the published size and entries past the published counts are garbage. A taker of the lock
+            that finds `dirty` repairs first (storage.repair), whatever it came for, so nobody ever builds on a
+            half-done change.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from odradek.ipc import slots
+from odradek.ipc.slots import Slot, SlotState
+from odradek.storage import names, repair
+from odradek.storage.config import LogConfig
+from odradek.storage.index import OffsetIndex, TimeIndex
+from odradek.storage.openfile import OpenFile
+from odradek.storage.sequences import Producers
+
+if TYPE_CHECKING:
+    from odradek.storage.log import Log
+
+log = logging.getLogger(__name__)
+
+
+class Busy(Exception):
+    """Another process holds the partition's lock: try again in a millisecond."""
+
+
+class Gone(Exception):
+    """The slot no longer serves this partition (deleted, or made again under the same name)."""
+
+
+class Sealed:
+    """A segment that no longer changes: its files open on first use, stay open while someone refers to them."""
+
+    __slots__ = ("_index", "_log", "_path", "_time", "base", "size")
+
+    def __init__(self, directory: str, base: int) -> None:
+        self.base = base
+        self._path = os.path.join(directory, names.offset_name(base))
+        self.size = os.stat(self._path + names.LOG).st_size
+        self._log: OpenFile | None = None
+        self._index: OffsetIndex | None = None
+        self._time: TimeIndex | None = None
+
+    @property
+    def file(self) -> OpenFile:
+        if self._log is None:
+            self._log = OpenFile(self._path + names.LOG)
+        return self._log
+
+    @property
+    def index(self) -> OffsetIndex:
+        if self._index is None:
+            self._index = OffsetIndex(self._path + names.INDEX)
+        return self._index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time is None:
+            self._time = TimeIndex(self._path + names.TIME_INDEX)
+        return self._time
+
+
+class ActiveFiles:
+    """The three files that appends write to."""
+
+    __slots__ = ("base", "index", "index_file", "log", "time", "time_file")
+
+    def __init__(self, directory: str, base: int) -> None:
+        path = os.path.join(directory, names.offset_name(base))
+        flags = os.O_RDWR | os.O_CREAT
+        self.base = base
+        self.log = OpenFile(path + names.LOG, flags)
+        self.index_file = OpenFile(path + names.INDEX, flags)
+        self.time_file = OpenFile(path + names.TIME_INDEX, flags)
+        self.index = OffsetIndex("", self.index_file.fd)
+        self.time = TimeIndex("", self.time_file.fd)
+
+
+class Partition:
+    """One partition. Cheap to make; opens files on first use and again after each change of generation."""
+
+    def __init__(
+        self, log: Log, topic: str, index: int, topic_id: bytes, slot: Slot, incarnation: int, directory: str,
+        config: LogConfig,
+    ) -> None:  # fmt: skip
+        self.owner = log
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.slot = slot
+        self.incarnation = incarnation
+        self.directory = directory
+        self.config = config
+        self.producers = Producers(log.shared.prefix, slot.number, incarnation)
+        self.pending: list = []  # a worker's batches of this round
+        self.positions: dict[int, tuple[int, int]] = {}  # offset → (segment base, position), where readers stopped
+        self._generation = -1
+        self._active: ActiveFiles | None = None
+        self._bases: list[int] | None = None
+        self._sealed: dict[int, Sealed] = {}
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    def state(self) -> SlotState:
+        """The published state; check `incarnation` before believing the rest."""
+        return self.slot.state()
+
+    # -- the lock
+
+    @contextmanager
+    def locked(self) -> Iterator[list[int]]:
+        """Hold the lock over the block, repaired; yields the slot's fields. Busy or Gone instead when not to be had.
+
+        Waiters are rung after the lock is given back, if anything was published.
+        """
+        values = self.acquire()
+        try:
+            yield values
+        finally:
+            self.release()
+
+    def acquire(self) -> list[int]:
+        """Take the lock, repair if needed, and return the fields; Busy or Gone."""
+        owner, slot = self.owner, self.slot
+        if not owner.locks.try_lock(slot.number):
+            raise Busy
+        slot.took(owner.pid)
+        try:
+            values = list(slot.read())
+            if values[slots.F_INCARNATION] != self.incarnation or values[slots.F_STATE] == slots.DELETING:
+                raise Gone
+            if slot.dirty:
+                values = repair.repair(self, values, slot.dirty)
+                slot.dirty = 0
+        except BaseException:
+            owner.locks.unlock(slot.number)
+            raise
+        return values
+
+    def release(self) -> None:
+        """Give the lock back and ring whoever waits for a change of this slot."""
+        owner, slot = self.owner, self.slot
+        owner.locks.unlock(slot.number)
+        for role in slot.waiters():
+            owner.ring(role)
+
+    # -- files
+
+    def follow(self, generation: int) -> None:
+        """Forget what was known of the files when their set has changed."""
+        if generation != self._generation:
+            self._generation = generation
+            self._active = None
+            self._bases = None
+            self._sealed = {}
+            self.positions.clear()
+
+    def active(self, base: int, generation: int) -> ActiveFiles:
+        """The files being written; opened (and made, if a roll died before it made them) when first needed."""
+        self.follow(generation)
+        files = self._active
+        if files is None or files.base != base:
+            files = self._active = ActiveFiles(self.directory, base)
+            self.owner.opened(self)
+        return files
+
+    def bases(self, active_base: int, generation: int) -> list[int]:
+        """Base offsets of the segments, ascending; the active one is the last."""
+        self.follow(generation)
+        if self._bases is None:
+            self._bases = [base for base in repair.segment_bases(self.directory) if base < active_base]
+            self._bases.append(active_base)
+        return self._bases
+
+    def segment_of(self, offset: int, values: tuple[int, ...] | list[int]) -> int:
+        """The base of the segment that holds `offset` (the first one when it lies before)."""
+        bases = self.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+        return bases[max(0, bisect_right(bases, offset) - 1)]
+
+    def sealed(self, base: int) -> Sealed:
+        """The sealed segment at `base`; FileNotFoundError when it was deleted meanwhile (read the slot again)."""
+        segment = self._sealed.get(base)
+        if segment is None:
+            segment = self._sealed[base] = Sealed(self.directory, base)
+            self.owner.opened(self)
+        return segment
+
+    def close_files(self) -> None:
+        """Let go of all open files; slices under way keep theirs."""
+        self._active = None
+        self._sealed = {}
+        self._generation = -1

@@ -1,0 +1,79 @@
+"""Mending what a dead holder of a partition's lock left half done.
+
+The slot says how much of the files counts; `dirty` says what was being done. Called with the lock held, by
+whoever got it next. Repairing twice, or dying while repairing, is harmless: each step leads to the same end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from odradek.ipc import slots
+from odradek.storage import names
+from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
+
+if TYPE_CHECKING:
+    from odradek.storage.partition import Partition
+
+log = logging.getLogger(__name__)
+
+
+def segment_bases(directory: str) -> list[int]:
+    """Base offsets of the segments in a partition directory, ascending."""
+    found = []
+    for entry in os.listdir(directory):
+        parsed = names.parse_segment_file(entry)
+        if parsed is not None and parsed.kind == names.LOG and not parsed.mark:
+            found.append(parsed.offset)
+    return sorted(found)
+
+
+def repair(partition: Partition, values: list[int], dirty: int) -> list[int]:
+    """Cut the files to the published size, finish deletions, replay producers; returns the fields as published."""
+    log.warning("%r: repairing what a dead process left (%d)", partition, dirty)
+    partition.close_files()
+    base = values[slots.F_ACTIVE_BASE]
+    path = os.path.join(partition.directory, names.offset_name(base))
+    _cut(path + names.LOG, values[slots.F_ACTIVE_SIZE])
+    _cut(path + names.INDEX, values[slots.F_INDEX_ENTRIES] * OFFSET_ENTRY.size)
+    _cut(path + names.TIME_INDEX, values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
+    _drop_above(partition.directory, base)
+    _finish_deletion(partition, values)
+    return _replay_producers(partition, values)
+
+
+def _cut(path: str, size: int) -> None:
+    """Only the active segment's files are ever cut, and those are never mapped."""
+    try:
+        if os.stat(path).st_size > size:
+            os.truncate(path, size)
+    except FileNotFoundError:
+        with open(path, "xb"):
+            pass
+
+
+def _drop_above(directory: str, base: int) -> None:
+    """Files of a roll that was never published."""
+    for entry in os.listdir(directory):
+        parsed = names.parse_segment_file(entry)
+        if parsed is not None and parsed.offset > base and not parsed.mark and parsed.kind != names.SNAPSHOT:
+            os.unlink(os.path.join(directory, entry))
+
+
+def _finish_deletion(partition: Partition, values: list[int]) -> None:
+    from odradek.storage import trim
+
+    trim.rename_below(partition.directory, segment_bases(partition.directory), values[slots.F_LOG_START])
+
+
+def _replay_producers(partition: Partition, values: list[int]) -> list[int]:
+    from odradek.storage import replay
+
+    if values[slots.F_PSTATE_LEO] < values[slots.F_LEO]:
+        staged = replay.staged_between(partition, values, values[slots.F_PSTATE_LEO], values[slots.F_LEO])
+        values[slots.F_PSTATE_GEN] = partition.producers.apply(staged, values[slots.F_PSTATE_GEN])
+        values[slots.F_PSTATE_LEO] = values[slots.F_LEO]
+        partition.slot.publish(values)
+    return values

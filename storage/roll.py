@@ -1,0 +1,121 @@
+"""Sealing the active segment and opening the next. Caller holds the lock throughout.
+
+Order: last time-index entry → producer snapshot → new empty files → publish (base, size 0, generation + 1). Dying
+before the publish leaves files above the active base, which repair removes; the roll is then simply due again.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from odradek.ipc import slots
+from odradek.storage import epochs, names, snapshots
+from odradek.storage.checkpoints import CheckpointError
+from odradek.storage.durable import Files
+from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from odradek.storage.sequences import for_snapshot
+
+if TYPE_CHECKING:
+    from odradek.storage.append import Batch
+    from odradek.storage.config import LogConfig
+    from odradek.storage.partition import Partition
+
+_ROLLING = 2
+
+
+def due(values: list[int], config: LogConfig, batch: Batch, now_ms: int) -> bool:
+    """Kafka's LogSegment.shouldRoll: full, too old, index full, or offsets too far from the base."""
+    size = values[slots.F_ACTIVE_SIZE]
+    if not size:
+        return False
+    if size + len(batch.view) > config.segment_bytes:
+        return True
+    if overdue(values, config, batch.max_timestamp, now_ms):
+        return True
+    if values[slots.F_INDEX_ENTRIES] * OFFSET_ENTRY.size + OFFSET_ENTRY.size > config.segment_index_bytes:
+        return True
+    return values[slots.F_LEO] + batch.count - values[slots.F_ACTIVE_BASE] > 0x7FFFFFFF
+
+
+def overdue(values: list[int], config: LogConfig, timestamp: int, now_ms: int) -> bool:
+    """Whether the active segment is older than segment.ms, by record time when records have one."""
+    since = values[slots.F_ACTIVE_SINCE]
+    if since < 0:
+        return False
+    age = (timestamp if timestamp >= 0 else now_ms) - since
+    return age > config.segment_ms - config.segment_jitter_ms
+
+
+def roll(partition: Partition, values: list[int], now_ms: int) -> None:
+    """Seal the active segment and publish an empty one that begins at the log end; `values` follow."""
+    if not values[slots.F_ACTIVE_SIZE]:
+        return
+    partition.slot.dirty = _ROLLING
+    _last_time_entry(partition, values)
+    base = values[slots.F_LEO]
+    _snapshot_producers(partition, values)
+    path = os.path.join(partition.directory, names.offset_name(base))
+    for kind in (names.LOG, names.INDEX, names.TIME_INDEX):
+        os.close(os.open(path + kind, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+    if partition.config.preallocate:
+        _preallocate(path + names.LOG, partition.config.segment_bytes)
+    values[slots.F_ACTIVE_BASE], values[slots.F_ACTIVE_SIZE] = base, 0
+    values[slots.F_INDEX_ENTRIES] = values[slots.F_TIME_ENTRIES] = values[slots.F_INDEX_PENDING] = 0
+    values[slots.F_TIME_LAST] = values[slots.F_MAX_TIMESTAMP] = values[slots.F_MAX_TIMESTAMP_OFFSET] = -1
+    values[slots.F_ACTIVE_SINCE] = -1
+    values[slots.F_GENERATION] += 1
+    partition.slot.publish(values)
+    partition.slot.dirty = 0
+
+
+def _last_time_entry(partition: Partition, values: list[int]) -> None:
+    """A sealed segment's time index ends with its largest timestamp, whatever the index interval."""
+    if values[slots.F_MAX_TIMESTAMP] <= values[slots.F_TIME_LAST]:
+        return
+    files = partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+    relative = values[slots.F_MAX_TIMESTAMP_OFFSET] - values[slots.F_ACTIVE_BASE]
+    entry = TIME_ENTRY.pack(values[slots.F_MAX_TIMESTAMP], relative)
+    os.pwrite(files.time_file.fd, entry, values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
+    values[slots.F_TIME_ENTRIES] += 1
+    values[slots.F_TIME_LAST] = values[slots.F_MAX_TIMESTAMP]
+
+
+def _snapshot_producers(partition: Partition, values: list[int]) -> None:
+    """The producers' state at the log end, so that recovery need not read the log from its start (KIP-98)."""
+    table = partition.producers.table(values[slots.F_PSTATE_GEN])
+    entries = list(table.entries()) if table is not None else []
+    snapshots.write_snapshot(partition.directory, values[slots.F_LEO], for_snapshot(entries), sync=False)
+
+
+def _preallocate(path: str, size: int) -> None:
+    """Reserve blocks without growing the file: readers and recovery go by sizes."""
+    import ctypes
+
+    keep_size = 1
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.fallocate(fd, keep_size, ctypes.c_long(0), ctypes.c_long(size))
+    finally:
+        os.close(fd)
+
+
+def note_epoch(partition: Partition, epoch: int, start_offset: int) -> None:
+    """Enter the leader epoch of the batch about to become visible at `start_offset` into the epoch checkpoint."""
+    try:
+        cache = epochs.EpochCache.read(partition.directory)
+    except CheckpointError:
+        cache = epochs.EpochCache()
+    if cache.assign(epoch, start_offset):
+        cache.write(partition.directory, files=_UNSYNCED)
+
+
+class _Unsynced(Files):
+    """The epoch checkpoint can be rebuilt from the batches: an append need not wait for the disk."""
+
+    def fsync(self, fd: int) -> None:
+        pass
+
+
+_UNSYNCED = _Unsynced()

@@ -1,0 +1,53 @@
+"""Moving a log's start: DeleteRecords and retention. Caller holds the lock.
+
+Order: publish the new log start → rename the files of segments wholly below it to `.deleted` → publish a new
+generation. Dying in between leaves segments below the log start, which repair renames. The janitor unlinks
+`.deleted` files after file.delete.delay.ms.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from odradek.ipc import slots
+from odradek.storage import names
+
+if TYPE_CHECKING:
+    from odradek.storage.partition import Partition
+
+_DELETING = 3
+
+
+def advance(partition: Partition, values: list[int], log_start: int) -> int:
+    """Make `log_start` (at most the log end) the first offset; returns how many segments were let go."""
+    if log_start <= values[slots.F_LOG_START]:
+        return 0
+    slot = partition.slot
+    slot.dirty = _DELETING
+    values[slots.F_LOG_START] = log_start
+    values[slots.F_HW] = max(values[slots.F_HW], log_start)
+    slot.publish(values)
+    bases = list(partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]))
+    gone = rename_below(partition.directory, bases, log_start)
+    if gone:
+        values[slots.F_GENERATION] += 1
+        slot.publish(values)
+    slot.dirty = 0
+    return gone
+
+
+def rename_below(directory: str, bases: list[int], log_start: int) -> int:
+    """Mark the files of every segment that ends at or below `log_start` as deleted; never the last one."""
+    gone = 0
+    for base, following in zip(bases, bases[1:], strict=False):
+        if following > log_start:
+            break
+        path = os.path.join(directory, names.offset_name(base))
+        for kind in names.SEGMENT_SUFFIXES:
+            try:
+                os.rename(path + kind, path + kind + names.DELETED)
+            except FileNotFoundError:
+                pass
+        gone += 1
+    return gone
