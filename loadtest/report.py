@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from statistics import median
@@ -68,7 +68,7 @@ def table(results: Results) -> str:
     for load in LOADS:
         if load.key in results.costs:
             rows.append(_row(results, load, names))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _row(results: Results, load: Load, names: Sequence[str]) -> list[str]:
@@ -87,25 +87,34 @@ def verdict(results: Results) -> str:
     return f"At batch 1 with many in flight Odradek uses {share:.2f} of Kafka's CPU (promise: {GOAL:.2f}): {kept}."
 
 
+_METHOD = """\
+Rates are one kcat process on one partition, sharing the machine's cores with the broker. CPU is that of all the
+broker's processes divided by the messages. In each round every load runs on one broker, then on the other."""
+
+
 def markdown(results: Results) -> str:
     """The whole of RESULTS.md."""
-    kind = (
-        ""
-        if results.scale == 1
-        else f" (a quick run: {results.scale:.0%} of each load, so figures are rough and the JVM hardly warm)"
-    )
-    facts = "".join(f"- {name}: {'; '.join(texts)}\n" for name, texts in results.facts.items())
-    return (
-        f"# What a message costs\n\nWritten by `make bench`{kind}, {datetime.now(UTC):%Y-%m-%d}.\n\n{table(results)}\n"
-        f"{verdict(results)}\n\n"
-        "Rates are one kcat process on one partition, sharing the machine's cores with the broker. CPU is that of all"
-        " the broker's processes divided by the messages. Medians of"
-        f" {results.rounds} round{'s' * (results.rounds > 1)}; in each round every load runs on one broker, then on the other.\n\n{facts}"
-        + "".join(f"- {name}: {text}\n" for name, text in machine().items())
+    facts = {name: "; ".join(texts) for name, texts in results.facts.items()} | machine()
+    return "\n\n".join(
+        (
+            "# What a message costs",
+            f"Written by `make bench`, {datetime.now(UTC):%Y-%m-%d}: {_extent(results)}.",
+            table(results),
+            verdict(results),
+            _METHOD,
+            "\n".join(f"- {name}: {text}" for name, text in facts.items()) + "\n",
+        )
     )
 
 
-def machine() -> Mapping[str, str]:
+def _extent(results: Results) -> str:
+    rounds = f"medians of {results.rounds} rounds" if results.rounds > 1 else "one round"
+    if results.scale == 1:
+        return rounds
+    return f"{rounds}, {results.scale:.0%} of each load, so figures are rough and the JVM hardly warm"
+
+
+def machine() -> dict[str, str]:
     """Versions and hardware."""
     return {
         "client": "kcat " + _first(["kcat", "-V"], "Version"),

@@ -1,0 +1,97 @@
+"""Imports go one way: broker → workers → {groups, cluster, storage} → ipc; protocol stands apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .tree import imports, layer, modules, pyproject
+
+ALLOWED = {
+    "broker": {"broker", "workers", "groups", "cluster", "storage", "ipc", "protocol"},
+    "workers": {"workers", "groups", "cluster", "storage", "ipc", "protocol"},
+    "groups": {"groups", "ipc", "protocol"},
+    "cluster": {"cluster", "ipc", "protocol"},
+    "storage": {"storage", "ipc", "protocol"},
+    "ipc": {"ipc", "protocol"},
+    "protocol": {"protocol"},
+    "loadtest": {"loadtest"},  # it speaks only the wire
+}
+SOCKETS = {"socket", "select", "selectors", "asyncio", "zmq", "kazoo", "socketserver"}
+CLOCKS = {"time", "datetime", "threading", "sched"}
+PICKLES = {"pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle", "multiprocessing"}
+# What a state machine must not touch: it takes events, bytes and `now_ms`. `cluster/zookeeper*` is a store instead.
+FORBIDDEN = {"groups": SOCKETS | CLOCKS, "protocol": SOCKETS | CLOCKS, "cluster": SOCKETS}
+DISTRIBUTIONS = {"zmq": "pyzmq", "kafka": "kafka-python", "posix_ipc": "posix-ipc"}
+
+
+def faults(module: str, source: str) -> Iterator[str]:
+    """What `source` imports against the rules, one line each."""
+    mine = layer(module)
+    assert mine is not None
+    for name, line in imports(source, module):
+        theirs, top = layer(name), name.split(".")[0]
+        if theirs is not None and theirs not in ALLOWED[mine]:
+            yield f"{module}:{line}: {mine} may not import {theirs}"
+        if top in FORBIDDEN.get(mine, set()) and not module.startswith("odradek.cluster.zookeeper"):
+            yield f"{module}:{line}: {mine} may not import {top}"
+        if top in PICKLES:
+            yield f"{module}:{line}: no pickle ({top})"
+
+
+def test_every_module_keeps_to_the_rules() -> None:
+    found = [fault for module, path in modules() for fault in faults(module, path.read_text())]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("odradek.ipc.x", "import odradek.storage.log"),
+        ("odradek.ipc.x", "from odradek import workers"),
+        ("odradek.storage.x", "def f():\n    from odradek.groups.group import Group"),
+        ("odradek.storage.x", "from ..cluster import snapshot"),
+        ("odradek.workers.x", "from odradek.broker.config import BrokerConfig"),
+        ("odradek.workers.apis.x", "from ...broker import config"),
+        ("odradek.protocol.x", "from odradek.ipc import shm"),
+        ("odradek.loadtest.x", "from odradek.ipc import shm"),
+        ("odradek.groups.x", "import socket"),
+        ("odradek.groups.x", "from time import monotonic"),
+        ("odradek.cluster.x", "import zmq.asyncio"),
+        ("odradek.broker.x", "import pickle"),
+        ("odradek.ipc.x", "from multiprocessing import shared_memory"),
+    ],
+)
+def test_a_wrong_import_is_seen(module: str, source: str) -> None:
+    assert list(faults(module, source))
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("odradek.workers.x", "from ..ipc import shm\nfrom odradek.storage.partition import Partition"),
+        ("odradek.storage.x", "from . import index\nimport time, os"),
+        ("odradek.cluster.zookeeper", "import kazoo.client"),
+    ],
+)
+def test_a_right_import_is_let_be(module: str, source: str) -> None:
+    assert not list(faults(module, source))
+
+
+def test_every_foreign_import_is_a_declared_dependency() -> None:
+    import sys
+
+    project = pyproject()["project"]
+    declared = {_name(text) for text in project["dependencies"]}
+    extras = {_name(text) for text in project["optional-dependencies"]["load"]}
+    for module, path in modules():
+        known = declared | extras if layer(module) == "loadtest" else declared
+        for name, line in imports(path.read_text(), module):
+            top = name.split(".")[0]
+            if top != "odradek" and top not in sys.stdlib_module_names:
+                assert DISTRIBUTIONS.get(top, top) in known, f"{module}:{line}: {top} is not in pyproject.toml"
+
+
+def _name(requirement: str) -> str:
+    return requirement.split(">")[0].split("=")[0].split("[")[0].strip()

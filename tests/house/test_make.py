@@ -1,0 +1,87 @@
+"""The bare commands exist, and a machine that lacks something is told in one line what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .tree import ROOT
+
+TARGETS = ["install", "run", "test", "test-long", "test-tools", "lint", "format", "bench", "wheel", "clean", "help"]
+PREREQUISITES = ROOT / ".ci" / "prerequisites"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_target_exists(target: str) -> None:
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_names_every_target() -> None:
+    """A target that is declared phony and missing in `make help` is one nobody finds."""
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert phony
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert set(TARGETS) <= set(phony[1].split())
+    for target in TARGETS:
+        assert f"make {target} " in shown or target == "help"
+
+
+def lacking(tmp_path: Path, python: str = "python3", shell: str = "", **programs: str) -> str:
+    """What prerequisites says with these scripts in front of PATH and after `shell`; it must be one line, exit 1."""
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-c", f"{shell} exec {PREREQUISITES} {python}"], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_nothing_is_lacking_here() -> None:
+    done = subprocess.run([PREREQUISITES, "python3"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_python(tmp_path: Path) -> None:
+    assert "install Python 3.11" in lacking(tmp_path, python="no-such-python")
+
+
+def test_old_python(tmp_path: Path) -> None:
+    old = 'case "$1" in -V) echo Python 3.9.2;; *) exit 1;; esac'
+    assert re.search(r"Python 3\.9\.2 is too old.*PYTHON=", lacking(tmp_path, "python3.9", **{"python3.9": old}))
+
+
+def test_no_venv_module(tmp_path: Path) -> None:
+    script = f'case "$2" in *ensurepip*) exit 1;; *) exec {shutil.which("python3")} "$@";; esac'
+    assert "apt-get install python3-venv" in lacking(tmp_path, "bare-python", **{"bare-python": script})
+
+
+def test_too_few_open_files(tmp_path: Path) -> None:
+    assert "only 512 open files" in lacking(tmp_path, shell="ulimit -n 512;")
+
+
+def test_small_dev_shm(tmp_path: Path) -> None:
+    small = "echo Filesystem; echo shm 65536 60000 5536 92% /dev/shm"
+    assert "/dev/shm has 5 MiB free" in lacking(tmp_path, df=small)
+
+
+def test_install_stops_at_the_line(tmp_path: Path) -> None:
+    """`make install` says the line and builds no environment."""
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT / ".ci", clone / ".ci")
+    for name in ["Makefile", "pyproject.toml", "requirements.lock"]:
+        shutil.copy(ROOT / name, clone / name)
+    done = subprocess.run(["make", "install", "PYTHON=no-such-python"], cwd=clone, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "install Python 3.11" in done.stderr
+    assert not (clone / ".venv").exists()

@@ -1,0 +1,57 @@
+"""Nothing in the repository names a package registry or somebody's machine."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from .tree import tracked_files
+
+# Cut in two, so that this file does not find itself.
+HOSTS = [
+    "pypi" + ".org",
+    "python" + "hosted",
+    "repo1" + ".maven",
+    "repo" + ".maven",
+    "maven" + "-central",
+    "crates" + ".io",
+]
+HOSTS += ["registry" + ".npmjs", "proxy" + ".golang", "deb" + ".debian", "archive" + ".ubuntu"]
+PLACES = ["/wo" + "rk/", "/tmp/co" + "nf-cache", "/ro" + "ot/", "/home/" + r"\w"]
+WORDS = re.compile("|".join([*map(re.escape, HOSTS), *(rf"(?<![\w.$}}]){place}" for place in PLACES)]))
+OPTIONS = re.compile(r"^\s*(-i|-f|--(extra-)?index-url|--find-links|--trusted-host)\b", re.MULTILINE)
+
+
+def found(text: str) -> list[str]:
+    """The forbidden names in `text`."""
+    return [match.group() for match in WORDS.finditer(text)]
+
+
+def test_no_file_names_a_registry_or_a_machine() -> None:
+    faults = []
+    for path in tracked_files():
+        text = path.read_bytes().decode("utf-8", errors="replace")
+        faults += [f"{path}: {name}" for name in found(text)]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("text", [HOSTS[0], f"cd {PLACES[0]}main", f"'{PLACES[2]}.m2'", "/home/" + "ann/x"])
+def test_a_forbidden_name_is_seen(text: str) -> None:
+    assert found(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["loadtest/" + "work/x", "$HOME/work" + "/x", "http://maven.apache.org/POM/4.0.0", "PyPI"]
+)
+def test_an_innocent_name_is_let_be(text: str) -> None:
+    assert not found(text)
+
+
+def test_lock_files_have_only_pinned_versions() -> None:
+    locks = [path for path in tracked_files() if path.suffix == ".lock"]
+    assert len(locks) >= 2
+    for path in locks:
+        assert not OPTIONS.search(path.read_text())
+        for line in path.read_text().splitlines():
+            assert line.startswith("#") or re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line), f"{path.name}: {line}"

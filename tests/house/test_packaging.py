@@ -1,0 +1,120 @@
+"""What is built is what is here: every folder listed, a wheel that runs outside the clone, locks that fit."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from .tree import ROOT, package_dirs, pyproject
+
+NOT_PACKAGES = {"tests", "systemd", "data", "build", "dist"}
+
+
+def test_every_package_folder_is_listed() -> None:
+    """A package that pyproject.toml forgets works in the clone, and is missing from the wheel."""
+    listed = set(package_dirs().values())
+    folders = {path.parent for path in ROOT.glob("[a-z]*/**/*.py") if not _outside(path.parent)}
+    assert folders == listed
+
+
+def _outside(folder: Path) -> bool:
+    top = folder.relative_to(ROOT).parts[0]
+    return top in NOT_PACKAGES or top.endswith(".egg-info") or top.startswith(".")
+
+
+def test_packages_and_folders_agree() -> None:
+    setuptools = pyproject()["tool"]["setuptools"]
+    assert sorted(setuptools["packages"]) == sorted(setuptools["package-dir"])
+    for name, folder in package_dirs().items():
+        assert (folder / "__init__.py").exists(), f"{name} has no __init__.py"
+
+
+def test_locks_hold_every_dependency() -> None:
+    project = pyproject()["project"]
+    assert _missing(project["dependencies"], ["requirements.lock"]) == []
+    more = project["optional-dependencies"]
+    assert _missing(more["test"] + more["load"], ["requirements.lock", "requirements-test.lock"]) == []
+
+
+def _missing(requirements: list[str], locks: list[str]) -> list[str]:
+    from packaging.requirements import Requirement
+
+    pinned = dict(line.split("==") for lock in locks for line in _lines(ROOT / lock))
+    versions = {_normal(name): version for name, version in pinned.items()}
+    wanted = [Requirement(text) for text in requirements]
+    return [str(one) for one in wanted if versions.get(_normal(one.name), "0") not in one.specifier]
+
+
+def _lines(path: Path) -> list[str]:
+    return [line for line in path.read_text().splitlines() if not line.startswith("#")]
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+class Installed(NamedTuple):
+    """`bin` of the fresh environment, and the copy of the tree that its wheel was built from."""
+
+    bin: Path
+    source: Path
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """A fresh environment that has the wheel and its dependencies, far from the clone."""
+    room = tmp_path_factory.mktemp("wheel")
+    source = room / "source"
+    source.mkdir()
+    for name in [
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        *{path.relative_to(ROOT).parts[0] for path in package_dirs().values()},
+    ]:
+        _copy(ROOT / name, source / name)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", room, source], check=True, cwd=room
+    )
+    wheel = next(room.glob("odradek-*.whl"))
+    venv.create(room / "env", with_pip=True)
+    python = room / "env" / "bin" / "python"
+    subprocess.run(
+        [python, *pip[1:], "install", "--constraint", ROOT / "requirements.lock", wheel], check=True, cwd=room
+    )
+    return Installed(python.parent, source)
+
+
+def _copy(here: Path, there: Path) -> None:
+    if here.is_dir():
+        shutil.copytree(here, there, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(here, there)
+
+
+def test_the_wheel_runs_outside_the_clone(installed: Installed, tmp_path: Path) -> None:
+    done = subprocess.run([installed.bin / "odradek", "--help"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Usage: odradek" in done.stdout
+
+
+def test_the_wheel_has_every_module(installed: Installed, tmp_path: Path) -> None:
+    """Each package of the wheel comes from the fresh environment, with as many modules as its folder."""
+    code = "import importlib, sys; print(*importlib.import_module(sys.argv[1]).__path__)"
+    for package, folder in package_dirs().items():
+        done = subprocess.run(
+            [installed.bin / "python", "-c", code, package], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        there = Path(done.stdout.strip())
+        assert there.is_relative_to(installed.bin.parent)
+        assert {path.name for path in there.glob("*.py")} == {
+            path.name for path in (installed.source / folder.relative_to(ROOT)).glob("*.py")
+        }

@@ -1,0 +1,68 @@
+"""The source tree as the house rules see it: the package folders, their modules, and what each one imports."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PREFIX = "odradek."
+
+
+class Import(NamedTuple):
+    """One imported module by its whole name, and where."""
+
+    name: str
+    line: int
+
+
+def pyproject() -> dict[str, Any]:
+    """pyproject.toml, parsed."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def package_dirs() -> dict[str, Path]:
+    """Every package that is built, by name: `odradek.workers.apis` → …/workers/apis."""
+    return {name: ROOT / folder for name, folder in pyproject()["tool"]["setuptools"]["package-dir"].items()}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of every package: (`odradek.ipc.shm`, its path)."""
+    for package, folder in package_dirs().items():
+        for path in sorted(folder.glob("*.py")):
+            yield (package if path.stem == "__init__" else f"{package}.{path.stem}"), path
+
+
+def imports(source: str, module: str) -> Iterator[Import]:
+    """All that `source` imports, anywhere in it, `TYPE_CHECKING` blocks included; `module` resolves `from . import`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from _from(node, module)
+
+
+def _from(node: ast.ImportFrom, module: str) -> Iterator[Import]:
+    base = node.module or ""
+    if node.level:
+        above = module.split(".")[: -node.level]
+        base = ".".join([*above, base]) if base else ".".join(above)
+    # `from odradek import ipc` names a package in the alias; `from odradek.ipc import shm` names one either way.
+    yield from (Import(f"{base}.{alias.name}" if base == "odradek" else base, node.lineno) for alias in node.names)
+
+
+def layer(name: str) -> str | None:
+    """The top folder of a module of ours: `odradek.ipc.shm` → `ipc`; None for anyone else's."""
+    return name.split(".")[1] if name.startswith(PREFIX) else None
+
+
+def tracked_files() -> list[Path]:
+    """The files that belong to the project: git's, or all when this is no clone."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        raise AssertionError(f"the house rules are checked on a clone: {listed.stderr}")
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
