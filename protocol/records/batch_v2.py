@@ -333,6 +333,11 @@ def set_timestamp(batch: bytearray | memoryview, timestamp_type: int, max_timest
         return
     struct.pack_into(">h", batch, ATTRIBUTES_AT, wanted)
     struct.pack_into(">q", batch, MAX_TIMESTAMP_AT, max_timestamp)
+    set_crc(batch)
+
+
+def set_crc(batch: bytearray | memoryview) -> None:
+    """Make the CRC of one batch right, in place."""
     struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
 
 

@@ -1,0 +1,98 @@
+"""Between message formats: down for what old consumers can read (up is part of `validate.normalise`).
+
+As Apache Kafka's broker: KIP-31, KIP-32 and KIP-98, and for what a fetch by an old client may see, its
+RecordsUtil. Headers, producer fields and control batches have no place below magic 2 and are dropped.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from odradek.protocol.records import batch_v2, codecs, message_sets
+from odradek.protocol.records.batch_v2 import CREATE_TIME, LOG_OVERHEAD, NO_TIMESTAMP, Record
+from odradek.protocol.records.errors import CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, RecordError
+
+MAGIC_AT = 16
+_ENTRY = struct.Struct(">qi")
+
+
+def split(data: bytes | memoryview) -> Iterator[memoryview]:
+    """The whole batches and messages in `data`, of any magic; a part at the end is ignored.
+
+    RecordError CORRUPT_MESSAGE for a size or a magic that cannot be.
+    """
+    view = memoryview(data)
+    position, total = 0, len(view)
+    while position + LOG_OVERHEAD <= total:
+        size = _ENTRY.unpack_from(view, position)[1]
+        if size < message_sets.SMALLEST:
+            raise RecordError(CORRUPT_MESSAGE, f"A batch of {size} bytes is shorter than any can be")
+        end = position + LOG_OVERHEAD + size
+        if position + MAGIC_AT < total and view[position + MAGIC_AT] > 2:
+            raise RecordError(CORRUPT_MESSAGE, f"There is no magic {view[position + MAGIC_AT]}")
+        if end > total:
+            return
+        yield view[position:end]
+        position = end
+
+
+def renumbered(records: Iterable[Record], base_offset: int) -> Iterator[Record]:
+    """The same records at offsets `base_offset`, `base_offset` + 1, …"""
+    for offset, (_, timestamp, key, value, headers) in enumerate(records, base_offset):
+        yield offset, timestamp, key, value, headers
+
+
+def down(data: bytes | memoryview, magic: int, first_offset: int = 0, limit: int = codecs.DEFAULT_LIMIT) -> bytes:
+    """A slice of a log as a message set of `magic` 0 or 1, for Fetch below version 4 (1) and 2 (0).
+
+    first_offset: where the client asked to start. Records before it are left out of uncompressed batches, as
+    old librdkafka needs; in compressed sets the client skips them itself. Batches already at or below `magic`
+    are copied. Offsets stay, codecs stay. b"" when nothing is left: control batches only, or less than one batch.
+    RecordError UNSUPPORTED_COMPRESSION_TYPE for zstd, and as batch_v2.iterate. zstd after the first batch only
+    ends the set: the client reads up to there and gets the error when it comes back.
+    """
+    out: list[bytes] = []
+    for batch in split(data):
+        try:
+            out.append(_down_batch(batch, magic, first_offset, limit))
+        except RecordError as error:
+            if error.code != UNSUPPORTED_COMPRESSION_TYPE or not any(out):
+                raise
+            break
+    return b"".join(out)
+
+
+def _down_batch(batch: memoryview, magic: int, first_offset: int, limit: int) -> bytes:
+    found = batch[MAGIC_AT]
+    if found <= magic:
+        return bytes(batch)
+    if found == 1:
+        return _one_to_zero(batch, first_offset, limit)
+    head = batch_v2.header(batch)
+    if head.is_control:
+        return b""
+    records = batch_v2.iterate(batch, limit)
+    if head.codec == codecs.ZSTD:
+        raise RecordError(UNSUPPORTED_COMPRESSION_TYPE, "zstd cannot be read by a client this old")
+    if not head.codec:
+        records = (record for record in records if record[0] >= first_offset)
+    appended = head.max_timestamp if head.timestamp_type else NO_TIMESTAMP
+    return message_sets.build(
+        records, magic, codec=head.codec, timestamp_type=head.timestamp_type, append_time=appended
+    )
+
+
+def _one_to_zero(batch: memoryview, first_offset: int, limit: int) -> bytes:
+    (message,) = message_sets.messages(batch, check_crc=False)
+    if not message.codec and message.offset < first_offset:
+        return b""
+    records = message_sets.iterate(batch, limit, check_crc=False)
+    return message_sets.build(records, 0, codec=message.codec, timestamp_type=CREATE_TIME)
+
+
+def too_long(size: int) -> bytes:
+    """Twelve bytes that an old consumer takes for the start of a batch of more than `size` bytes.
+
+    Below Fetch v3 the answer may not exceed what the client asked for; when not even the first batch fits after
+    conversion, this makes it report a message too large instead of waiting for ever (KAFKA-3810).
+    """
+    return _ENTRY.pack(-1, max(size + 1, batch_v2.HEADER_SIZE))
