@@ -45,7 +45,7 @@ class IndexBuilder:
 
     def add(self, last_offset: int, position: int, max_timestamp: int) -> None:
         """Takes the next batch: its last offset, where it begins, its largest timestamp (ms)."""
-        if max_timestamp > self.max_timestamp:
+        if max_timestamp > self.max_timestamp:  # note_timestamp, in line
             self.max_timestamp, self.max_offset = max_timestamp, last_offset
         if position - self.last_indexed > self.interval:
             self.offsets += OFFSET_ENTRY.pack(last_offset - self.base, position)
@@ -58,13 +58,19 @@ class IndexBuilder:
             self.times += TIME_ENTRY.pack(self.max_timestamp, self.max_offset - self.base)
             self._time = self.max_timestamp
 
-    @property
-    def offset_entries(self) -> int:
-        return len(self.offsets) // OFFSET_ENTRY.size
+    def note_timestamp(self, timestamp: int, offset: int) -> None:
+        """Takes a batch's largest timestamp without making an entry."""
+        if timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_offset = timestamp, offset
 
-    @property
-    def time_entries(self) -> int:
-        return len(self.times) // TIME_ENTRY.size
+    def adopt(self, offsets: bytes, times: bytes, last: OffsetPosition | None, newest: TimestampOffset | None) -> None:
+        """Goes on from index files that are trusted: their contents and their last entries."""
+        self.offsets, self.times = bytearray(offsets), bytearray(times)
+        if last is not None:
+            self.last_indexed = last.position
+        if newest is not None:
+            self.max_timestamp, self.max_offset = newest
+            self._time = newest.timestamp
 
     def write(self, directory: StrPath, *, files: Files = FILES) -> None:
         """Replaces both index files; not synced, as recovery would rebuild them again."""

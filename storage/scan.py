@@ -47,24 +47,28 @@ DELETE_HORIZON = 0x40
 class Batch(NamedTuple):
     """What a batch's header says. Magic 0 and 1 have -1 for all they do not know.
 
-    For a compressed message set of magic 0 or 1 `base_offset` is the last offset too: only
-    decompression would tell the first.
+    From `base_offset` on the fields are those of magic 2 as they stand in the file, so that the walk
+    builds this from the unpacked header at once. `position` and `size` are in bytes of the file. For
+    a compressed message set of magic 0 or 1 `base_offset` is the last offset too: only decompression
+    would tell the first.
     """
 
     position: int
     size: int
-    base_offset: int
     last_offset: int
-    max_timestamp: int
-    magic: int
-    attributes: int
+    base_offset: int
+    length: int
     leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
     producer_id: int
     producer_epoch: int
     base_sequence: int
     records: int
-    crc: int
-    base_timestamp: int
 
 
 class BadBatch(NamedTuple):
@@ -92,20 +96,38 @@ class Scan:
         self.check = check
         self.least_offset = least_offset
         self.bad: BadBatch | None = None
-        self._buffer = bytearray(READ_SIZE if check else HEADERS_READ_SIZE)
+        most = READ_SIZE if check else HEADERS_READ_SIZE
+        self._buffer = bytearray(min(most, max(self.end - start, 0) + HEADER_V2.size))
         self._view = memoryview(self._buffer)
         self._from = start
         self._filled = 0
         self._current = (start, 0)
 
     def __iter__(self) -> Iterator[Batch]:
+        unpack, new, head_size = HEADER_V2.unpack_from, tuple.__new__, HEADER_V2.size
         while self.position < self.end:
+            # The common case in line, 1.2 µs with its checksum: an intact batch of magic 2 in the buffer.
+            position, at, filled = self.position, self.position - self._from, self._filled
+            if at + head_size <= filled:
+                head = unpack(self._buffer, at)
+                size, last = head[1] + PREFIX, head[0] + head[6]
+                if (
+                    head[3] == 2
+                    and size >= head_size
+                    and (at + size <= filled if self.check else position + size <= self.end)
+                    and (not self.check or crc32c(self._view[at + CRC_FROM_V2 : at + size]) == head[4])
+                    and self.least_offset <= head[0] <= last
+                ):
+                    self._current = (position, size)
+                    self.position, self.least_offset = position + size, last + 1
+                    yield new(Batch, (position, size, last, *head))
+                    continue
             batch = self._next()
             if isinstance(batch, str):
                 self.bad = BadBatch(self.position, batch)
                 return
-            self.position += batch[1]
-            self.least_offset = batch[3] + 1
+            self.position += batch.size
+            self.least_offset = batch.last_offset + 1
             yield batch
 
     def payload(self) -> bytes:
@@ -131,23 +153,7 @@ class Scan:
         if self.check and (why := self._check_v2(head, position, size)):
             return why
         self._current = (position, size)
-        base = head[0]
-        return Batch(
-            position,
-            size,
-            base,
-            base + head[6],
-            head[8],
-            2,
-            head[5],
-            head[2],
-            head[9],
-            head[10],
-            head[11],
-            head[12],
-            head[4],
-            head[7],
-        )
+        return Batch(position, size, head[0] + head[6], *head)
 
     def _check_v2(self, head: tuple[int, ...], position: int, size: int) -> str:
         at = position - self._from
@@ -171,9 +177,8 @@ class Scan:
         self._current = (self.position, size)
         if magic == 0:
             timestamp = -1
-        return Batch(
-            self.position, size, offset, offset, timestamp, magic, attributes, -1, -1, -1, -1, -1, crc, timestamp
-        )
+        known = (offset, length, -1, magic, crc, attributes, 0, timestamp, timestamp)
+        return Batch(self.position, size, offset, *known, -1, -1, -1, -1)
 
     def _check_legacy(self, offset: int, size: int, crc: int) -> str:
         at = self.position - self._from

@@ -1,0 +1,322 @@
+"""Opening a partition directory: what is in the log, and repair of what a crash left.
+
+After a clean stop the log is trusted and only the end of the active segment is read. Otherwise every
+batch from the segment that holds the recovery point on is checked (checksum, rising offsets), its
+indexes are built anew and the producers' state is replayed. The log is the truth, indexes and
+snapshots are disposable: missing or broken ones are made again from it.
+
+A torn write at the end is cut off. Damage in the middle raises `CorruptLog` before anything there is
+changed, unless the caller asks to cut it (see `damage`).
+
+Caller owns the directory alone. Crash rule: every step can be repeated from the start.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+from odradek.storage import damage, epochs, index_files, names
+from odradek.storage.checkpoints import CheckpointError
+from odradek.storage.damage import CorruptLog
+from odradek.storage.durable import FILES, Files, StrPath
+from odradek.storage.epochs import Epoch, EpochCache
+from odradek.storage.index_files import MAX_RELATIVE, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetPosition
+from odradek.storage.producers import ProducerEntry
+from odradek.storage.rebuild import LogState, Scanned, scan_segment, walk_headers
+from odradek.storage.scan import Scan
+from odradek.storage.snapshots import newest_snapshot, prune_snapshots, snapshot_offsets
+from odradek.storage.tidy import tidy
+
+__all__ = ["CorruptLog", "Recovered", "Segment", "recover"]
+
+
+class IndexConfig(Protocol):
+    """What recovery needs of a topic's config: `index.interval.bytes`."""
+
+    @property
+    def index_interval_bytes(self) -> int: ...
+
+
+class Segment(NamedTuple):
+    base_offset: int
+    size: int
+
+
+@dataclass
+class Recovered:
+    """What a partition's state starts from. Offsets as in Kafka; sizes in bytes; timestamps in ms.
+
+    `max_timestamp`, `max_timestamp_offset`, `index_pending` (bytes since the last index entry's batch
+    began), `active_first_timestamp` (for segment.ms; -1 when empty) and the entry counts are of the
+    active segment; a sealed segment's largest timestamp is the last entry of its time index.
+    `first_unstable` is -1 without an open transaction. `notes` has a line for everything mended.
+    """
+
+    log_start: int = 0
+    leo: int = 0
+    recovery_point: int = 0
+    active_base: int = 0
+    active_size: int = 0
+    index_entries: int = 0
+    time_entries: int = 0
+    max_timestamp: int = NO_TIMESTAMP
+    max_timestamp_offset: int = 0
+    index_pending: int = 0
+    active_first_timestamp: int = NO_TIMESTAMP
+    first_unstable: int = -1
+    segments: tuple[Segment, ...] = ()
+    epochs: tuple[Epoch, ...] = ()
+    producers: dict[int, ProducerEntry] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    bytes_scanned: int = 0
+    bytes_cut: int = 0
+
+
+def recover(
+    directory: StrPath,
+    config: IndexConfig,
+    *,
+    recovery_point: int = 0,
+    log_start: int = 0,
+    clean: bool = False,
+    on_corruption: Literal["refuse", "cut"] = "refuse",
+    files: Files = FILES,
+) -> Recovered:
+    """Opens the partition directory, mending it as the module says; creates the first segment if none is there.
+
+    `recovery_point` and `log_start` are the log directory's checkpoints (0 when unknown), `clean` its
+    clean-shutdown mark. Raises CorruptLog, and OSError as the disk does.
+    """
+    work = _Recovery(Path(directory), config.index_interval_bytes, clean, on_corruption == "cut", files)
+    work.open(recovery_point, log_start)
+    work.load_state(log_start)
+    return work.finish(recovery_point)
+
+
+class _Recovery:
+    """One call of `recover`."""
+
+    def __init__(self, directory: Path, interval: int, clean: bool, cut: bool, files: Files) -> None:
+        self.directory = directory
+        self.interval = interval
+        self.clean = clean
+        self.cut = cut
+        self.files = files
+        self.out = Recovered()
+        self.notes = self.out.notes
+        self.sizes: dict[int, int] = {}  # base offset → bytes, rising
+        self.state = LogState(EpochCache(), {}, 0)
+        self.scanned_from: int | None = None  # base from which on every batch was checked
+        self.epochs_as_read: tuple[Epoch, ...] | None = None
+
+    # --- the segments ---
+
+    def open(self, recovery_point: int, log_start: int) -> None:
+        """Tidies, checks and mends the segments, and describes the active one."""
+        self.sizes = tidy(self.directory, self.notes, files=self.files)
+        self.scanned_from = self._first_unsure(recovery_point)
+        self._read_epochs()
+        self._mend_trusted()
+        active = self._scan_unsure() if self.scanned_from is not None else None
+        if active is None and self.sizes:
+            active = self._look_at_active(list(self.sizes)[-1])
+        if active is None or active.next_offset < log_start:
+            active = self._start_over(log_start, active)
+        self._describe(active)
+        self.out.log_start = max(log_start, next(iter(self.sizes)))
+
+    def _first_unsure(self, recovery_point: int) -> int | None:
+        """Base of the first segment to check batch by batch, None when all can be trusted."""
+        if not self.sizes:
+            return None
+        bases = list(self.sizes)
+        if not self.clean:
+            return max((base for base in bases if base <= recovery_point), default=bases[0])
+        if self._active_looks_right(bases[-1]):
+            return None
+        self.notes.append(f"the segment at offset {bases[-1]} does not end as a clean stop leaves it: checked it")
+        return bases[-1]
+
+    def _active_looks_right(self, base: int) -> bool:
+        """Whether the indexes end at a batch of the log, and batches lead from there to its end."""
+        limit = base + MAX_RELATIVE + 1
+        if not index_files.sealed_indexes_look_right(self.directory, base, self.sizes[base], limit):
+            return False
+        entry = self._last_entry(base)
+        with FILES.opened(names.segment_path(self.directory, base), os.O_RDONLY) as fd:
+            walk = Scan(fd, entry.position if entry else 0, check=False)
+            first = next(iter(walk), None)
+            if entry is not None and (first is None or first.last_offset != entry.offset):
+                return False
+            for _ in walk:
+                pass
+        return walk.bad is None
+
+    def _last_entry(self, base: int) -> OffsetPosition | None:
+        return index_files.last_offset_entry(names.segment_path(self.directory, base, names.INDEX), base)
+
+    def _mend_trusted(self) -> None:
+        """Rebuilds indexes of trusted segments that are missing or end wrongly; records stay as they are."""
+        bases = list(self.sizes)
+        upto = bases.index(self.scanned_from) if self.scanned_from is not None else len(bases) - 1
+        for base, following in pairwise(bases[: upto + 1]):
+            if index_files.sealed_indexes_look_right(self.directory, base, self.sizes[base], following):
+                continue
+            scanned = scan_segment(self.directory, base, self.interval)
+            if scanned.bad is not None:  # below the recovery point nothing can be torn
+                self._damaged(scanned)
+                self.scanned_from = base
+                return
+            self._write_indexes(scanned, sealed=True)
+            self.notes.append(f"rebuilt the indexes of the segment at offset {base}")
+
+    def _scan_unsure(self) -> Scanned | None:
+        """Checks the segments from `scanned_from` on, up to the end or the first bad batch."""
+        bases = [base for base in self.sizes if base >= (self.scanned_from or 0)]
+        self._load_producers(upto=bases[0])
+        scanned = None
+        for base in bases:
+            if base not in self.sizes:  # damage or a torn write before it has ended the log
+                break
+            scanned = scan_segment(self.directory, base, self.interval, self.state)
+            self.out.bytes_scanned += scanned.end
+            if scanned.bad is not None:
+                self._damaged(scanned)
+            self._write_indexes(scanned, sealed=base != list(self.sizes)[-1])
+            scanned.write_txn_index(self.directory, files=self.files)
+        return scanned
+
+    def _write_indexes(self, scanned: Scanned, sealed: bool) -> None:
+        if sealed:
+            scanned.indexes.close()
+        scanned.write_indexes(self.directory, files=self.files)
+
+    def _damaged(self, scanned: Scanned) -> None:
+        """Ends the log where `scanned` has its bad batch: a torn write is cut, damage refused or put aside."""
+        assert scanned.bad is not None
+        path = names.segment_path(self.directory, scanned.base)
+        later = [(base, size) for base, size in self.sizes.items() if base > scanned.base]
+        follows = damage.intact_after(path, scanned, later)
+        if follows and not self.cut:
+            raise CorruptLog(path, scanned, follows)
+        if follows:
+            damage.set_aside(path, scanned.end, [base for base, _ in later], files=self.files)
+        gone = damage.cut_off(path, scanned.end, files=self.files)
+        for base, _ in later:
+            damage.remove_segment(self.directory, base, files=self.files)
+            del self.sizes[base]
+        self.sizes[scanned.base] = scanned.end
+        self.out.bytes_cut += gone
+        self.notes.append(_cut_note(path, scanned, gone, follows))
+
+    def _look_at_active(self, base: int) -> Scanned:
+        """The trusted active segment as its files have it: its indexes, and the batches past their end."""
+        view = Scanned(base, index_files.IndexBuilder(base, self.interval), self.sizes[base], base)
+        view.first_timestamp = self._first_timestamp(base)
+        offset_path = names.segment_path(self.directory, base, names.INDEX)
+        time_path = names.segment_path(self.directory, base, names.TIME_INDEX)
+        last = index_files.last_time_entry(time_path, base)
+        view.indexes.adopt(offset_path.read_bytes(), time_path.read_bytes(), self._last_entry(base), last)
+        self._walk_tail(view)
+        return view
+
+    def _walk_tail(self, view: Scanned) -> None:
+        """Adds to `view` the batches from its last index entry on, whose timestamps no index may have yet."""
+        with FILES.opened(names.segment_path(self.directory, view.base), os.O_RDONLY) as fd:
+            for batch in Scan(fd, view.indexes.last_indexed, check=False):
+                view.indexes.note_timestamp(batch.max_timestamp, batch.last_offset)
+                view.next_offset = batch.last_offset + 1
+
+    def _first_timestamp(self, base: int) -> int:
+        with FILES.opened(names.segment_path(self.directory, base), os.O_RDONLY) as fd:
+            first = next(iter(Scan(fd, check=False)), None)
+        return NO_TIMESTAMP if first is None else first.max_timestamp
+
+    def _start_over(self, log_start: int, active: Scanned | None) -> Scanned:
+        """An empty log that begins at `log_start`, in place of one that ends before it."""
+        if active is not None:
+            self.notes.append(f"the log ended at offset {active.next_offset}, before its start {log_start}: removed it")
+        for base in list(self.sizes):
+            damage.remove_segment(self.directory, base, files=self.files)
+        self.state = LogState(EpochCache(), {}, log_start)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        self.files.close(self.files.open(names.segment_path(self.directory, log_start), flags))
+        fresh = Scanned(log_start, index_files.IndexBuilder(log_start, self.interval), next_offset=log_start)
+        fresh.write_indexes(self.directory, files=self.files)
+        self.sizes, self.scanned_from = {log_start: 0}, log_start
+        return fresh
+
+    def _describe(self, active: Scanned) -> None:
+        out, indexes = self.out, active.indexes
+        out.leo, out.active_base, out.active_size = active.next_offset, active.base, active.end
+        out.index_entries = len(indexes.offsets) // OFFSET_ENTRY.size
+        out.time_entries = len(indexes.times) // TIME_ENTRY.size
+        out.max_timestamp, out.max_timestamp_offset = indexes.max_timestamp, indexes.max_offset
+        out.index_pending = active.end - indexes.last_indexed
+        out.active_first_timestamp = active.first_timestamp
+
+    # --- leader epochs and producers ---
+
+    def _read_epochs(self) -> None:
+        """Epochs as the file has them; from the batches of trusted segments when it does not tell."""
+        try:
+            if (self.directory / epochs.FILE_NAME).exists():
+                self.state.epochs = EpochCache.read(self.directory)
+                self.epochs_as_read = self.state.epochs.entries
+                return
+        except CheckpointError as problem:
+            self.notes.append(f"rebuilt the leader epochs: {problem}")
+        collect = LogState(self.state.epochs, {}, 1 << 63)
+        for base in self.sizes:
+            if self.scanned_from is None or base < self.scanned_from:
+                walk_headers(self.directory, base, collect, upto=1 << 63)
+
+    def _load_producers(self, upto: int) -> None:
+        """Producers as of offset `upto`: the newest intact snapshot, and the batches from there on."""
+        found = newest_snapshot(self.directory, upto, self.notes, files=self.files)
+        since, producers = found or (next(iter(self.sizes)), {})
+        self.state = LogState(self.state.epochs, producers, since)
+        if since >= upto:
+            return
+        bases = list(self.sizes)
+        for base, following in zip(bases, [*bases[1:], 1 << 63], strict=True):
+            if following > since and base < upto:
+                position = self._position_before(base, since)
+                walk_headers(self.directory, base, self.state, position=position, upto=upto)
+
+    def _position_before(self, base: int, offset: int) -> int:
+        """Where to begin to look for `offset` in a trusted segment, by its index."""
+        entries = index_files.read_offset_index(names.segment_path(self.directory, base, names.INDEX), base)
+        return next((entry.position for entry in reversed(entries) if entry.offset <= offset), 0)
+
+    def load_state(self, log_start: int) -> None:
+        """Producers and epochs as of the log's end."""
+        if self.scanned_from is None and snapshot_offsets(self.directory):
+            self._load_producers(upto=self.out.leo)
+        # Without any snapshot a clean stop means that there was no producer to remember, as in Kafka.
+        self.state.epochs.truncate_from_end(self.out.leo)
+        self.state.epochs.truncate_from_start(log_start)
+        if self.state.epochs.entries != self.epochs_as_read:
+            self.state.epochs.write(self.directory, files=self.files)
+        prune_snapshots(self.directory, self.out.leo, files=self.files)
+
+    def finish(self, recovery_point: int) -> Recovered:
+        out = self.out
+        out.recovery_point = out.leo if self.scanned_from is None else min(recovery_point, out.leo)
+        out.segments = tuple(Segment(*item) for item in self.sizes.items())
+        out.epochs = self.state.epochs.entries
+        out.producers = self.state.replay.producers
+        out.first_unstable = self.state.replay.first_unstable()
+        return out
+
+
+def _cut_note(path: Path, scanned: Scanned, gone: int, follows: str) -> str:
+    assert scanned.bad is not None
+    kind = f"cut damage ({follows}; kept as {damage.CORRUPT} files)" if follows else "cut a torn write"
+    return (
+        f"{path.name}: {kind} at byte {scanned.end}, offset {scanned.next_offset}: {gone} bytes, {scanned.bad.reason}"
+    )

@@ -1,0 +1,87 @@
+"""The first step of opening a partition: finish or undo what a crash left half done in its directory.
+
+    .deleted, .tmp    removed
+    .cleaned          removed: a compaction that had not finished
+    .swap             renamed into place, after the segments it replaces are removed
+    indexes           removed when their .log is gone
+
+Caller owns the directory alone. Crash rule: every step can be repeated; .swap files go into place
+only after what they replace is gone, and stay .swap until then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from odradek.storage import names
+from odradek.storage.durable import FILES, Files, remove
+from odradek.storage.scan import Scan
+
+UNFINISHED = (names.DELETED, names.CLEANED, names.SWAP, names.TEMPORARY)
+
+
+def tidy(directory: Path, notes: list[str], *, files: Files = FILES) -> dict[int, int]:
+    """Brings the directory's files in order; {base offset: size in bytes} of its segments, rising.
+
+    Each thing done that touches records gets a line in `notes`.
+    """
+    if any(name.endswith(UNFINISHED) for name in os.listdir(directory)):
+        _remove_worthless(directory, files)
+        _finish_swaps(directory, notes, files)
+    found = _segment_files(directory)
+    logs = {file.offset for file in found if file.kind == names.LOG}
+    for file in found:
+        if file.kind in names.INDEXES and file.offset not in logs:
+            remove(names.segment_path(directory, *file), files=files)
+    return {base: os.stat(names.segment_path(directory, base)).st_size for base in sorted(logs)}
+
+
+def _segment_files(directory: Path, mark: str = "") -> list[names.SegmentFile]:
+    parsed = (names.parse_segment_file(name) for name in os.listdir(directory))
+    return [file for file in parsed if file is not None and file.mark == mark]
+
+
+def _remove_worthless(directory: Path, files: Files) -> None:
+    cleaned = [file.offset for file in _segment_files(directory, names.CLEANED)]
+    if cleaned:  # a split that did not finish: its .swap files are not complete (KAFKA-6264)
+        _remove(directory, (f for f in _segment_files(directory, names.SWAP) if f.offset >= min(cleaned)), files)
+    for name in os.listdir(directory):
+        if name.endswith((names.DELETED, names.CLEANED, names.TEMPORARY)):
+            remove(directory / name, files=files)
+
+
+def _finish_swaps(directory: Path, notes: list[str], files: Files) -> None:
+    swaps = _segment_files(directory, names.SWAP)
+    logs = [file for file in swaps if file.kind == names.LOG]
+    if logs:
+        start = min(file.offset for file in logs)
+        end = max(_next_offset(names.segment_path(directory, *file), file.offset) for file in logs)
+        replaced = [f for f in _segment_files(directory) if start <= f.offset < end and f.kind != names.SNAPSHOT]
+        _remove(directory, replaced, files)
+        notes.append(f"finished a compaction's replacement of the segments from offset {start} to {end}")
+    for file in sorted(swaps, key=_log_last):
+        path = names.segment_path(directory, *file)
+        files.rename(path, path.with_suffix(""))
+    if swaps:
+        files.sync_dir(directory)
+
+
+def _log_last(file: names.SegmentFile) -> tuple[int, bool]:
+    """Within a segment the indexes move first, so that no .log ever stands beside a foreign index."""
+    return file.offset, file.kind == names.LOG
+
+
+def _next_offset(path: Path, base: int) -> int:
+    """One past the last offset of a segment, by its headers."""
+    with FILES.opened(path, os.O_RDONLY) as fd:
+        scan = Scan(fd, check=False, least_offset=base)
+        for _ in scan:
+            pass
+        return scan.least_offset
+
+
+def _remove(directory: Path, doomed: Iterable[names.SegmentFile], files: Files) -> None:
+    for file in doomed:
+        remove(names.segment_path(directory, *file), files=files)
