@@ -1,0 +1,149 @@
+"""A connection to a cluster for the administrative commands: requests and answers of `kafka.protocol`.
+
+KafkaAdminClient finds brokers, versions, controller and coordinators; requests are built here, since its own
+methods hide the message that a broker sends with an error code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from kafka import KafkaAdminClient
+from kafka import errors as kafka_errors
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from odradek.broker.commands._codecs import register
+from odradek.broker.commands._properties import client_config
+from odradek.broker.errors import OdradekError
+
+TIMEOUT_MS = 30_000
+
+register()
+
+Partition = tuple[str, int]
+
+
+class RequestFailed(OdradekError):
+    """An error code from the broker, with its message where it sent one."""
+
+    def __init__(self, code: int, text: str | None = None) -> None:
+        self.code = code
+        super().__init__(text or explain(code))
+
+
+def explain(code: int) -> str:
+    """Kafka's name of an error code and what it means."""
+    error = kafka_errors.for_code(code)
+    name = getattr(error, "message", error.__name__)
+    about = getattr(error, "description", "")
+    return f"{name} ({about})" if about else str(name)
+
+
+def check(code: int, text: str | None = None) -> None:
+    """Raise RequestFailed for any code but 0."""
+    if code:
+        raise RequestFailed(code, text)
+
+
+class Cluster:
+    """An open connection; a context manager. Raises OdradekError when no broker answers."""
+
+    def __init__(
+        self, bootstrap: str, properties: Mapping[str, str] | None = None, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        config = client_config(properties or {}, KafkaAdminClient.DEFAULT_CONFIG)
+        config["bootstrap_servers"] = bootstrap.split(",")
+        config.setdefault("client_id", "odradek-admin")
+        self.timeout_ms = timeout_ms
+        try:
+            self.admin = KafkaAdminClient(bootstrap_timeout_ms=timeout_ms, **config)
+        except (kafka_errors.KafkaError, ValueError) as error:
+            raise OdradekError(f"no broker answers at {bootstrap}: {error}") from error
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.admin.close()
+
+    def ask(self, request: Any, node: int | None = None) -> Any:
+        """Send `request` to `node`, or to any broker, and return the response."""
+
+        async def send() -> Any:
+            return await self.admin._manager.send(request, node_id=node)
+
+        return self.admin._manager.run(send)
+
+    def ask_controller(self, request: Any, codes: Any) -> Any:
+        """Send to the controller; `codes(response)` lists error codes, so that a moved one is found again."""
+
+        def errors(response: Any) -> Iterator[Any]:
+            return (kafka_errors.for_code(code) for code in codes(response))
+
+        return self.admin._manager.run(self.admin._send_request_to_controller, request, errors, False)
+
+    def coordinators(self, groups: Iterable[str]) -> dict[str, int]:
+        """The node id of the coordinator of each group."""
+        return self.admin._manager.run(self.admin._find_coordinator_ids, list(groups))
+
+    def metadata(self, topics: Iterable[str] | None = None) -> Any:
+        """The MetadataResponse for `topics`, or for all; creates none."""
+        names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
+        return self.ask(MetadataRequest(topics=names, allow_auto_topic_creation=False))
+
+    def offsets(
+        self, wanted: Mapping[Partition, int], isolation_level: int = 0
+    ) -> tuple[dict[Partition, tuple[int, int]], dict[Partition, int]]:
+        """ListOffsets for {(topic, partition): timestamp}: ({partition: (offset, timestamp)}, {…: error}).
+
+        An offset of -1 says that no record is that young.
+        """
+        leaders, failed = self._leaders(wanted)
+        found: dict[Partition, tuple[int, int]] = {}
+        for node, partitions in leaders.items():
+            request = _list_offsets({one: wanted[one] for one in partitions}, isolation_level)
+            for topic in self.ask(request, node).topics:
+                for part in topic.partitions:
+                    one = (topic.name, part.partition_index)
+                    if part.error_code:
+                        failed[one] = part.error_code
+                    else:
+                        found[one] = (part.offset, part.timestamp)
+        return found, failed
+
+    def _leaders(
+        self, wanted: Iterable[Partition]
+    ) -> tuple[dict[int, list[Partition]], dict[Partition, int]]:
+        """Which broker leads which of `wanted`, and the error codes of those that none leads."""
+        places = {}
+        for topic in self.metadata({name for name, _ in wanted}).topics:
+            for part in topic.partitions:
+                places[topic.name, part.partition_index] = part.leader_id, part.error_code
+        leaders: dict[int, list[Partition]] = {}
+        failed: dict[Partition, int] = {}
+        for one in wanted:
+            leader, code = places.get(one, (-1, kafka_errors.UnknownTopicOrPartitionError.errno))
+            if leader < 0:
+                failed[one] = code or kafka_errors.LeaderNotAvailableError.errno
+            else:
+                leaders.setdefault(leader, []).append(one)
+        return leaders, failed
+
+
+def _list_offsets(wanted: Mapping[Partition, int], isolation_level: int) -> Any:
+    """One ListOffsetsRequest; special timestamps need the version that knows them."""
+    topics: dict[str, list[Any]] = {}
+    make = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+    for (name, index), timestamp in wanted.items():
+        topics.setdefault(name, []).append(make(partition_index=index, timestamp=timestamp))
+    lowest = max(
+        (ListOffsetsRequest.min_version_for_timestamp(t) for t in wanted.values() if t < 0), default=0
+    )
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=[ListOffsetsRequest.ListOffsetsTopic(name=n, partitions=p) for n, p in topics.items()],
+        min_version=max(lowest, 2 if isolation_level else 0),
+    )

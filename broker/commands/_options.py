@@ -1,0 +1,165 @@
+"""What all client commands share: the click command class, connection options, rules between options.
+
+A command module (`topics.py`) declares options and checks them; the module beside it (`_topics.py`) imports
+kafka-python and does the work, so that `odradek --help` does not pay for kafka-python.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 and 143 ended by a signal.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+import click
+
+from odradek.broker import properties
+from odradek.broker.errors import OdradekError
+
+Decorator = Callable[[Any], Any]
+
+
+class ClientCommand(click.Command):
+    """A command that talks to a broker: usage without arguments, errors of the client in one line."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("no_args_is_help", True)
+        super().__init__(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        _log_to_stderr()
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            reader_left()
+        except _client_errors() as error:
+            raise OdradekError(f"{self.name}: {error}") from error
+
+
+def _log_to_stderr() -> None:
+    """Errors of the client's threads, each text once in 5 s: a broker that is gone is not a screen of lines."""
+    logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger().handlers[0].addFilter(_once_in_a_while({}))
+    logging.getLogger("kafka.net.connection").setLevel(logging.CRITICAL)  # repeats kafka.net.manager
+
+
+def _once_in_a_while(last: dict[str, float]) -> Callable[[logging.LogRecord], bool]:
+    def new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if record.created - last.get(text, 0) < 5:
+            return False
+        last[text] = record.created
+        return True
+
+    return new
+
+
+def _client_errors() -> tuple[type[Exception], ...]:
+    """What kafka-python raises; nothing when it was not even imported."""
+    errors = sys.modules.get("kafka.errors")
+    return (errors.KafkaError,) if errors else ()
+
+
+def reader_left() -> None:
+    """The reader of our output has enough (`… | head`): that is no failure, and the rest goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def end_on_sigterm() -> None:
+    """Make SIGTERM unwind the stack as Ctrl-C does, so that what was begun is flushed and closed."""
+    signal.signal(signal.SIGTERM, _terminated)
+
+
+def _terminated(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def connection_options(*, config_option: str = "--command-config", required: bool = True) -> Decorator:
+    """`--bootstrap-server` and the properties file of the client."""
+
+    def decorate(function: Any) -> Any:
+        function = click.option(
+            config_option,
+            "command_config",
+            metavar="FILE",
+            help="Properties file with configurations of the client.",
+        )(function)
+        return click.option(
+            "--bootstrap-server",
+            "--broker-list",
+            "bootstrap_server",
+            required=required,
+            metavar="HOST:PORT,…",
+            help="The brokers to connect to first.",
+        )(function)
+
+    return decorate
+
+
+def json_option(function: Any) -> Any:
+    """`--json`: the table as one JSON document."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(function)
+
+
+def flag(name: str, text: str) -> Decorator:
+    """An option without a value."""
+    return click.option(name, is_flag=True, help=text)
+
+
+def load_properties(path: str | None, pairs: tuple[str, ...] | list[str] = ()) -> dict[str, str]:
+    """The properties of a file, overridden by `key=value` pairs. Raises UsageError."""
+    found: dict[str, str] = {}
+    if path:
+        try:
+            found = properties.load(click.Path(exists=True, path_type=_path()).convert(path, None, None))
+        except (OSError, properties.PropertiesError) as error:
+            raise click.UsageError(f"cannot read {path}: {error}") from None
+    return found | key_values(pairs)
+
+
+def _path() -> Any:
+    from pathlib import Path
+
+    return Path
+
+
+def key_values(pairs: tuple[str, ...] | list[str]) -> dict[str, str]:
+    """`key=value` arguments as a dictionary; a value may be empty and may hold `=`. Raises UsageError."""
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise click.UsageError(f"'{pair}' is not of the form key=value")
+        found[key.strip()] = value
+    return found
+
+
+def exactly_one(given: Mapping[str, Any]) -> str:
+    """The one action of `given` that is set. Raises UsageError when none or several are."""
+    actions = [name for name, value in given.items() if value]
+    if len(actions) != 1:
+        raise click.UsageError(f"give exactly one action of {', '.join(given)}")
+    return actions[0]
+
+
+def at_most_one(given: Mapping[str, Any]) -> str | None:
+    """The one of `given` that is set, or None. Raises UsageError when several are."""
+    present = [name for name, value in given.items() if value not in (None, False, ())]
+    if len(present) > 1:
+        raise click.UsageError(f"{' and '.join(present)} cannot be given together")
+    return present[0] if present else None
+
+
+def only_with(action: str, allowed: Mapping[str, tuple[str, ...]], given: Mapping[str, Any]) -> None:
+    """Refuse options that do not belong to `action`; `allowed` says to which actions each belongs."""
+    for option, actions in allowed.items():
+        if given[option] not in (None, False, ()) and action not in actions:
+            raise click.UsageError(f"{option} cannot be given with {action} (only with {', '.join(actions)})")

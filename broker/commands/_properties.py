@@ -1,0 +1,105 @@
+"""Java's client configurations (`linger.ms=5`) as keyword arguments of kafka-python (`linger_ms=5`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+# Named otherwise, or with other values, in kafka-python.
+_RENAMED = {
+    "ssl.truststore.location": "ssl_cafile",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.keystore.location": "ssl_certfile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "max.in.flight.requests.per.connection": "max_in_flight_requests_per_connection",
+}
+# Of Java's clients only; without meaning here, so that a file written for them is read without a word.
+_IGNORED = {
+    "key.serializer",
+    "value.serializer",
+    "key.deserializer",
+    "value.deserializer",
+    "buffer.memory",
+    "default.api.timeout.ms",
+    "auto.include.jmx.reporter",
+    "group.protocol",
+}
+_JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+
+def client_config(properties: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Translate `properties` for a client whose `DEFAULT_CONFIG` is `known`.
+
+    A property that kafka-python does not have is a warning on stderr, as in Java's clients; a value that does
+    not parse raises UsageError.
+    """
+    config: dict[str, Any] = {}
+    for name, value in properties.items():
+        if name == "sasl.jaas.config":
+            config.update(_jaas(value))
+        elif name == "ssl.endpoint.identification.algorithm":
+            config["ssl_check_hostname"] = bool(value)
+        elif (key := _RENAMED.get(name, name.replace(".", "_"))) in known:
+            config[key] = _convert(name, value, known[key])
+        elif name not in _IGNORED:
+            click.echo(f"WARN {name} was given but is not a configuration of this client", err=True)
+    return config
+
+
+def _jaas(text: str) -> dict[str, str]:
+    """User name and password of a `PlainLoginModule` or `ScramLoginModule` line."""
+    return {f"sasl_plain_{key}": value.replace('\\"', '"') for key, value in _JAAS.findall(text)}
+
+
+def _convert(name: str, value: str, default: Any) -> Any:
+    special = _SPECIAL.get(name)
+    try:
+        if special:
+            return special(value)
+        if isinstance(default, bool):
+            return _boolean(value)
+        if isinstance(default, int | float) or name.endswith((".ms", ".bytes")):
+            return int(value)
+        return value
+    except ValueError:
+        raise click.UsageError(f"{name}={value}: not a value of this configuration") from None
+
+
+def _boolean(value: str) -> bool:
+    if value.strip().lower() not in ("true", "false"):
+        raise ValueError
+    return value.strip().lower() == "true"
+
+
+def acks(value: str) -> int:
+    """`all`, -1, 0 or 1. Raises ValueError."""
+    number = -1 if value.strip().lower() == "all" else int(value)
+    if number not in (-1, 0, 1):
+        raise ValueError
+    return number
+
+
+def codec(value: str) -> str | None:
+    """A compression type as kafka-python names it. Raises ValueError."""
+    name = value.strip().lower()
+    if name not in ("none", "gzip", "snappy", "lz4", "zstd"):
+        raise ValueError
+    return None if name == "none" else name
+
+
+def _version(value: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in value.split("."))
+
+
+_SPECIAL: dict[str, Callable[[str], Any]] = {
+    "acks": acks,
+    "compression.type": codec,
+    "api.version": _version,
+}

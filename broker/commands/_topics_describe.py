@@ -1,0 +1,167 @@
+"""What `odradek topics --describe` does: the layout of Kafka's TopicCommand, or JSON."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from kafka.errors import IncompatibleBrokerVersion
+from kafka.protocol.admin import DescribeConfigsRequest, ListPartitionReassignmentsRequest
+
+from odradek.broker.commands._client import Cluster, check
+from odradek.broker.commands._tables import print_json
+from odradek.broker.commands._topics import Options, matching, must_exist
+from odradek.broker.errors import OdradekError
+
+_TOPIC = 2  # resource type
+_DEFAULT = 5  # config source: nobody set it, neither for the topic nor for brokers
+NO_ID = uuid.UUID(int=0)
+
+
+def describe(cluster: Cluster, options: Options) -> None:
+    """Print the topics that match, each with the partitions that the reports ask for."""
+    found = _chosen(cluster, options)
+    configs = _configs(cluster, [topic.name for topic in found])
+    moving = _reassignments(cluster) if found else {}
+    alive = {broker.node_id for broker in cluster.metadata([]).brokers}
+    described = [_described(topic, configs[topic.name], moving, alive, options["reports"]) for topic in found]
+    if options["topics_with_overrides"]:
+        described = [topic | {"partitions": []} for topic in described if topic["configs"]]
+    if options["as_json"]:
+        print_json(described)
+        return
+    for topic in described:
+        _print(topic, with_header=not options["reports"])
+
+
+def _chosen(cluster: Cluster, options: Options) -> list[Any]:
+    if not options["topic_id"]:
+        found = matching(cluster, options["topic"], exclude_internal=options["exclude_internal"])
+        must_exist(found, options)
+        return found
+    found = matching(cluster, None, exclude_internal=options["exclude_internal"])
+    found = [topic for topic in found if _short(topic.topic_id) == options["topic_id"]]
+    if not found and not options["if_exists"]:
+        raise OdradekError(f"TopicId '{options['topic_id']}' does not exist")
+    return found
+
+
+def _short(topic_id: uuid.UUID | None) -> str | None:
+    """A topic id as Kafka writes it: base64 for URLs, without padding."""
+    if topic_id is None or topic_id == NO_ID:
+        return None
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def _configs(cluster: Cluster, names: list[str]) -> dict[str, list[Any]]:
+    if not names:
+        return {}
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    request = DescribeConfigsRequest(
+        resources=[resource(resource_type=_TOPIC, resource_name=n, configuration_keys=None) for n in names]
+    )
+    results = cluster.ask(request).results
+    for result in results:
+        check(result.error_code, result.error_message)
+    return {result.resource_name: result.configs for result in results}
+
+
+def _reassignments(cluster: Cluster) -> dict[tuple[str, int], Any]:
+    """Partitions whose replicas move; none on a broker without that API."""
+    try:
+        response = cluster.ask_controller(
+            ListPartitionReassignmentsRequest(timeout_ms=cluster.timeout_ms, topics=None),
+            lambda r: [r.error_code],
+        )
+    except IncompatibleBrokerVersion:
+        return {}
+    return {
+        (topic.name, part.partition_index): part for topic in response.topics for part in topic.partitions
+    }
+
+
+def _described(
+    topic: Any, configs: list[Any], moving: Mapping[tuple[str, int], Any], alive: set[int], reports: list[str]
+) -> dict[str, Any]:
+    partitions = [
+        _partition(part, moving.get((topic.name, part.partition_index)))
+        for part in sorted(topic.partitions, key=lambda part: part.partition_index)
+    ]
+    min_isr = next((int(c.value) for c in configs if c.name == "min.insync.replicas"), 1)
+    wanted = [p for p in partitions if not reports or _reported(p, reports, min_isr, alive)]
+    return {
+        "topic": topic.name,
+        "topicId": _short(getattr(topic, "topic_id", None)),
+        "partitionCount": len(partitions),
+        "replicationFactor": _replicas(partitions[0]) if partitions else 0,
+        "configs": {c.name: c.value for c in configs if c.config_source != _DEFAULT},
+        "partitions": wanted,
+    }
+
+
+def _partition(part: Any, move: Any) -> dict[str, Any]:
+    described = {
+        "partition": part.partition_index,
+        "leader": part.leader_id if part.leader_id >= 0 else None,
+        "replicas": list(part.replica_nodes),
+        "isr": list(part.isr_nodes),
+    }
+    if move is not None:
+        described["addingReplicas"] = list(move.adding_replicas)
+        described["removingReplicas"] = list(move.removing_replicas)
+    return described
+
+
+def _replicas(part: Mapping[str, Any]) -> int:
+    """The replication factor: replicas that are only being added do not count."""
+    return len(part["replicas"]) - len(part.get("addingReplicas", ()))
+
+
+def _reported(part: Mapping[str, Any], reports: list[str], min_isr: int, alive: set[int]) -> bool:
+    isr, leader = len(part["isr"]), part["leader"]
+    facts = {
+        "under_replicated_partitions": isr < _replicas(part),
+        "unavailable_partitions": leader is None or leader not in alive,
+        "under_min_isr_partitions": leader is None or isr < min_isr,
+        "at_min_isr_partitions": isr == min_isr,
+    }
+    return any(facts[report] for report in reports)
+
+
+def _print(topic: Mapping[str, Any], *, with_header: bool) -> None:
+    if with_header:
+        configs = ",".join(f"{name}={value}" for name, value in topic["configs"].items())
+        words = [
+            f"Topic: {topic['topic']}",
+            *([f"TopicId: {topic['topicId']}"] if topic["topicId"] else []),
+            f"PartitionCount: {topic['partitionCount']}",
+            f"ReplicationFactor: {topic['replicationFactor']}",
+            f"Configs: {configs}",
+        ]
+        click.echo("\t".join(words))
+    for part in topic["partitions"]:
+        click.echo(_partition_line(topic["topic"], part))
+
+
+def _partition_line(name: str, part: Mapping[str, Any]) -> str:
+    leader = "none" if part["leader"] is None else part["leader"]
+    words = [
+        f"\tTopic: {name}",
+        f"Partition: {part['partition']}",
+        f"Leader: {leader}",
+        f"Replicas: {_list(part['replicas'])}",
+        f"Isr: {_list(part['isr'])}",
+    ]
+    if "addingReplicas" in part:
+        words.append(f"Adding Replicas: {_list(part['addingReplicas'])}")
+        words.append(f"Removing Replicas: {_list(part['removingReplicas'])}")
+    # eligible leader replicas (KIP-966) exist only in KRaft clusters
+    words += ["Elr: N/A", "LastKnownElr: N/A"]
+    return "\t".join(words)
+
+
+def _list(brokers: list[int]) -> str:
+    return ",".join(map(str, brokers))
