@@ -1,0 +1,70 @@
+"""A refused administrative request: one of Kafka's error codes and a message for its sender."""
+
+from __future__ import annotations
+
+from odradek.protocol.errors import (
+    INVALID_REQUEST,
+    INVALID_TOPIC_EXCEPTION,
+    LEADER_NOT_AVAILABLE,
+    NONE,
+    REQUEST_TIMED_OUT,
+    SECURITY_DISABLED,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_VERSION,
+)
+
+INVALID_PARTITIONS = 37
+INVALID_REPLICATION_FACTOR = 38
+INVALID_REPLICA_ASSIGNMENT = 39
+INVALID_CONFIG = 40
+NOT_CONTROLLER = 41
+BROKER_NOT_AVAILABLE = 8
+KAFKA_STORAGE_ERROR = 56
+LOG_DIR_NOT_FOUND = 57
+LISTENER_NOT_FOUND = 72
+TOPIC_DELETION_DISABLED = 73
+PREFERRED_LEADER_NOT_AVAILABLE = 80
+ELECTION_NOT_NEEDED = 84
+NO_REASSIGNMENT_IN_PROGRESS = 85
+RESOURCE_NOT_FOUND = 91
+
+__all__ = [
+    "BROKER_NOT_AVAILABLE",
+    "ELECTION_NOT_NEEDED",
+    "INVALID_CONFIG",
+    "INVALID_PARTITIONS",
+    "INVALID_REPLICATION_FACTOR",
+    "INVALID_REPLICA_ASSIGNMENT",
+    "INVALID_REQUEST",
+    "INVALID_TOPIC_EXCEPTION",
+    "KAFKA_STORAGE_ERROR",
+    "LEADER_NOT_AVAILABLE",
+    "LISTENER_NOT_FOUND",
+    "LOG_DIR_NOT_FOUND",
+    "NONE",
+    "NOT_CONTROLLER",
+    "NO_REASSIGNMENT_IN_PROGRESS",
+    "PREFERRED_LEADER_NOT_AVAILABLE",
+    "REQUEST_TIMED_OUT",
+    "RESOURCE_NOT_FOUND",
+    "SECURITY_DISABLED",
+    "TOPIC_ALREADY_EXISTS",
+    "TOPIC_DELETION_DISABLED",
+    "UNKNOWN_SERVER_ERROR",
+    "UNKNOWN_TOPIC_ID",
+    "UNKNOWN_TOPIC_OR_PARTITION",
+    "UNSUPPORTED_VERSION",
+    "ApiError",
+]
+
+
+class ApiError(Exception):
+    """An error code of Kafka's and, where the response has room for one, a message."""
+
+    def __init__(self, code: int, message: str | None = None) -> None:
+        super().__init__(message or f"error code {code}")
+        self.code = code
+        self.message = message
