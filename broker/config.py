@@ -54,6 +54,8 @@ class BrokerConfig(Mapping[str, Any]):
     advertised: tuple[Endpoint, ...]
     log_dirs: tuple[str, ...]
     warnings: tuple[str, ...] = field(default=())
+    # For each log directory whether the former run marked a clean shutdown; known once the broker starts.
+    clean: tuple[bool, ...] = field(default=())
 
     def __getitem__(self, key: str) -> Any:
         return self.typed[key]
@@ -91,6 +93,10 @@ class BrokerConfig(Mapping[str, Any]):
         """The same, with one resolved value replaced (`broker.id` once the data directory has told)."""
         return self._replace(typed={**self.typed, key: value})
 
+    def with_clean(self, clean: Iterable[bool]) -> BrokerConfig:
+        """The same, knowing which log directories were left by a clean stop."""
+        return self._replace(clean=tuple(clean))
+
     def _replace(self, **changes: Any) -> BrokerConfig:
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return BrokerConfig(**{**fields, **changes})
@@ -104,6 +110,7 @@ class BrokerConfig(Mapping[str, Any]):
             "listeners": self.listeners,
             "advertised": self.advertised,
             "log_dirs": self.log_dirs,
+            "clean": self.clean,
         }
         beside = run_dir / f"{CONFIG_FILE}.new"
         beside.touch(mode=0o600)
@@ -125,6 +132,7 @@ def saved(run_dir: Path) -> BrokerConfig:
         listeners=tuple(Endpoint(*endpoint) for endpoint in document["listeners"]),
         advertised=tuple(Endpoint(*endpoint) for endpoint in document["advertised"]),
         log_dirs=tuple(document["log_dirs"]),
+        clean=tuple(document["clean"]),
     )
 
 

@@ -68,6 +68,7 @@ def setup(role: str, config: Mapping[str, Any], run_dir: Path | None = None) -> 
     _apply_all(config, run_dir)
     if run_dir is not None:
         signal.signal(signal.SIGUSR2, lambda _number, _frame: _apply_all(config, run_dir))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])  # spawned with it blocked
 
 
 def file_of(role: str, path: Path) -> Path:

@@ -52,7 +52,7 @@ def spawn(role: int, run_dir: Path, sockets: Sequence[tuple[str, int]] = ()) -> 
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, systemd.FIRST_FD + i) for i, fd in enumerate(high)],
             setpgroup=0,
             setsigdef=_RESET,
-            setsigmask=(),
+            setsigmask=(signal.SIGUSR2,),  # until `logs.setup` has a handler: its default is death
         )
     finally:
         for fd in high:

@@ -1,0 +1,117 @@
+"""What `odradek start` does before it spawns anything, in this order: limits, directories, role byte, shared
+memory, listening sockets, config.json. Each failure is a BootError: one line, and the former state untouched."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.broker import limits, process, sockets
+from odradek.broker.config import BrokerConfig
+from odradek.broker.errors import BootError
+from odradek.ipc import roles, rundir
+from odradek.ipc.locks import RoleLocks
+from odradek.ipc.region import RegionError
+from odradek.ipc.shm import Shared
+from odradek.storage import checkpoints
+
+log = logging.getLogger(__name__)
+
+DYING_PATIENCE_S = 5.0
+_OTHERS = range(1, roles.ROLES)
+
+
+@dataclass
+class Boot:
+    """What a supervisor owns while it lives."""
+
+    config: BrokerConfig
+    run_dir: Path
+    locks: RoleLocks
+    shared: Shared
+    listening: dict[str, socket.socket]
+
+    def leave(self) -> None:
+        """Give everything back; nothing of the broker is left but its data."""
+        for sock in self.listening.values():
+            sock.close()
+        if not self.locks.anyone(_OTHERS):
+            self.shared.destroy()
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+        self.locks.close()
+
+
+def prepare(config: BrokerConfig) -> Boot:
+    """Take possession of the data directory. Raises BootError."""
+    for line in limits.shortages():
+        log.warning("%s", line)
+    make_log_dirs(config)
+    locks = process.role_locks(config)
+    if not locks.hold(roles.SUPERVISOR):
+        raise BootError(_second(config))
+    run_dir = _run_dir(config)
+    shared = _shared_memory(config, locks)
+    try:
+        return _listen(config, run_dir, locks, shared)
+    except BaseException:
+        Boot(config, run_dir, locks, shared, {}).leave()
+        raise
+
+
+def make_log_dirs(config: BrokerConfig) -> None:
+    """Create missing log directories and check that they can be written."""
+    for folder in config.log_dirs:
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise BootError(f"log.dirs: {folder}: {error.strerror}") from None
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            raise BootError(f"log.dirs: {folder} cannot be written by this user")
+
+
+def _second(config: BrokerConfig) -> str:
+    return (
+        f"a broker is running already on {config.data_dir}: `odradek stop` ends it, "
+        "`--override log.dirs=…` starts another one elsewhere"
+    )
+
+
+def _run_dir(config: BrokerConfig) -> Path:
+    try:
+        return rundir.make_run_dir(config.run_dir)
+    except (OSError, rundir.RunDirError) as error:
+        raise BootError(str(error)) from None
+
+
+def _shared_memory(config: BrokerConfig, locks: RoleLocks) -> Shared:
+    """A new memory when no process of a former run lives; that of the living ones otherwise.
+
+    Children of a supervisor that was killed are dying themselves, so there is some patience."""
+    prefix = rundir.shm_prefix(config.data_dir)
+    alone = process.wait_for(lambda: not locks.anyone(_OTHERS), DYING_PATIENCE_S)
+    try:
+        if alone:
+            return Shared.create(prefix, time.time_ns(), config["odradek.partition.slots"])
+        log.warning("processes of this broker are alive: joining them")
+        return Shared.attach(prefix)
+    except RegionError as error:
+        raise BootError(str(error)) from None
+
+
+def _listen(config: BrokerConfig, run_dir: Path, locks: RoleLocks, shared: Shared) -> Boot:
+    listening: dict[str, socket.socket] = {}
+    if not locks.alive(roles.ACCEPTOR):  # one that runs on its own has its own sockets
+        listening = sockets.open_all(
+            config.listeners,
+            config["socket.listen.backlog.size"],
+            config["socket.receive.buffer.bytes"] if "socket.receive.buffer.bytes" in config.given else -1,
+        )
+        config = config.with_ports(sockets.bound_ports(listening))
+    config = config.with_clean([checkpoints.take_clean_shutdown(folder) for folder in config.log_dirs])
+    config.save(run_dir)
+    return Boot(config, run_dir, locks, shared, listening)

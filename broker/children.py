@@ -1,0 +1,130 @@
+"""The supervisor's children: which there should be, which there are, when a dead one is started again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from odradek.broker.errors import FATAL_BOOT
+from odradek.ipc import processes
+from odradek.ipc.locks import RoleLocks
+from odradek.ipc.processes import ProcessTable
+from odradek.ipc.roles import role_name
+
+log = logging.getLogger(__name__)
+
+FIRST_DELAY_S = 0.1
+LONGEST_DELAY_S = 5.0
+HEALTHY_S = 10.0
+
+
+@dataclass
+class Backoff:
+    """When to start a dead process again: at once after a long life, later and later after short ones."""
+
+    delay: float = 0.0
+
+    def died(self, lived: float) -> float:
+        """Seconds to wait before the next start, of a process that lived for `lived` seconds."""
+        if lived >= HEALTHY_S:
+            self.delay = 0.0
+        waiting = self.delay
+        self.delay = min(LONGEST_DELAY_S, max(FIRST_DELAY_S, self.delay * 2))
+        return waiting
+
+
+@dataclass
+class Child:
+    """A running child."""
+
+    pid: int
+    started: float
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a child ended; `code` is negative for a signal, as in subprocess."""
+
+    role: int
+    pid: int
+    code: int
+
+    @property
+    def reason(self) -> str:
+        """In words."""
+        if self.code >= 0:
+            return f"exit code {self.code}"
+        return f"signal {signal.Signals(-self.code).name}"
+
+
+class Children:
+    """Starts and reaps. `wanted` are the roles that should live; others are not started again."""
+
+    def __init__(self, locks: RoleLocks, table: ProcessTable, spawn: Callable[[int], int]) -> None:
+        self.wanted: set[int] = set()
+        self._locks = locks
+        self._table = table
+        self._spawn = spawn
+        self._living: dict[int, Child] = {}
+        self._backoffs: dict[int, Backoff] = {}
+        self._not_before: dict[int, float] = {}
+
+    def living(self, roles: Iterable[int] | None = None) -> list[int]:
+        """Roles with a child of ours, all or those of `roles`."""
+        return [role for role in sorted(self._living) if roles is None or role in set(roles)]
+
+    def pid(self, role: int) -> int:
+        """The child's pid, 0 when there is none."""
+        child = self._living.get(role)
+        return child.pid if child else 0
+
+    def start_missing(self) -> list[int]:
+        """Start every wanted role that has no process and whose back-off is over; returns those started.
+
+        A role whose byte is held by a process that is not ours (one more `odradek run worker`, or a child
+        that is just dying) is left alone until the byte is free."""
+        now = time.monotonic()
+        started = []
+        for role in sorted(self.wanted - self._living.keys()):
+            if now >= self._not_before.get(role, 0.0) and not self._locks.alive(role):
+                self._living[role] = Child(self._spawn(role), now)
+                started.append(role)
+        return started
+
+    def reap(self) -> list[Death]:
+        """Collect dead children; each gets its back-off, and its row of the process table cleared."""
+        deaths = []
+        for role, child in list(self._living.items()):
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid:
+                deaths.append(Death(role, pid, os.waitstatus_to_exitcode(status)))
+                self._bury(role, child)
+        return deaths
+
+    def _bury(self, role: int, child: Child) -> None:
+        del self._living[role]
+        now = time.monotonic()
+        backoff = self._backoffs.setdefault(role, Backoff())
+        self._not_before[role] = now + backoff.died(now - child.started)
+        self._table.set(role, "state", processes.DEAD)
+        self._table.set(role, "pid", 0)
+
+    def signal(self, roles: Iterable[int], number: int) -> None:
+        """Send a signal to the living children of `roles`."""
+        for role in self.living(roles):
+            os.kill(self._living[role].pid, number)  # not reaped yet, so the pid is still the child's
+
+    def kill(self, roles: Iterable[int]) -> list[str]:
+        """SIGKILL the living of `roles`; their names."""
+        killed = self.living(roles)
+        self.signal(killed, signal.SIGKILL)
+        return [role_name(role) for role in killed]
+
+
+def is_fatal(death: Death) -> bool:
+    """Whether the child said that starting it again cannot help."""
+    return death.code == FATAL_BOOT

@@ -1,0 +1,65 @@
+"""What the commands around a broker share: which configuration, which running broker."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from odradek.broker import config as configuration
+from odradek.broker import process
+from odradek.broker.config import BrokerConfig, ConfigFault
+from odradek.broker.errors import NotRunning
+from odradek.ipc import roles
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def configured(function: F) -> F:
+    """Adds the argument SERVER.PROPERTIES and the option --override, as Kafka's kafka-server-start.sh has them."""
+    argument = click.argument("properties", required=False, type=click.Path(path_type=Path, dir_okay=False))
+    option = click.option(
+        "--override",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Set or replace one setting; may be given again.",
+    )
+    return argument(option(function))
+
+
+def find_running(properties: Path | None, override: tuple[str, ...]) -> BrokerConfig:
+    """The configuration that the broker meant runs with. Raises NotRunning.
+
+    With nothing given it is the broker on ./data, or else the only one that this user runs."""
+    wanted = configuration.load(properties, override)
+    found = _running(wanted.run_dir)
+    if found is None and properties is None and not override:
+        others = [other for other in map(_running, _run_dirs()) if other is not None]
+        found = others[0] if len(others) == 1 else None
+        if len(others) > 1:
+            choices = ", ".join(other.data_dir for other in others)
+            raise NotRunning(f"several brokers run here; choose by --override log.dirs=…: {choices}")
+    if found is None:
+        raise NotRunning(f"no broker is running on {wanted.data_dir}")
+    return found
+
+
+def _running(run_dir: Path) -> BrokerConfig | None:
+    try:
+        config = configuration.saved(run_dir)
+        locks = process.role_locks(config)
+    except (ConfigFault, OSError):
+        return None
+    try:
+        return config if locks.alive(roles.SUPERVISOR) else None
+    finally:
+        locks.close()
+
+
+def _run_dirs() -> list[Path]:
+    base = Path(tempfile.gettempdir(), f"odradek-{os.getuid()}")
+    return sorted(base.iterdir()) if base.is_dir() else []

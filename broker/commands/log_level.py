@@ -1,0 +1,35 @@
+"""`odradek log-level`: change what a running broker logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from odradek.broker.commands._broker import configured
+
+
+@click.command(no_args_is_help=True)
+@click.argument("module")
+@click.argument("level")
+@configured
+def command(module: str, level: str, properties: Path | None, override: tuple[str, ...]) -> None:
+    """Set the log LEVEL of MODULE in every process of a running broker, until it stops.
+
+    MODULE is one of Odradek's, such as `workers.connection`, a whole package such as `storage`, or `root`.
+
+    \b
+    Example:
+      odradek log-level workers.connection DEBUG
+      odradek log-level root WARNING
+    """
+    from odradek.broker import control, logs
+    from odradek.broker.commands import _broker
+
+    try:
+        logs.level_number(level)
+    except logs.LevelError as error:
+        raise click.BadParameter(str(error), param_hint="LEVEL") from None
+    config = _broker.find_running(properties, override)
+    control.request(config.run_dir, "supervisor", "log-level", module=module, level=level)
+    click.echo(f"{logs.logger_name(module)}: {level.upper()}")

@@ -1,0 +1,51 @@
+"""`odradek scale`: more or fewer workers in a running broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from odradek.broker.commands._broker import configured
+from odradek.ipc.roles import MAX_WORKERS
+
+if TYPE_CHECKING:
+    from odradek.ipc.shm import Shared
+
+
+@click.command(no_args_is_help=True)
+@configured
+@click.option("--workers", type=click.IntRange(1, MAX_WORKERS), required=True, help="How many there should be.")
+@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="How long to wait for it.")
+def command(properties: Path | None, override: tuple[str, ...], workers: int, timeout: float) -> None:
+    """Change the number of workers of a running broker; returns when it is so.
+
+    A retired worker answers what it has and closes its connections only between requests; the connections of
+    the others notice nothing. The next start takes the number from the configuration again.
+
+    \b
+    Example:
+      odradek scale --workers 4
+    """
+    from odradek.broker import control, process
+    from odradek.broker.commands import _broker
+    from odradek.broker.errors import OdradekError
+    from odradek.ipc import rundir
+    from odradek.ipc.shm import Shared
+
+    config = _broker.find_running(properties, override)
+    control.request(config.run_dir, "supervisor", "scale", workers=workers)
+    shared = Shared.attach(rundir.shm_prefix(config.data_dir))
+    if not process.wait_for(lambda: _are(shared, workers), timeout, 0.05):
+        raise OdradekError(f"not {workers} workers within {timeout:g} s; see odradek status")
+    click.echo(f"{workers} workers")
+
+
+def _are(shared: Shared, workers: int) -> bool:
+    from odradek.ipc import processes, roles
+
+    table = shared.processes
+    states = [table.get(role, "state") for role in range(roles.FIRST_WORKER, roles.ROLES)]
+    goal = [processes.RUNNING] * workers
+    return states[:workers] == goal and not any(states[workers:])

@@ -1,0 +1,36 @@
+"""`odradek stop`: drain and stop a running broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from odradek.broker.commands._broker import configured
+
+
+@click.command()
+@configured
+@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="How long to wait for the end.")
+def command(properties: Path | None, override: tuple[str, ...], timeout: float) -> None:
+    """Stop a broker: answer what is under way, flush, mark a clean shutdown; returns when it is gone.
+
+    Finds the broker by the log.dirs of SERVER.PROPERTIES or --override; without either it is the one on ./data,
+    or else the only one running.
+
+    \b
+    Example:
+      odradek stop
+      odradek stop --override log.dirs=/var/lib/odradek
+    """
+    from odradek.broker import control, process
+    from odradek.broker.commands import _broker
+    from odradek.broker.errors import OdradekError
+    from odradek.ipc import roles
+
+    config = _broker.find_running(properties, override)
+    locks = process.role_locks(config)
+    control.request(config.run_dir, "supervisor", "stop")
+    if not process.wait_for(lambda: not locks.alive(roles.SUPERVISOR), timeout, 0.05):
+        raise OdradekError(f"the broker on {config.data_dir} has not ended within {timeout:g} s; it goes on stopping")
+    click.echo(f"stopped the broker on {config.data_dir}")

@@ -1,0 +1,263 @@
+"""The process of `odradek start`: spawns the others, respawns what dies, stops them in order.
+
+One thread, one loop. Signal handlers only enqueue; every turn of the loop (at a signal, at a command, every
+100 ms at the latest) takes the queue, serves the control bus, reaps, starts what is missing and looks for stuck
+lock holders. Boot and stop are the same turns with a condition to wait for.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from odradek.broker import control, logs, spawn, systemd
+from odradek.broker.banner import banner, ready_line
+from odradek.broker.boot import Boot
+from odradek.broker.children import Children, Death, is_fatal
+from odradek.broker.errors import FATAL_BOOT, OK, OdradekError
+from odradek.broker.process import Signals
+from odradek.broker.sweep import StuckHolders
+from odradek.ipc import processes, roles, shm
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.roles import role_name
+from odradek.ipc.slots import RECOVERING
+
+log = logging.getLogger(__name__)
+
+TURN_S = 0.1
+FIRST_PROGRESS_S = 2.0
+PROGRESS_S = 5.0
+RETIRED_GRACE_S = 5.0
+HELPERS = (roles.ACCEPTOR, roles.COORDINATOR, roles.JANITOR)
+# Who depends on whom decides the order: no new connections, then no requests, then no state to keep.
+STOP_ORDER: tuple[tuple[tuple[int, ...], float], ...] = (
+    ((roles.ACCEPTOR,), 5.0),
+    (tuple(range(roles.FIRST_WORKER, roles.ROLES)), 30.0),  # the second number: odradek.drain.timeout.ms
+    ((roles.COORDINATOR,), 10.0),
+    ((roles.JANITOR,), 10.0),
+    ((roles.CONTROLLER,), 10.0),
+)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Supervisor:
+    """The broker's root process, once `boot.prepare` has taken the data directory."""
+
+    def __init__(self, boot: Boot, finish: Callable[[Boot], None], spawner: Callable[..., int] = spawn.spawn) -> None:
+        self._boot = boot
+        self._finish = finish
+        self._spawner = spawner
+        self._began = time.monotonic()
+        self._next_progress = FIRST_PROGRESS_S
+        self._ready = False
+        self._stopping = False
+        self._hurry = False
+        self._exit_code = OK
+        self._killed: list[str] = []
+        self._retiring: dict[int, float] = {}  # role → when its patience is over
+        self._signals = Signals(*_STOP_SIGNALS, signal.SIGCHLD)
+        self._children = Children(boot.locks, boot.shared.processes, self._spawn)
+        self._stuck = StuckHolders(
+            boot.shared.slots,
+            PartitionLocks(boot.run_dir / "partition.lock"),
+            boot.config["odradek.lock.stall.ms"],
+        )
+        self._control = control.ControlServer(boot.run_dir, "supervisor", self._commands())
+        self._events = control.EventPublisher(boot.run_dir)
+        self._poll = select.poll()
+        self._poll.register(self._signals, select.POLLIN)
+        self._poll.register(self._control, select.POLLIN)
+
+    def run(self) -> int:
+        """Until stopped; the exit code."""
+        try:
+            if self._start():
+                self._announce()
+                self._until(lambda: False)
+        finally:
+            self._stop()
+        return self._exit_code
+
+    # One turn
+
+    def _turn(self) -> None:
+        self._poll.poll(TURN_S * 1000)
+        for number in self._signals.take():
+            self._on_signal(number)
+        self._control.serve()
+        for death in self._children.reap():
+            self._on_death(death)
+        if not self._stopping:
+            for role in self._children.start_missing():
+                log.info("started %s (pid %d)", role_name(role), self._children.pid(role))
+        if self._ready:
+            self._stuck.sweep(self._is_ours)
+            self._end_retired()
+
+    def _until(self, condition: Callable[[], bool]) -> bool:
+        """Turn until the condition holds; False when the broker is to stop first."""
+        while not condition():
+            if self._stopping:
+                return False
+            self._turn()
+        return True
+
+    def _on_signal(self, number: int) -> None:
+        if number == signal.SIGCHLD:
+            return  # it has woken the loop, which reaps every turn
+        self._hurry = self._hurry or self._stopping or number == signal.SIGQUIT
+        if not self._stopping:
+            log.info("%s: stopping", signal.Signals(number).name)
+        self._stopping = True
+
+    def _on_death(self, death: Death) -> None:
+        name = role_name(death.role)
+        expected = self._stopping or death.role not in self._children.wanted
+        level = logging.INFO if expected and death.code == OK else logging.WARNING
+        log.log(level, "%s (pid %d) ended: %s", name, death.pid, death.reason)
+        self._events.publish("died", process=name, pid=death.pid, reason=death.reason, expected=expected)
+        if is_fatal(death) and not self._stopping:
+            log.error("%s cannot run as it is configured: stopping", name)
+            self._exit_code = FATAL_BOOT
+            self._stopping = True
+
+    def _is_ours(self, pid: int) -> bool:
+        table = self._boot.shared.processes
+        return any(table.get(role, "pid") == pid for role in range(1, roles.ROLES))
+
+    def _spawn(self, role: int) -> int:
+        handed: list[tuple[str, int]] = []
+        if role == roles.ACCEPTOR:
+            handed = [(name, sock.fileno()) for name, sock in self._boot.listening.items()]
+        return self._spawner(role, self._boot.run_dir, handed)
+
+    # Boot
+
+    def _start(self) -> bool:
+        wanted = self._children.wanted
+        wanted |= {roles.CONTROLLER, roles.ACCEPTOR}
+        if not self._until(self._has_metadata):
+            return False
+        wanted |= set(HELPERS) | self._workers(self._boot.config.workers)
+        return self._until(self._all_run)
+
+    def _workers(self, count: int) -> set[int]:
+        return {roles.worker_role(number) for number in range(count)}
+
+    def _has_metadata(self) -> bool:
+        return self._is_running(roles.CONTROLLER) and self._boot.shared.metadata.version > 0
+
+    def _is_running(self, role: int) -> bool:
+        return self._boot.shared.processes.get(role, "state") == processes.RUNNING
+
+    def _all_run(self) -> bool:
+        self._progress()
+        return all(self._is_running(role) for role in self._children.wanted)
+
+    def _progress(self) -> None:
+        """A line every few seconds while partitions recover."""
+        waited = time.monotonic() - self._began
+        if waited < self._next_progress:
+            return
+        self._next_progress = waited + PROGRESS_S
+        left = len(self._boot.shared.slots.numbers(RECOVERING))
+        done = sum(self._boot.shared.processes.get(role, "recovered") for role in range(roles.ROLES))
+        waiting = ", ".join(role_name(role) for role in sorted(self._children.wanted) if not self._is_running(role))
+        log.info("starting: %d partitions recovered, %d to go; waiting for %s", done, left, waiting)
+
+    def _announce(self) -> None:
+        self._ready = True
+        config = self._boot.config
+        print(banner(config, config.workers, time.monotonic() - self._began))
+        print(ready_line(config), flush=True)
+        systemd.notify("READY=1")
+        self._events.publish("ready", listeners=[str(endpoint) for endpoint in config.listeners])
+
+    # Stop
+
+    def _stop(self) -> None:
+        self._stopping, self._ready = True, False
+        self._boot.shared.control.words[shm.DRAINING] = 1
+        systemd.notify("STOPPING=1")
+        drain = self._boot.config["odradek.drain.timeout.ms"] / 1000
+        for stage, patience in STOP_ORDER:
+            self._stop_stage(stage, drain if stage[0] == roles.FIRST_WORKER else patience)
+        self._close()
+
+    def _stop_stage(self, stage: Sequence[int], patience: float) -> None:
+        self._children.wanted -= set(stage)
+        self._children.signal(stage, signal.SIGTERM)
+        deadline = time.monotonic() + patience
+        while self._children.living(stage):
+            if self._hurry or time.monotonic() >= deadline:
+                self._killed += self._children.kill(stage)
+            self._turn()
+
+    def _close(self) -> None:
+        self._control.close()
+        self._events.close()
+        if self._killed:
+            log.warning("killed while stopping: %s", ", ".join(sorted(set(self._killed))))
+        if not self._exit_code:
+            self._finish(self._boot)
+        self._boot.leave()
+        log.info("stopped")
+        sys.stdout.flush()
+
+    # Commands of the control bus
+
+    def _commands(self) -> dict[str, control.Handler]:
+        return {"status": self._status, "stop": self._request_stop, "scale": self._scale, "log-level": self._log_level}
+
+    def _status(self) -> dict[str, object]:
+        config = self._boot.config
+        return {
+            "ready": self._ready,
+            "stopping": self._stopping,
+            "uptime_s": time.monotonic() - self._began,
+            "workers": len([role for role in self._children.wanted if role >= roles.FIRST_WORKER]),
+            "listeners": [str(endpoint) for endpoint in config.listeners],
+        }
+
+    def _request_stop(self) -> None:
+        log.info("stop was asked for")
+        self._stopping = True
+
+    def _scale(self, workers: int) -> dict[str, object]:
+        """Start or retire workers; the highest numbers go first."""
+        if not 1 <= workers <= roles.MAX_WORKERS:
+            raise OdradekError(f"workers must be 1 to {roles.MAX_WORKERS}, not {workers}")
+        if not self._ready:
+            raise OdradekError("the broker is not ready yet, or is stopping")
+        goal = self._workers(workers)
+        retiring = {role for role in self._children.wanted if role >= roles.FIRST_WORKER} - goal
+        self._children.wanted -= retiring
+        self._children.wanted |= goal
+        self._children.signal(retiring, signal.SIGTERM)
+        over = time.monotonic() + self._boot.config["odradek.drain.timeout.ms"] / 1000 + RETIRED_GRACE_S
+        self._retiring |= dict.fromkeys(retiring, over)
+        log.info("scaling to %d workers", workers)
+        self._events.publish("scale", workers=workers)
+        return {"retiring": [role_name(role) for role in sorted(retiring)]}
+
+    def _end_retired(self) -> None:
+        """Kill what should have drained by now and has not; its connections have had their time."""
+        for role, over in list(self._retiring.items()):
+            if role not in self._children.living():
+                del self._retiring[role]
+            elif time.monotonic() >= over:
+                log.warning("%s does not drain: killed", role_name(role))
+                self._children.kill([role])
+
+    def _log_level(self, module: str, level: str) -> None:
+        try:
+            logs.change_level(self._boot.run_dir, module, level)
+        except logs.LevelError as error:
+            raise OdradekError(str(error)) from None
+        self._boot.shared.control.words[shm.LOG_VERSION] += 1
+        signal.raise_signal(signal.SIGUSR2)
+        self._children.signal(self._children.living(), signal.SIGUSR2)

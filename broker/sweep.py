@@ -1,0 +1,64 @@
+"""Finding a process that holds a partition's lock and does not go on: stopped, or waiting for a dead disk.
+
+Whoever waits for a lock notes since when in the slot; whoever gets it clears the note (ipc.slots). A note older
+than `odradek.lock.stall.ms` on a lock that is still held, by the same process at two looks, is a stuck holder.
+Killing it frees the lock, and the next holder repairs the partition.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from odradek.broker import spawn
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.slots import SlotTable
+
+log = logging.getLogger(__name__)
+
+
+class Note(NamedTuple):
+    """Somebody has waited for `slot`'s lock since `since_ms` (CLOCK_MONOTONIC); `holder` is a pid."""
+
+    slot: int
+    holder: int
+    since_ms: int
+
+
+class StuckHolders:
+    """The supervisor's look at all locks, every 100 ms."""
+
+    def __init__(self, slots: SlotTable, locks: PartitionLocks, stall_ms: int) -> None:
+        self._slots = slots
+        self._locks = locks
+        self._stall_ms = stall_ms
+        self._suspects: set[Note] = set()
+
+    def sweep(self, is_ours: Callable[[int], bool]) -> list[int]:
+        """Kill holders that were stuck at the last sweep and still are; returns their pids."""
+        now_ms = time.monotonic_ns() // 1_000_000
+        notes = {Note(*found) for found in self._slots.contended()}
+        stuck = {note for note in notes if now_ms - note.since_ms >= self._stall_ms and self._is_held(note)}
+        killed = [note.holder for note in stuck & self._suspects if is_ours(note.holder) and self._kill(note)]
+        self._suspects = stuck
+        return killed
+
+    def _is_held(self, note: Note) -> bool:
+        """A note may outlive the wait (its writer died, or gave up); then nobody holds the lock."""
+        return note.holder > 0 and self._locks.held(note.slot)
+
+    def _kill(self, note: Note) -> bool:
+        def still_stuck() -> bool:
+            return note in {Note(*found) for found in self._slots.contended()} and self._is_held(note)
+
+        killed = spawn.kill_exactly(note.holder, still_stuck)
+        if killed:
+            log.error(
+                "process %d held the lock of partition slot %d for more than %d ms: killed",
+                note.holder,
+                note.slot,
+                self._stall_ms,
+            )
+        return killed
