@@ -6,6 +6,7 @@ import itertools
 import uuid
 from typing import Any
 
+from ..harness.process import wait_until
 from ..harness.wire import Wire
 
 _counter = itertools.count()
@@ -21,7 +22,16 @@ def create_topic(broker: Any, stem: str = "t", partitions: int = 1, **config: An
     name = unique(stem)
     with broker.wire() as wire:
         create_named(wire, name, partitions, **config)
+        if broker.external:  # ours answers when every worker knows; KRaft's controller answers before the broker does
+            wait_until(lambda: _known(wire, name), what=f"{name} is known")
     return name
+
+
+def _known(wire: Wire, name: str) -> bool:
+    from kafka.protocol.metadata import MetadataRequest as Request
+
+    answer = wire.call(Request[4](topics=[Request.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False))
+    return answer.topics[0].error_code == 0
 
 
 def create_named(wire: Wire, name: str, partitions: int = 1, **config: Any) -> None:
