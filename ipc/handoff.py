@@ -4,15 +4,16 @@ Layout    : one kind byte, then UTF-8 fields separated by NUL.
               R id                    worker → acceptor   register: I take connections from now on
               H listener host port    acceptor → worker   a connection of this client; its descriptor travels along
               B listener host port    worker → acceptor   a connection back, for another worker; descriptor along
+              O host                  worker → acceptor   I had a connection of this client before I registered
               C host                  worker → acceptor   a connection of this client is closed
               D                       worker → acceptor   I drain: give me no more
               E                       acceptor → worker   answer to D, after the last H: nothing more will come
 Owner     : the acceptor binds the socket once it holds its role byte.
 Writers   : both ends, each its own kinds.
 Lock      : none.
-Crash rule: EOF tells each side of the other's death. A worker keeps its connections and registers again with the
-            next acceptor (R, then H for none of them; the new acceptor counts from the process table). A dead
-            worker's connections die with it; the acceptor forgets their counts.
+Crash rule: EOF tells each side of the other's death. A worker keeps its connections and registers with the next
+            acceptor: R, then an O for each connection it has. A dead worker's connections die with it, and the
+            acceptor forgets their counts.
 A connection may be handed back only at a boundary: no byte of a request read that is not answered.
 """
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-REGISTER, HANDOFF, BACK, CLOSED, DRAIN, END = b"R", b"H", b"B", b"C", b"D", b"E"
+REGISTER, HANDOFF, BACK, OPENED, CLOSED, DRAIN, END = b"R", b"H", b"B", b"O", b"C", b"D", b"E"
 
 
 class Client(NamedTuple):
@@ -61,11 +62,16 @@ def client(message: bytes) -> Client:
     return Client(listener, host, int(port))
 
 
-def closed(host: str) -> bytes:
-    """One connection of `host` has gone."""
-    return CLOSED + host.encode()
+def opened(client_host: str) -> bytes:
+    """One connection of a host is older than this registration."""
+    return OPENED + client_host.encode()
 
 
-def closed_host(message: bytes) -> str:
-    """The host of a CLOSED message."""
+def closed(client_host: str) -> bytes:
+    """One connection of a host has gone."""
+    return CLOSED + client_host.encode()
+
+
+def host(message: bytes) -> str:
+    """The host of an OPENED or CLOSED message."""
     return message[1:].decode()
