@@ -10,20 +10,33 @@ Pure memory, no clock. Owner of the txn index file: who holds the partition's lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+from odradek.protocol.records.control import ABORT, COMMIT, read_marker
+from odradek.protocol.records.errors import RecordError
 from odradek.storage.durable import StrPath
-from odradek.storage.scan import CONTROL, HEADER_V2, TRANSACTIONAL, Batch
+from odradek.storage.scan import TRANSACTIONAL, Batch
+
+__all__ = [
+    "ABORT",
+    "BATCHES_KEPT",
+    "COMMIT",
+    "AbortedTxn",
+    "ProducedBatch",
+    "ProducerEntry",
+    "Replay",
+    "next_sequence",
+    "parse_marker",
+    "previous_sequence",
+    "read_txn_index",
+]
 
 BATCHES_KEPT = 5
 NO_SEQUENCE = -1
 MAX_SEQUENCE = 0x7FFFFFFF
-ABORT = 0
-COMMIT = 1
 TXN_ENTRY = Struct(">hqqqq")
 
 
@@ -144,47 +157,9 @@ class Replay:
         return min((e.txn_first_offset for e in self.producers.values() if e.txn_first_offset >= 0), default=-1)
 
 
-def is_control(batch: Batch) -> bool:
-    return bool(batch.magic == 2 and batch.attributes & CONTROL)
-
-
 def parse_marker(payload: bytes) -> tuple[int, int] | None:
-    """(ABORT or COMMIT, coordinator epoch) of a control batch; None for other kinds or when emptied.
-
-    The record's key is version h, type h; a transaction marker's value is version h, epoch i.
-    """
-    fields = _varints(payload, HEADER_V2.size)
+    """(ABORT or COMMIT, coordinator epoch) of a control batch; None for other kinds or an emptied one."""
     try:
-        at = _skip_to_key(payload, fields)
-        kind = int.from_bytes(payload[at + 2 : at + 4], "big")
-        if kind not in (ABORT, COMMIT):
-            return None
-        value_length, at = next(_varints(payload, at + 4))
-        return kind, int.from_bytes(payload[at + 2 : at + 6], "big", signed=True) if value_length >= 6 else -1
-    except StopIteration:
+        return read_marker(payload)
+    except (RecordError, StopIteration):
         return None
-
-
-def _skip_to_key(payload: bytes, fields: Iterator[tuple[int, int]]) -> int:
-    """Position of the first record's key: past length, attributes, two deltas and the key's length."""
-    _, at = next(fields)
-    after_attributes = _varints(payload, at + 1)
-    next(after_attributes)
-    next(after_attributes)
-    length, at = next(after_attributes)
-    if length < 4:
-        raise StopIteration
-    return at
-
-
-def _varints(data: bytes, at: int) -> Iterator[tuple[int, int]]:
-    """Zigzag varints of `data` from `at`: (value, position after it) each, until the bytes end."""
-    value = shift = 0
-    while at < len(data):
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            yield (value >> 1) ^ -(value & 1), at
-            value = shift = 0

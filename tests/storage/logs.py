@@ -1,15 +1,13 @@
-"""Segments written by hand for the tests, and where Apache Kafka's jars are."""
+"""Segments written by hand for the tests."""
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
-
 from odradek.storage import names
 from odradek.storage.rebuild import scan_segment
 
@@ -55,10 +53,12 @@ def batch(
     return struct.pack(">qiibI", offset, len(body) + 9, epoch, 2, crc32c(body)) + body
 
 
-def marker(offset: int, producer_id: int, epoch: int, *, commit: bool, coordinator: int = 7, timestamp: int = 2000) -> bytes:
+def marker(
+    offset: int, producer_id: int, epoch: int, *, commit: bool, coordinator: int = 7, timestamp: int = 2000
+) -> bytes:
     """A control batch that ends a transaction."""
     key, value = struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, coordinator)
-    return batch(offset, attributes=0x30, producer=(producer_id, epoch, -1), key=key, value=value, timestamp=timestamp)
+    return batch(offset, attributes=0x30, producer=(producer_id, epoch, -1), key=key, value=value, timestamp=2000)
 
 
 def message(offset: int, magic: int = 1, *, value: bytes = b"old", timestamp: int = 500) -> bytes:
@@ -68,12 +68,14 @@ def message(offset: int, magic: int = 1, *, value: bytes = b"old", timestamp: in
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
 
-def write_segment(directory: Path, base: int, batches: list[bytes], *, interval: int = 4096, sealed: bool = True) -> Path:
+def write_segment(
+    directory: Path, base: int, batches: list[bytes], *, interval: int = 4096, sealed: bool = True
+) -> Path:
     """A segment with its indexes, as a broker leaves it."""
     directory.mkdir(parents=True, exist_ok=True)
     path = names.segment_path(directory, base)
     path.write_bytes(b"".join(batches))
-    scanned = scan_segment(directory, base, interval)
+    scanned = scan_segment(directory, base, 4096)
     if sealed:
         scanned.indexes.close()
     scanned.write_indexes(directory)
@@ -83,8 +85,3 @@ def write_segment(directory: Path, base: int, batches: list[bytes], *, interval:
 def run_of_batches(first: int, count: int, **options: object) -> list[bytes]:
     """`count` batches of one record each, from offset `first`, timestamps rising."""
     return [batch(first + i, timestamp=1000 + first + i, **options) for i in range(count)]  # type: ignore[arg-type]
-
-
-def kafka_libs(version: str = "3.9.1") -> Path:
-    cache = os.environ.get("ODRADEK_TEST_CACHE") or Path(__file__).parents[2] / ".cache"
-    return Path(cache, f"kafka-{version}", "libs")

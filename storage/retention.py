@@ -1,0 +1,107 @@
+"""What is old enough to go: segments and producer ids. Pure decisions over facts and a clock handed in.
+
+The rules are Kafka's. Segments go from the oldest on, in three passes: those wholly below the log
+start offset (DeleteRecords), then those beyond `retention.bytes`, then those whose largest timestamp
+is older than `retention.ms`. The first segment that stays ends a pass. None goes whose end is above
+the high watermark. The active segment may go too, and then the caller rolls first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from odradek.storage.producers import ProducerEntry
+
+FOREVER = -1
+PRODUCER_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
+
+
+class SegmentFacts(NamedTuple):
+    """A segment's first offset, size in bytes and largest timestamp in ms (`index_files.largest_timestamp`)."""
+
+    base_offset: int
+    size: int
+    largest_timestamp: int
+
+
+class Doomed(NamedTuple):
+    """A segment to delete, and why: "log start offset", "retention.bytes" or "retention.ms"."""
+
+    base_offset: int
+    reason: str
+
+
+class Limits(NamedTuple):
+    """A topic's retention; -1 is for ever. `delete`: whether cleanup.policy has delete."""
+
+    retention_ms: int = FOREVER
+    retention_bytes: int = FOREVER
+    delete: bool = True
+
+
+def segments_to_delete(
+    segments: Sequence[SegmentFacts], limits: Limits, *, log_start: int, high_watermark: int, leo: int, now_ms: int
+) -> list[Doomed]:
+    """The segments that fall, oldest first. `segments` rises and ends with the active one.
+
+    When the active segment is among them (never when it is empty) the caller rolls before it deletes.
+    """
+    free = _free_to_go(segments, high_watermark, leo)
+    start = _below_start(segments[:free], segments, log_start)
+    if not limits.delete:
+        return _doomed(segments[:start], "log start offset")
+    size = start + _too_big(segments[start:free], segments[start:], limits.retention_bytes)
+    age = size + _too_old(segments[size:free], limits.retention_ms, now_ms)
+    return [
+        *_doomed(segments[:start], "log start offset"),
+        *_doomed(segments[start:size], "retention.bytes"),
+        *_doomed(segments[size:age], "retention.ms"),
+    ]
+
+
+def _doomed(segments: Sequence[SegmentFacts], reason: str) -> list[Doomed]:
+    return [Doomed(segment.base_offset, reason) for segment in segments]
+
+
+def _free_to_go(segments: Sequence[SegmentFacts], high_watermark: int, leo: int) -> int:
+    """How many of the oldest segments end at or below the high watermark; an empty active one stays."""
+    ends = [segment.base_offset for segment in segments[1:]] + [leo]
+    count = next((i for i, end in enumerate(ends) if end > high_watermark), len(segments))
+    return count - 1 if count and count == len(segments) and not segments[-1].size else count
+
+
+def _below_start(candidates: Sequence[SegmentFacts], segments: Sequence[SegmentFacts], log_start: int) -> int:
+    following = [segment.base_offset for segment in segments[1:]]
+    ends = zip(candidates, following, strict=False)  # the active one has no end yet
+    return next((i for i, (_, end) in enumerate(ends) if end > log_start), min(len(candidates), len(following)))
+
+
+def _too_big(candidates: Sequence[SegmentFacts], log: Sequence[SegmentFacts], retention_bytes: int) -> int:
+    """How many may go with the log still at least `retention_bytes` long."""
+    if retention_bytes < 0:
+        return 0
+    over = sum(segment.size for segment in log) - retention_bytes
+    for index, segment in enumerate(candidates):
+        over -= segment.size
+        if over < 0:
+            return index
+    return len(candidates)
+
+
+def _too_old(candidates: Sequence[SegmentFacts], retention_ms: int, now_ms: int) -> int:
+    if retention_ms < 0:
+        return 0
+    ages = (now_ms - segment.largest_timestamp for segment in candidates)
+    return next((i for i, age in enumerate(ages) if age <= retention_ms), len(candidates))
+
+
+def expired_producers(
+    producers: Mapping[int, ProducerEntry], now_ms: int, expiration_ms: int = PRODUCER_EXPIRATION_MS
+) -> list[int]:
+    """Producer ids that wrote nothing for `expiration_ms` and have no open transaction."""
+    return [
+        producer_id
+        for producer_id, entry in producers.items()
+        if entry.txn_first_offset < 0 and now_ms - entry.timestamp >= expiration_ms
+    ]
