@@ -36,10 +36,14 @@ class Boot:
     shared: Shared
     listening: dict[str, socket.socket]
 
-    def leave(self) -> None:
-        """Give everything back; nothing of the broker is left but its data."""
+    def stop_listening(self) -> None:
+        """Refuse new clients; harmless when done already."""
         for sock in self.listening.values():
             sock.close()
+
+    def leave(self) -> None:
+        """Give everything back; nothing of the broker is left but its data."""
+        self.stop_listening()
         if not self.locks.anyone(_OTHERS):
             self.shared.destroy()
             shutil.rmtree(self.run_dir, ignore_errors=True)

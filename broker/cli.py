@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 
 import click
-
 from odradek.broker import commands
 from odradek.broker.errors import FAILED, INTERRUPTED, OdradekError
 

@@ -37,12 +37,17 @@ def command_line(role: int, run_dir: Path) -> list[str]:
     return [sys.executable, "-m", "odradek.broker", "run", *role_arguments(role), "--run-dir", str(run_dir)]
 
 
-def spawn(role: int, run_dir: Path, sockets: Sequence[tuple[str, int]] = ()) -> int:
+def spawn(
+    role: int,
+    run_dir: Path,
+    sockets: Sequence[tuple[str, int]] = (),
+    command_of: Callable[[int, Path], list[str]] = command_line,
+) -> int:
     """Start the process of `role`, with `sockets` (name, fd) handed over; returns its pid."""
     environment = {**os.environ, PARENT_VARIABLE: str(os.getpid()), "OPENBLAS_NUM_THREADS": "1"}
     environment.pop("LISTEN_PID", None)
     environment |= systemd.listen_environment([name for name, _ in sockets])
-    command = command_line(role, run_dir)
+    command = command_of(role, run_dir)
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _SAFE_FD) for _, fd in sockets]
     try:
         return os.posix_spawn(

@@ -29,6 +29,7 @@ from odradek.ipc.slots import RECOVERING
 log = logging.getLogger(__name__)
 
 TURN_S = 0.1
+BOOT_TURN_S = 0.01  # children say in shared memory that they run, which wakes nobody
 FIRST_PROGRESS_S = 2.0
 PROGRESS_S = 5.0
 RETIRED_GRACE_S = 5.0
@@ -85,7 +86,7 @@ class Supervisor:
     # One turn
 
     def _turn(self) -> None:
-        self._poll.poll(TURN_S * 1000)
+        self._poll.poll((TURN_S if self._ready else BOOT_TURN_S) * 1000)
         for number in self._signals.take():
             self._on_signal(number)
         self._control.serve()
@@ -186,6 +187,7 @@ class Supervisor:
         drain = self._boot.config["odradek.drain.timeout.ms"] / 1000
         for stage, patience in STOP_ORDER:
             self._stop_stage(stage, drain if stage[0] == roles.FIRST_WORKER else patience)
+            self._boot.stop_listening()  # from the first stage on new clients are refused
         self._close()
 
     def _stop_stage(self, stage: Sequence[int], patience: float) -> None:

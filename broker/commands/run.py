@@ -8,7 +8,6 @@ import os
 from pathlib import Path
 
 import click
-
 from odradek.ipc.roles import MAX_WORKERS
 
 MODULES = {
@@ -34,8 +33,8 @@ def command(role: str, number: int | None, run_dir: Path | None, override: tuple
     Example:
       odradek run worker --id 3
     """
-    from odradek.broker import logs, spawn
     from odradek.broker import config as configuration
+    from odradek.broker import logs, spawn
     from odradek.broker.commands import _broker
 
     spawn.die_with_parent()

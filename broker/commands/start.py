@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import click
-
 from odradek.broker.commands._broker import configured
 
 

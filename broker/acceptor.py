@@ -1,0 +1,314 @@
+"""The acceptor: accepts on the inherited sockets and hands each connection to a worker.
+
+Role 1. The listening sockets are the supervisor's (or systemd's), so none is refused while an acceptor is
+respawned. Workers register on `acceptor.sock`; a connection goes to the one with the fewest, as its descriptor
+in a message of `ipc.handoff`. While no worker is registered, or a limit is reached, nothing is accepted: the
+kernel's backlog is the queue, and it is bounded.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import select
+import signal
+import socket
+import time
+from collections import Counter, deque
+from pathlib import Path
+
+from odradek.broker import process, systemd
+from odradek.broker.connection_limits import ConnectionCounts, Limits
+from odradek.broker.errors import BootError
+from odradek.broker.process import Process, Signals
+from odradek.ipc import channel, handoff, roles
+from odradek.ipc.channel import Channel
+from odradek.ipc.handoff import Client
+from odradek.ipc.processes import COLUMN
+from odradek.ipc.roles import role_name, worker_role
+
+log = logging.getLogger(__name__)
+
+BATCH = 64
+IDLE_S = 1.0
+NO_FILES_PAUSE_S = 0.5
+NO_FILES_LOG_S = 60.0
+MOST_HOMELESS = 4096  # connections handed back while no worker is registered
+_NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Link:
+    """A registered worker: its channel and the connections it has."""
+
+    def __init__(self, link: Channel) -> None:
+        self.channel = link
+        self.worker_id = -1
+        self.draining = False
+        self.hosts: Counter[str] = Counter()
+        self.load = 0
+        self._unsent: list[int] = []
+
+    @property
+    def takes(self) -> bool:
+        """Whether it may be given connections."""
+        return self.worker_id >= 0 and not self.draining
+
+    def hand(self, client: Client, fd: int) -> None:
+        """Give it a connection; the descriptor here is closed once it is on its way."""
+        self.channel.send(handoff.handoff(client), [fd])
+        self._unsent.append(fd)
+        self.sent()
+
+    def sent(self) -> None:
+        """Close descriptors whose messages have left."""
+        if not self.channel.wants_write:
+            for fd in self._unsent:
+                os.close(fd)
+            self._unsent.clear()
+
+    def close(self) -> None:
+        """The worker is gone."""
+        self.channel.close()
+        for fd in self._unsent:
+            os.close(fd)
+        self._unsent.clear()
+
+
+class Acceptor:
+    """One loop over listening sockets and workers' channels."""
+
+    def __init__(self, me: Process, listening: dict[str, socket.socket]) -> None:
+        self._me = me
+        self._listening = {sock.fileno(): (name, sock) for name, sock in listening.items()}
+        self._links: dict[int, Link] = {}
+        self._homeless: deque[tuple[Client, int]] = deque()
+        self._counts = ConnectionCounts(Limits.of(me.config), time.monotonic())
+        self._row = me.shared.processes.row(roles.ACCEPTOR)
+        self._accepting = False
+        self._paused_until = 0.0
+        self._no_files_logged = -NO_FILES_LOG_S
+        self._meta_version = 0
+        self._signals = Signals(signal.SIGTERM, signal.SIGINT)
+        self._door = channel.Listener(me.run_dir / "acceptor.sock")
+        self._epoll = select.epoll()
+        self._epoll.register(self._signals.fileno(), select.EPOLLIN)
+        self._epoll.register(self._door.fileno(), select.EPOLLIN)
+
+    def run(self) -> None:
+        """Until SIGTERM."""
+        self._me.running()
+        while True:
+            timeout = self._adjust()
+            for fd, events in self._epoll.poll(timeout):
+                self._event(fd, events)
+            if self._signals.take():
+                break
+        self._me.draining()
+
+    def _event(self, fd: int, events: int) -> None:
+        if fd in self._listening:
+            self._accept(*self._listening[fd])
+        elif fd in self._links:
+            self._talk(self._links[fd], events)
+        elif fd == self._door.fileno():
+            self._admit_workers()
+
+    def _adjust(self) -> float:
+        """Accept or pause as things are now; seconds until to look again."""
+        self._follow_metadata()
+        now = time.monotonic()
+        waiting = self._counts.wait(now)
+        takers = any(link.takes for link in self._links.values())
+        pause = max(0.0, self._paused_until - now)
+        self._set_accepting(takers and waiting == 0 and not pause)
+        if takers and (pause or waiting > 0):
+            return max(pause, waiting)
+        return IDLE_S
+
+    def _set_accepting(self, on: bool) -> None:
+        if on == self._accepting:
+            return
+        self._accepting = on
+        for fd in self._listening:
+            if on:
+                self._epoll.register(fd, select.EPOLLIN)
+            else:
+                self._epoll.unregister(fd)
+
+    def _follow_metadata(self) -> None:
+        """The limits may be changed while the broker runs (AlterConfigs)."""
+        version = self._me.shared.metadata.version
+        if version == self._meta_version:
+            return
+        from odradek.cluster.snapshot import Snapshot
+
+        self._meta_version, blob = self._me.shared.metadata.read()
+        snapshot = Snapshot.parse(blob, self._me.config)
+        names = ("max.connections", "max.connections.per.ip", "max.connections.per.ip.overrides")
+        own = self._me.config["broker.id"]
+        values = {name: snapshot.broker_config(name, own) for name in (*names, "max.connection.creation.rate")}
+        self._counts.limits = Limits.of(values)
+        self._row[COLUMN["meta_version"]] = self._meta_version
+
+    # Clients
+
+    def _accept(self, name: str, sock: socket.socket) -> None:
+        for _ in range(BATCH):
+            if self._counts.wait(time.monotonic()):
+                return
+            try:
+                connection, address = sock.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._cannot_accept(error)
+                return
+            self._counts.accepted()
+            self._welcome(connection, Client(name, _plain(address[0]), address[1]))
+
+    def _cannot_accept(self, error: OSError) -> None:
+        if error.errno not in _NO_FILES:
+            log.warning("accept: %s", error.strerror)
+            return
+        now = time.monotonic()
+        self._paused_until = now + NO_FILES_PAUSE_S
+        self._row[COLUMN["errors"]] += 1
+        if now - self._no_files_logged >= NO_FILES_LOG_S:
+            self._no_files_logged = now
+            log.error("no connection can be accepted (%s): raise `ulimit -n`; clients wait", error.strerror)
+
+    def _welcome(self, connection: socket.socket, client: Client) -> None:
+        if self._counts.refuses(client.host):
+            log.warning("refused %s:%d on %s: that address has as many as it may", *client[1:], client.listener)
+            self._row[COLUMN["errors"]] += 1
+            connection.close()
+            return
+        _set_options(connection, self._me)
+        self._counts.opened(client.host)
+        self._give(client, connection.detach())
+
+    def _give(self, client: Client, fd: int) -> None:
+        takers = [link for link in self._links.values() if link.takes]
+        if not takers:
+            self._keep(client, fd)
+            return
+        link = min(takers, key=lambda one: one.load)
+        link.load += 1
+        link.hosts[client.host] += 1
+        link.hand(client, fd)
+        self._watch(link)
+        self._count()
+        self._row[COLUMN["handoffs"]] += 1
+        log.debug("%s:%d on %s → worker-%d", client.host, client.port, client.listener, link.worker_id)
+
+    def _keep(self, client: Client, fd: int) -> None:
+        if len(self._homeless) < MOST_HOMELESS:
+            self._homeless.append((client, fd))
+            return
+        os.close(fd)
+        self._counts.closed(client.host)
+
+    def _count(self) -> None:
+        self._row[COLUMN["connections"]] = self._counts.total
+
+    # Workers
+
+    def _admit_workers(self) -> None:
+        while (arrived := self._door.accept()) is not None:
+            self._links[arrived.fileno()] = Link(arrived)
+            self._epoll.register(arrived.fileno(), select.EPOLLIN)
+
+    def _talk(self, link: Link, events: int) -> None:
+        if events & select.EPOLLOUT:
+            link.channel.flush()
+            link.sent()
+            self._watch(link)
+        if events & ~select.EPOLLOUT:
+            self._listen(link)
+
+    def _listen(self, link: Link) -> None:
+        try:
+            messages = link.channel.receive()
+        except EOFError:
+            self._forget(link)
+            return
+        returned = deque(link.channel.take_fds())
+        for message in messages:
+            self._on_message(link, message, returned)
+
+    def _on_message(self, link: Link, message: bytes, returned: deque[int]) -> None:
+        kind = message[:1]
+        if kind == handoff.REGISTER:
+            self._registered(link, handoff.registered(message))
+        elif kind == handoff.OPENED:
+            self._counts.opened(handoff.host(message))
+            self._loaded(link, handoff.host(message), 1)
+        elif kind == handoff.CLOSED:
+            self._counts.closed(handoff.host(message))
+            self._loaded(link, handoff.host(message), -1)
+        elif kind == handoff.DRAIN:
+            link.draining = True
+            link.channel.send(handoff.END)
+            self._watch(link)
+        elif kind == handoff.BACK and returned:
+            client = handoff.client(message)
+            self._loaded(link, client.host, -1)
+            self._give(client, returned.popleft())
+        self._count()
+
+    def _registered(self, link: Link, worker_id: int) -> None:
+        link.worker_id = worker_id
+        log.info("%s takes connections", role_name(worker_role(worker_id)))
+        for _ in range(len(self._homeless)):
+            self._give(*self._homeless.popleft())
+
+    def _loaded(self, link: Link, host: str, change: int) -> None:
+        link.load += change
+        link.hosts[host] += change
+
+    def _forget(self, link: Link) -> None:
+        """A dead worker's connections are dead; those on their way to it as well."""
+        self._epoll.unregister(link.channel.fileno())
+        del self._links[link.channel.fileno()]
+        for host, count in link.hosts.items():
+            if count > 0:
+                self._counts.closed(host, count)
+        link.close()
+        self._count()
+        if link.worker_id >= 0:
+            log.info("%s takes no more connections", role_name(worker_role(link.worker_id)))
+
+    def _watch(self, link: Link) -> None:
+        more = select.EPOLLOUT if link.channel.wants_write else 0
+        self._epoll.modify(link.channel.fileno(), select.EPOLLIN | more)
+
+
+def _plain(host: str) -> str:
+    """An IPv4 client of a dual-stack socket under its IPv4 address; no scope id."""
+    return host.removeprefix("::ffff:").partition("%")[0]
+
+
+def _set_options(connection: socket.socket, me: Process) -> None:
+    connection.setblocking(False)  # of the open file, so it holds in the worker as well
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    size = me.config["socket.send.buffer.bytes"]
+    if "socket.send.buffer.bytes" in me.config.given and size > 0:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+
+
+def _inherited() -> dict[str, socket.socket]:
+    handed = {name: socket.socket(fileno=fd) for name, fd in systemd.inherited()}
+    for sock in handed.values():
+        sock.setblocking(False)
+    return handed
+
+
+def main(run_dir: Path) -> None:
+    """Be the acceptor of the broker with this run directory, until SIGTERM."""
+    listening = _inherited()
+    me = process.enter(roles.ACCEPTOR, run_dir)
+    if not listening:
+        raise BootError("an acceptor needs the listening sockets from its supervisor or from systemd (LISTEN_FDS)")
+    Acceptor(me, listening).run()
