@@ -13,7 +13,6 @@ from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
-
 from odradek.broker.commands._codecs import register
 from odradek.broker.commands._properties import client_config
 from odradek.broker.errors import OdradekError
@@ -113,9 +112,7 @@ class Cluster:
                         found[one] = (part.offset, part.timestamp)
         return found, failed
 
-    def _leaders(
-        self, wanted: Iterable[Partition]
-    ) -> tuple[dict[int, list[Partition]], dict[Partition, int]]:
+    def _leaders(self, wanted: Iterable[Partition]) -> tuple[dict[int, list[Partition]], dict[Partition, int]]:
         """Which broker leads which of `wanted`, and the error codes of those that none leads."""
         places = {}
         for topic in self.metadata({name for name, _ in wanted}).topics:
@@ -138,9 +135,7 @@ def _list_offsets(wanted: Mapping[Partition, int], isolation_level: int) -> Any:
     make = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
     for (name, index), timestamp in wanted.items():
         topics.setdefault(name, []).append(make(partition_index=index, timestamp=timestamp))
-    lowest = max(
-        (ListOffsetsRequest.min_version_for_timestamp(t) for t in wanted.values() if t < 0), default=0
-    )
+    lowest = max((ListOffsetsRequest.min_version_for_timestamp(t) for t in wanted.values() if t < 0), default=0)
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation_level,

@@ -16,7 +16,6 @@ from types import FrameType
 from typing import Any
 
 import click
-
 from odradek.broker import properties
 from odradek.broker.errors import OdradekError
 

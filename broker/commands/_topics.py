@@ -8,7 +8,6 @@ from typing import Any
 import click
 from kafka.errors import TopicAlreadyExistsError
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
-
 from odradek.broker.commands._client import Cluster, check
 from odradek.broker.commands._filters import topic_filter
 from odradek.broker.commands._tables import print_json
@@ -64,9 +63,7 @@ def _creatable(name: str, options: Options) -> Any:
             topic.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
             for index, brokers in enumerate(by_hand)
         ],
-        configs=[
-            topic.CreatableTopicConfig(name=key, value=value) for key, value in options["config"].items()
-        ],
+        configs=[topic.CreatableTopicConfig(name=key, value=value) for key, value in options["config"].items()],
     )
 
 

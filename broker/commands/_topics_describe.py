@@ -10,7 +10,6 @@ from typing import Any
 import click
 from kafka.errors import IncompatibleBrokerVersion
 from kafka.protocol.admin import DescribeConfigsRequest, ListPartitionReassignmentsRequest
-
 from odradek.broker.commands._client import Cluster, check
 from odradek.broker.commands._tables import print_json
 from odradek.broker.commands._topics import Options, matching, must_exist
@@ -78,9 +77,7 @@ def _reassignments(cluster: Cluster) -> dict[tuple[str, int], Any]:
         )
     except IncompatibleBrokerVersion:
         return {}
-    return {
-        (topic.name, part.partition_index): part for topic in response.topics for part in topic.partitions
-    }
+    return {(topic.name, part.partition_index): part for topic in response.topics for part in topic.partitions}
 
 
 def _described(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-
 from odradek.broker.commands._options import (
     ClientCommand,
     at_most_one,
@@ -111,14 +110,10 @@ def _checked(options: dict[str, Any]) -> str:
     if action == "--alter" and options["partitions"] is None:
         raise click.UsageError("--alter needs --partitions")
     if action == "--create" and options["replica_assignment"]:
-        sizes = {
-            f"--{name}": options[name.replace("-", "_")] for name in ("partitions", "replication-factor")
-        }
+        sizes = {f"--{name}": options[name.replace("-", "_")] for name in ("partitions", "replication-factor")}
         at_most_one({"--replica-assignment": True} | sizes)
     if options["topics_with_overrides"]:
-        at_most_one(
-            {f"--{name}": options[name.replace("-", "_")] for name in ("topics-with-overrides", *_REPORTS)}
-        )
+        at_most_one({f"--{name}": options[name.replace("-", "_")] for name in ("topics-with-overrides", *_REPORTS)})
     options["config"] = {name: value.strip() for name, value in key_values(options["config"]).items()}
     options["replica_assignment"] = _assignment(options["replica_assignment"])
     options["reports"] = [name for name in _REPORTS if options[name]]
@@ -137,7 +132,5 @@ def _assignment(text: str | None) -> list[list[int]]:
         if len(set(brokers)) != len(brokers):
             raise click.UsageError(f"partition {index} names a broker twice: {text}")
         if len(brokers) != len(replicas[0]):
-            raise click.UsageError(
-                f"partition {index} has another number of replicas than partition 0: {text}"
-            )
+            raise click.UsageError(f"partition {index} has another number of replicas than partition 0: {text}")
     return replicas
