@@ -74,12 +74,16 @@ class Offsets:
         if self._pending.get(tp) is value:  # else a newer commit of the same partition is under way
             del self._pending[tp]
 
+    def partitions(self) -> list[TopicPartition]:
+        """All partitions with a commit, also one under way."""
+        return list({**self._committed, **self._pending})
+
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Drop these, pending ones too; returns those that were committed and so need a tombstone."""
+        """Drop these, pending ones too; returns those that were there and so need a tombstone."""
         removed = []
         for tp in partitions:
-            self._pending.pop(tp, None)
-            if self._committed.pop(tp, None) is not None:
+            pending = self._pending.pop(tp, None)
+            if self._committed.pop(tp, None) is not None or pending is not None:
                 removed.append(tp)
         return removed
 
@@ -91,10 +95,6 @@ class Offsets:
     def snapshot(self) -> dict[TopicPartition, Committed]:
         """A copy for `restore`."""
         return dict(self._committed)
-
-    def topics(self) -> set[str]:
-        """The topics with a committed offset."""
-        return {topic for topic, _ in self._committed}
 
     def expired(
         self, now_ms: int, retention_ms: int, since_ms: int | None, subscribed: Collection[str] = ()

@@ -1,0 +1,366 @@
+"""All groups of this broker: which requests reach which group, and what the log must hold of them.
+
+Pure: time comes with each call, effects pile up in `effects` (answers, and appends whose `done` must be called).
+Transactions will stand beside this: their coordinator shares the writer and calls `Groups` for offsets only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from odradek.groups import joining, rebalance, syncing
+from odradek.groups.errors import Error, for_commit
+from odradek.groups.events import (
+    Answer,
+    Append,
+    Commit,
+    Join,
+    JoinResult,
+    LeaveResult,
+    Leaving,
+    Limits,
+    Now,
+    Record,
+    Sync,
+    SyncResult,
+)
+from odradek.groups.group import CONSUMER, Group, State, Timer
+from odradek.groups.loading import Replay
+from odradek.groups.member import Member
+from odradek.groups.offsets import TopicPartition
+from odradek.groups.records import OffsetValue, group_key, offset_key, offset_value, partition_for
+from odradek.groups.timers import Deadlines
+
+log = logging.getLogger(__name__)
+
+PartitionErrors = dict[TopicPartition, Error]
+
+
+class Summary(NamedTuple):
+    """A group for ListGroups and DescribeGroups."""
+
+    id: str
+    state: str
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[Member, ...] = ()
+
+
+class Groups:
+    """The groups by id, and which partitions of `__consumer_offsets` are loaded."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.effects: list[Answer | Append] = []
+        self.timers: Deadlines[Timer] = Deadlines()
+        self.partitions = 0  # of __consumer_offsets; 0 while there is no such topic
+        self._groups: dict[str, Group] = {}
+        self._loading: set[int] = set()
+        self._loaded: set[int] = set()
+
+    # -- which groups are ours --------------------------------------------------------------------------------
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition that holds this group."""
+        return partition_for(group_id, self.partitions)
+
+    def refusal(self, group_id: str | None, *, empty_is_valid: bool = False) -> Error:
+        """Why requests for this group cannot be served now; NONE when they can.
+
+        The empty id was never a group of members, but offsets have been stored under it.
+        """
+        if group_id is None or not (group_id or empty_is_valid):
+            return Error.INVALID_GROUP_ID
+        if not self.partitions:
+            return Error.NOT_COORDINATOR
+        partition = self.partition_of(group_id)
+        if partition in self._loading:
+            return Error.COORDINATOR_LOAD_IN_PROGRESS
+        return Error.NONE if partition in self._loaded else Error.NOT_COORDINATOR
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._loading)
+
+    def will_load(self, partition: int) -> None:
+        """The partition is ours; until `loaded` its groups are answered COORDINATOR_LOAD_IN_PROGRESS."""
+        self._loading.add(partition)
+
+    def loaded(self, partition: int, replay: Replay, now: Now) -> None:
+        """Take over what the partition's log holds; members get a whole session to be heard of."""
+        offsets = replay.offsets()
+        for group_id in {**replay.groups, **offsets}:
+            group = self._create(group_id)
+            if group_id in replay.groups:
+                group.load(replay.groups[group_id])
+            for tp, committed in offsets.get(group_id, {}).items():
+                group.offsets.load(tp, committed)
+            for member in group.members.values():
+                group.alive(member, now)
+            if len(group.members) > self.limits.max_size:
+                rebalance.maybe_prepare(group, "more members than group.max.size", now)
+        self._loading.discard(partition)
+        self._loaded.add(partition)
+
+    def unload(self, partition: int, now: Now) -> None:
+        """The partition is not ours any more: who waits is sent to look for the new coordinator."""
+        self._loading.discard(partition)
+        self._loaded.discard(partition)
+        for group in [g for g in self._groups.values() if self.partition_of(g.id) == partition]:
+            for member_id in list(group.members):
+                group.remove(member_id, Error.NOT_COORDINATOR)
+            self._drop(group, now)
+
+    def _create(self, group_id: str) -> Group:
+        group = self._groups[group_id] = Group(group_id, self.limits, self.timers, self.effects)
+        return group
+
+    def _drop(self, group: Group, now: Now) -> None:
+        group.to(State.DEAD, now)
+        for kind in ("join", "sync"):
+            self.timers.cancel((group.id, kind, ""))
+        for member_id in list(group.pending):
+            group.remove(member_id)
+        self._groups.pop(group.id, None)
+
+    # -- members ----------------------------------------------------------------------------------------------
+
+    def join(self, request: Join, token: Any, now: Now) -> None:
+        """JoinGroup; answers a JoinResult."""
+        error = self.refusal(request.group)
+        if not error and not self.limits.min_session_ms <= request.session_timeout_ms <= self.limits.max_session_ms:
+            error = Error.INVALID_SESSION_TIMEOUT
+        group = self._groups.get(request.group)
+        if not error and group is None:
+            if request.member_id:
+                error = Error.UNKNOWN_MEMBER_ID
+            else:
+                group = self._create(request.group)
+        if error or group is None:
+            self.effects.append(Answer(token, JoinResult(error, request.member_id)))
+        else:
+            joining.join(group, request, token, now)
+
+    def sync(self, request: Sync, token: Any, now: Now) -> None:
+        """SyncGroup; answers a SyncResult. While loading: join again, which older clients understand."""
+        error = self.refusal(request.group)
+        group = self._groups.get(request.group)
+        if error is Error.COORDINATOR_LOAD_IN_PROGRESS:
+            error = Error.REBALANCE_IN_PROGRESS
+        elif not error and group is None:
+            error = Error.UNKNOWN_MEMBER_ID
+        if error or group is None:
+            self.effects.append(Answer(token, SyncResult(error)))
+        else:
+            syncing.sync(group, request, token, now)
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now) -> Error:
+        """Heartbeat; while loading every member is taken to be alive."""
+        error = self.refusal(group_id)
+        if error:
+            return Error.NONE if error is Error.COORDINATOR_LOAD_IN_PROGRESS else error
+        group = self._groups.get(group_id)
+        if group is None:
+            return Error.UNKNOWN_MEMBER_ID
+        return syncing.heartbeat(group, member_id, instance_id, generation, now)
+
+    def leave(self, group_id: str, members: Iterable[Leaving], now: Now) -> LeaveResult:
+        """LeaveGroup, for one member or many."""
+        error = self.refusal(group_id)
+        if error:
+            return LeaveResult(error)
+        group = self._groups.get(group_id)
+        if group is None:
+            return LeaveResult(Error.NONE, tuple((leaving, Error.UNKNOWN_MEMBER_ID) for leaving in members))
+        return LeaveResult(Error.NONE, tuple((leaving, syncing.leave(group, leaving, now)) for leaving in members))
+
+    def tick(self, now: Now) -> None:
+        """Do what the deadlines up to `now` ask for."""
+        for group_id, kind, member_id in self.timers.expired(now.steady_ms):
+            group = self._groups.get(group_id)
+            if group is not None:
+                rebalance.EXPIRY[kind](group, member_id, now)
+
+    # -- offsets ----------------------------------------------------------------------------------------------
+
+    def commit(self, request: Commit, token: Any, now: Now) -> None:
+        """OffsetCommit; answers the error of each partition, when the offsets are in the log."""
+        error = self.refusal(request.group, empty_is_valid=True)
+        group = self._groups.get(request.group)
+        if not error and group is None:
+            if request.generation < 0:
+                group = self._create(request.group)  # a "simple" group, which has offsets and no members
+            else:
+                error = Error.GROUP_ID_NOT_FOUND if request.unknown_group_is_not_found else Error.ILLEGAL_GENERATION
+        if not error and group is not None:
+            error = syncing.may_commit(group, request, now)
+        if error or group is None:
+            self.effects.append(Answer(token, dict.fromkeys(request.offsets, error)))
+        else:
+            self._store_offsets(group, request.offsets, token)
+
+    def _store_offsets(self, group: Group, offsets: dict[TopicPartition, OffsetValue], token: Any) -> None:
+        limit = self.limits.max_metadata
+        fit = {tp: value for tp, value in offsets.items() if len(value.metadata) <= limit}
+        errors = {tp: Error.NONE if tp in fit else Error.OFFSET_METADATA_TOO_LARGE for tp in offsets}
+        if not fit:
+            self.effects.append(Answer(token, errors))
+            return
+
+        def done(error: Error, position: int, _now: Now) -> None:
+            if error:
+                group.offsets.fail(fit)
+                errors.update(dict.fromkeys(fit, for_commit(error)))
+            else:
+                group.offsets.complete(fit, position)
+            self.effects.append(Answer(token, errors))
+
+        group.offsets.prepare(fit)
+        records: list[Record] = [(offset_key(group.id, *tp), offset_value(value)) for tp, value in fit.items()]
+        self.effects.append(Append(group.id, records, done))
+
+    def fetch(
+        self, group_id: str | None, partitions: Iterable[TopicPartition] | None, require_stable: bool
+    ) -> tuple[Error, dict[TopicPartition, tuple[OffsetValue | None, Error]]]:
+        """OffsetFetch: the offset of each partition (None: nothing committed); `partitions` None asks for all."""
+        error = self.refusal(group_id, empty_is_valid=True)
+        if error:
+            return error, {}
+        group = self._groups.get(group_id or "")
+        if group is None:
+            return Error.NONE, dict.fromkeys(partitions or (), (None, Error.NONE))
+        wanted = group.offsets.all() if partitions is None else partitions
+        return Error.NONE, {tp: self._fetch_one(group, tp, require_stable) for tp in wanted}
+
+    def _fetch_one(self, group: Group, tp: TopicPartition, require_stable: bool) -> tuple[OffsetValue | None, Error]:
+        if require_stable and group.offsets.unstable(tp):
+            return None, Error.UNSTABLE_OFFSET_COMMIT
+        return group.offsets.get(tp), Error.NONE
+
+    def delete_offsets(self, group_id: str, partitions: list[TopicPartition], token: Any, now: Now) -> None:
+        """OffsetDelete; answers (error, errors by partition). Topics that members subscribe to are kept."""
+        error = self.refusal(group_id)
+        group = self._groups.get(group_id)
+        if not error and group is None:
+            error = Error.GROUP_ID_NOT_FOUND
+        if not error and group is not None and group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+            error = Error.NON_EMPTY_GROUP
+        if error or group is None:
+            self.effects.append(Answer(token, (error, {})))
+            return
+        errors = {tp: _deletable(group, tp[0]) for tp in partitions}
+        removed = [tp for tp, refused in errors.items() if not refused]
+        self._remove_offsets(group, removed, now, lambda failed: Answer(token, (failed, {} if failed else errors)))
+
+    def topics_deleted(self, topics: set[str], now: Now) -> None:
+        """Offsets of partitions that are no more are forgotten."""
+        for group in list(self._groups.values()):
+            gone = [tp for tp in group.offsets.all() if tp[0] in topics]
+            if gone:
+                log.info("group %s: %d offsets of deleted topics removed", group.id, len(gone))
+                self._remove_offsets(group, gone, now, None)
+
+    def expire_offsets(self, now: Now) -> None:
+        """Forget offsets past `offsets.retention.minutes`, and groups that have neither members nor offsets."""
+        for group in list(self._groups.values()):
+            expired = _expired(group, self.limits.retention_ms, now.wall_ms)
+            if expired:
+                log.info("group %s: %d offsets expired", group.id, len(expired))
+            self._remove_offsets(group, expired, now, None)
+
+    def _remove_offsets(self, group: Group, partitions: list[TopicPartition], now: Now, answer: Any) -> None:
+        """Write tombstones for these; for the whole group, too, when nothing of it is left."""
+        before = group.offsets.snapshot()
+        removed = group.offsets.remove(partitions)
+        records: list[Record] = [(offset_key(group.id, *tp), None) for tp in removed]
+        buried = group.state is State.EMPTY and not group.offsets and not group.pending
+        if buried:
+            self._drop(group, now)
+            if group.generation > 0:  # a group that only stored offsets never had a record of its own
+                records.append((group_key(group.id), None))
+
+        def done(error: Error, _position: int, _now: Now) -> None:
+            if error:
+                log.error("group %s: could not write tombstones: %s", group.id, error.name)
+                self._restore(group, {tp: before[tp] for tp in removed if tp in before}, buried)
+            if answer is not None:
+                self.effects.append(answer(for_commit(error)))
+
+        if records:
+            self.effects.append(Append(group.id, records, done))
+        elif answer is not None:
+            self.effects.append(answer(Error.NONE))
+
+    def _restore(self, group: Group, offsets: Any, buried: bool) -> None:
+        group = self._groups.get(group.id, group)
+        group.offsets.restore(offsets)
+        if buried and group.state is State.DEAD:
+            group.state = State.EMPTY
+            self._groups[group.id] = group
+
+    # -- groups as a whole ------------------------------------------------------------------------------------
+
+    def delete_group(self, group_id: str | None, token: Any, now: Now) -> None:
+        """DeleteGroups, one of them; answers an Error. Only groups without members can go."""
+        error = self.refusal(group_id, empty_is_valid=True)
+        group = self._groups.get(group_id or "")
+        if not error and group is None:
+            error = Error.GROUP_ID_NOT_FOUND
+        if not error and group is not None and group.state is not State.EMPTY:
+            error = Error.NON_EMPTY_GROUP
+        if error or group is None:
+            self.effects.append(Answer(token, error))
+            return
+        for member_id in list(group.pending):
+            group.remove(member_id)
+        self._remove_offsets(group, group.offsets.partitions(), now, lambda failed: Answer(token, failed))
+
+    def listing(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[Summary]:
+        """ListGroups: of these states and types (any case; none given: all). All groups here are classic."""
+        wanted = {state.lower() for state in states}
+        kinds = {kind.lower() for kind in types}
+        if kinds and "classic" not in kinds:
+            return []
+        groups = [g for g in self._groups.values() if not wanted or g.state.value.lower() in wanted]
+        return [Summary(group.id, group.state.value, group.protocol_type or "") for group in groups]
+
+    def describe(self, group_id: str | None) -> tuple[Error, Summary]:
+        """DescribeGroups, one of them; a group that does not exist is GROUP_ID_NOT_FOUND and Dead."""
+        name = group_id or ""
+        error = self.refusal(group_id, empty_is_valid=True)
+        if error:
+            return error, Summary(name, "")
+        group = self._groups.get(name)
+        if group is None:
+            return Error.GROUP_ID_NOT_FOUND, Summary(name, State.DEAD.value)
+        protocol = (group.protocol or "") if group.state is State.STABLE else ""
+        members = tuple(group.members.values())
+        return Error.NONE, Summary(name, group.state.value, group.protocol_type or "", protocol, members)
+
+    def get(self, group_id: str) -> Group | None:
+        """The group itself, for tests and `status`."""
+        return self._groups.get(group_id)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+
+def _deletable(group: Group, topic: str) -> Error:
+    if group.state is State.EMPTY:
+        return Error.NONE
+    if group.subscribed is None or topic in group.subscribed:
+        return Error.GROUP_SUBSCRIBED_TO_TOPIC
+    return Error.NONE
+
+
+def _expired(group: Group, retention_ms: int, wall_ms: int) -> list[TopicPartition]:
+    """Retention runs from when the group became empty, else from each commit; never for what is in use."""
+    if group.protocol_type is None:
+        return group.offsets.expired(wall_ms, retention_ms, None)
+    if group.state is State.EMPTY:
+        return group.offsets.expired(wall_ms, retention_ms, group.state_since_ms)
+    if group.protocol_type == CONSUMER and group.state is State.STABLE and group.subscribed is not None:
+        return group.offsets.expired(wall_ms, retention_ms, None, group.subscribed)
+    return []

@@ -1,0 +1,168 @@
+"""The log as the groups see it, and the writer that turns many small appends into few batches.
+
+All `Append`s of one round that belong to the same partition become one batch (up to `BATCH_BYTES`, an `Append`
+is never split), so that a thousand consumers that commit together cost one lock, one write and one CRC.
+An append is done when the partition's high watermark has passed it, not before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from odradek.groups.errors import Error
+from odradek.groups.events import Append, Now, Record
+from odradek.protocol.records import batch_v2, codecs
+
+log = logging.getLogger(__name__)
+
+BATCH_BYTES = 256 * 1024
+RECORD_OVERHEAD = 40  # a bound for the varints around key and value
+
+
+class JournalBusy(Exception):
+    """Another process is at the partition just now: try again in a millisecond."""
+
+
+class JournalError(Exception):
+    """The batch was not appended; `error` is what the partition said."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.name)
+        self.error = error
+
+
+class Journal(Protocol):
+    """The partitions of `__consumer_offsets`."""
+
+    def append(self, partition: int, batch: bytes) -> int:
+        """Append one batch and return the offset of its first record; JournalBusy or JournalError."""
+
+    def high_watermark(self, partition: int) -> int:
+        """The offset up to which all in-sync replicas have the log."""
+
+    def read_all(self, partition: int) -> Iterator[bytes]:
+        """Every batch from log start to log end, each in its own bytes."""
+
+
+class Written(NamedTuple):
+    """A batch in the log that the high watermark has not passed."""
+
+    end: int
+    position: int
+    appends: list[Append]
+    deadline_ms: int
+
+
+def build_batch(records: list[Record], wall_ms: int, codec: int = codecs.NONE) -> bytes:
+    """A batch of magic 2 as a coordinator writes it: no producer, create time `wall_ms`."""
+    rows = [(offset, wall_ms, key, value, ()) for offset, (key, value) in enumerate(records)]
+    return batch_v2.build(rows, codec=codec)
+
+
+class Writer:
+    """Queues appends by partition and writes them when told; outcomes go to each `Append.done`."""
+
+    def __init__(
+        self, journal: Journal, partition_of: Callable[[str], int], timeout_ms: int, codec: int = codecs.NONE
+    ) -> None:
+        self._journal = journal
+        self._partition_of = partition_of
+        self._timeout_ms = timeout_ms
+        self._codec = codec
+        self._queued: dict[int, deque[tuple[int, Append]]] = {}
+        self._written: dict[int, deque[Written]] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is queued for a busy partition: call `write` again in a millisecond."""
+        return bool(self._queued)
+
+    @property
+    def awaited(self) -> list[int]:
+        """The partitions whose high watermark is waited for: call `check` when it moves."""
+        return list(self._written)
+
+    def add(self, append: Append, now: Now) -> None:
+        """Queue an append; it is tried at the next `write`."""
+        partition = self._partition_of(append.group)
+        self._queued.setdefault(partition, deque()).append((now.steady_ms + self._timeout_ms, append))
+
+    def write(self, now: Now) -> None:
+        """Append all that is queued, partition by partition; those that are busy keep their queue."""
+        for partition in list(self._queued):
+            self._write_partition(partition, now)
+
+    def _write_partition(self, partition: int, now: Now) -> None:
+        queue = self._queued.pop(partition)
+        while queue:
+            appends = _take(queue)
+            try:
+                self._append(partition, [append for _, append in appends], now)
+            except JournalBusy:
+                queue.extendleft(reversed(appends))
+                left = self._drop_late(queue, now)
+                if left:
+                    self._queued[partition] = left
+                return
+
+    def _append(self, partition: int, appends: list[Append], now: Now) -> None:
+        records = [record for append in appends for record in append.records]
+        try:
+            position = self._journal.append(partition, build_batch(records, now.wall_ms, self._codec))
+        except JournalError as error:
+            _tell(appends, error.error, -1, now)
+            return
+        end = position + len(records)
+        waiting = self._written.get(partition)
+        if waiting is None and self._journal.high_watermark(partition) >= end:
+            _tell(appends, Error.NONE, position, now)
+            return
+        deadline = now.steady_ms + self._timeout_ms
+        self._written.setdefault(partition, deque()).append(Written(end, position, appends, deadline))
+        self._check_partition(partition, now)
+
+    def _drop_late(self, queue: deque[tuple[int, Append]], now: Now) -> deque[tuple[int, Append]]:
+        late = [append for deadline, append in queue if deadline <= now.steady_ms]
+        _tell(late, Error.REQUEST_TIMED_OUT, -1, now)
+        return deque(item for item in queue if item[0] > now.steady_ms)
+
+    def check(self, now: Now) -> None:
+        """Finish what the high watermarks have passed, and what has waited too long for them."""
+        for partition in list(self._written):
+            self._check_partition(partition, now)
+
+    def _check_partition(self, partition: int, now: Now) -> None:
+        waiting = self._written[partition]
+        mark = self._journal.high_watermark(partition)
+        while waiting and (waiting[0].end <= mark or waiting[0].deadline_ms <= now.steady_ms):
+            done = waiting.popleft()
+            error = Error.NONE if done.end <= mark else Error.REQUEST_TIMED_OUT
+            _tell(done.appends, error, done.position, now)
+        if not waiting:
+            del self._written[partition]
+
+
+def _take(queue: deque[tuple[int, Append]]) -> list[tuple[int, Append]]:
+    """The head of the queue, as much as fits one batch, at least one append."""
+    taken, size = [queue.popleft()], 0
+    size += _size(taken[0][1])
+    while queue and size + _size(queue[0][1]) <= BATCH_BYTES:
+        taken.append(queue.popleft())
+        size += _size(taken[-1][1])
+    return taken
+
+
+def _size(append: Append) -> int:
+    return sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in append.records)
+
+
+def _tell(appends: list[Append], error: Error, position: int, now: Now) -> None:
+    """Each outcome on its own: one that fails must not keep the others from being heard."""
+    for append in appends:
+        try:
+            append.done(error, position, now)
+        except Exception:
+            log.exception("group %s: the outcome of an append could not be taken in", append.group)

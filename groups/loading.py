@@ -1,0 +1,95 @@
+"""Rebuilding groups from `__consumer_offsets`: the last record of each key counts, a null value deletes.
+
+Offsets written in a transaction (by Apache Kafka, into a directory we took over) count from its commit marker
+on, those of an aborted or open one not at all.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from odradek.groups.offsets import Committed, TopicPartition
+from odradek.groups.records import (
+    GroupKey,
+    GroupValue,
+    OffsetKey,
+    RecordError,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+)
+from odradek.protocol.records import batch_v2, control
+from odradek.protocol.records.errors import RecordError as BatchError
+
+log = logging.getLogger(__name__)
+
+_Where = tuple[str, TopicPartition]
+
+
+class Replay:
+    """Feed it the batches of one partition in order, then take `groups` and `offsets`."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, GroupValue] = {}
+        self._offsets: dict[_Where, Committed] = {}
+        self._open: dict[int, dict[_Where, Committed | None]] = {}  # by producer id
+
+    def offsets(self) -> dict[str, dict[TopicPartition, Committed]]:
+        """Committed offsets by group."""
+        by_group: dict[str, dict[TopicPartition, Committed]] = {}
+        for (group, tp), committed in self._offsets.items():
+            by_group.setdefault(group, {})[tp] = committed
+        return by_group
+
+    def feed(self, batch: bytes) -> None:
+        """Take in one batch; what cannot be read is logged and left out, as the rest is worth more."""
+        header = batch_v2.header(batch)
+        try:
+            if not batch_v2.crc_is_right(batch):
+                raise BatchError(2, "its checksum is wrong")
+            if header.is_control:
+                self._end_transaction(header.producer_id, batch)
+                return
+            target = self._open.setdefault(header.producer_id, {}) if header.is_transactional else None
+            for _offset, _timestamp, key, value, _headers in batch_v2.iterate(batch):
+                self._record(key, value, header.base_offset, target)
+        except BatchError as error:
+            log.error("__consumer_offsets: batch at %d left out: %s", header.base_offset, error)
+
+    def _end_transaction(self, producer_id: int, batch: bytes) -> None:
+        kind, _epoch = control.read_marker(batch)
+        for where, committed in self._open.pop(producer_id, {}).items():
+            if kind == control.COMMIT:
+                self._apply(where, committed)
+
+    def _apply(self, where: _Where, committed: Committed | None) -> None:
+        known = self._offsets.get(where)
+        if committed is None:
+            self._offsets.pop(where, None)
+        elif known is None or known.position < committed.position:
+            self._offsets[where] = committed
+
+    def _record(
+        self, key: bytes | None, value: bytes | None, position: int, target: dict[_Where, Committed | None] | None
+    ) -> None:
+        try:
+            decoded = decode_key(key or b"")
+            if isinstance(decoded, GroupKey):
+                self._group(decoded.group, value)
+            elif isinstance(decoded, OffsetKey):
+                where = (decoded.group, (decoded.topic, decoded.partition))
+                committed = None if value is None else Committed(decode_offset_value(value), position)
+                if target is not None:
+                    target[where] = committed
+                elif committed is None:
+                    self._offsets.pop(where, None)
+                else:
+                    self._offsets[where] = committed
+        except RecordError as error:
+            log.error("__consumer_offsets: record of the batch at %d left out: %s", position, error)
+
+    def _group(self, group: str, value: bytes | None) -> None:
+        if value is None:
+            self.groups.pop(group, None)
+        else:
+            self.groups[group] = decode_group_value(value)
