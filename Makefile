@@ -10,7 +10,7 @@ JOBS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-tools test-long lint format typecheck bench lock wheel clean
+.PHONY: help install run test test-tools test-long lint format typecheck bench docs lock wheel clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' Makefile | expand -t 20
@@ -45,6 +45,9 @@ typecheck: $(VENV)/.tested
 
 bench: $(VENV)/.tested  ## measure beside Apache Kafka (ARGS=--quick for a short run); writes loadtest/RESULTS.md
 	$(BIN)/python -m odradek.loadtest.bench $(ARGS)
+
+docs: $(VENV)/.installed  ## write the API table in ARCHITECTURE.md from the code
+	$(BIN)/python -m tests.tools.api_table
 
 wheel: $(VENV)/.installed  ## build dist/odradek-*.whl
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
