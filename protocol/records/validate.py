@@ -5,7 +5,9 @@ ProduceRequest.validateRecords). The fast path stores a plain magic 2 batch by i
 one opens batches: old magic, `compression.type` other than the producer's, compacted topics (null keys),
 `message.timestamp.before|after.max.ms`. LogAppendTime alone needs only `batch_v2.set_timestamp`.
 
-One difference: Kafka stores an uncompressed batch whose offset deltas are wrong, we number its records anew.
+Two differences, both for producers that are broken. Offset deltas other than 0, 1, 2, …: Kafka stores the batch
+when it is uncompressed, numbers its records anew when it recompresses, and fails otherwise; we always number
+anew. A magic 1 set that claims LogAppendTime, where magic 1 is stored: Kafka brings its inner timestamps back.
 """
 
 from collections.abc import Iterator
@@ -64,6 +66,8 @@ def normalise(records: bytes | memoryview, **rules) -> list[bytes]:
     source = max(_codec(batch) for batch in batches)
     if (magic == 2 or source) and len(batches) > 1:
         raise RecordError(INVALID_RECORD, "Compressed records must come as one batch, and so must magic 2")
+    if magic < 2 and source == codecs.ZSTD:
+        raise RecordError(INVALID_RECORD, f"There is no zstd in message format {magic}")
     target = source if rule.codec is None else rule.codec
     stored = _from_batch(batches[0], target, rule) if magic == 2 else _from_messages(batches, target, rule)
     _check_sizes(stored, rule)
@@ -155,14 +159,13 @@ def _from_batch(batch: memoryview, target: int, rule: Rules) -> bytes:
     _check_summary(found, body, head, rule)
     if rule.magic_expected < 2:
         return _old_format(batch_v2.walk(body, head), target, rule)
-    if not found.dense:
-        rows = convert.renumbered(batch_v2.walk(body, head), 0)
-        body, span = batch_v2.encode_records(rows, 0)
+    # Records of a batch that claims LogAppendTime have other timestamps than their deltas say.
+    repacked = target != head.codec or not found.dense
+    if repacked and (head.timestamp_type == LOG_APPEND_TIME or not found.dense):
+        body, span = batch_v2.encode_records(convert.renumbered(batch_v2.walk(body, head), 0), 0)
         head = head._replace(base_timestamp=span.base_timestamp)
     head = _stamped(head, found.max_timestamp, rule)
-    if target == head.codec and found.dense:
-        return _rewritten(batch, head)
-    return batch_v2.repack(head, body, target, rule.level)
+    return batch_v2.repack(head, body, target, rule.level) if repacked else _rewritten(batch, head)
 
 
 def _stamped(head: Header, max_timestamp: int, rule: Rules) -> Header:
