@@ -13,6 +13,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,7 @@ class LoadError(Exception):
 
 @dataclass(frozen=True)
 class Load:
-    """One row of the report: `messages` of `size` bytes with these librdkafka `settings`, one connection."""
+    """One row of the report: each of `clients` sends `messages` of `size` bytes with these librdkafka `settings`."""
 
     key: str
     title: str
@@ -35,6 +36,7 @@ class Load:
     size: int
     settings: tuple[str, ...]
     reads: bool = False
+    clients: int = 1
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ LOADS = (
     Load("one-five", "… five in flight", 60_000, 200, _batches(1, "max.in.flight=5")),
     Load("one-idempotent", "… five in flight, idempotent", 60_000, 200, _batches(1, *_IDEMPOTENT)),
     Load("one-one", "… one in flight", 30_000, 200, _batches(1, "max.in.flight=1")),
+    Load("one-one-20", "… 20 producers, one in flight each", 5_000, 200, _batches(1, "max.in.flight=1"), clients=20),
     Load("fifty", "200 B, batch 50, acks=1", 1_000_000, 200, _batches(50)),
     Load("fifty-idempotent", "… idempotent", 1_000_000, 200, _batches(50, *_IDEMPOTENT)),
     Load("full", "1 KB, full batches", 500_000, 1000, _batches(10_000)),
@@ -98,18 +101,25 @@ class Lines:
 
 def run(load: Load, broker: Running, lines: Lines, scale: float = 1) -> Cost:
     """Do `load`, or `scale` of it, against `broker`; LoadError when kcat fails or a message is missing."""
-    messages = max(1000, round(load.messages * scale / 1000) * 1000)
+    each = max(1000, round(load.messages * scale / 1000) * 1000)
+    messages = each * load.clients
     topic = f"bench-{load.key}-{uuid.uuid4().hex[:8]}"
-    source = lines.file(messages, load.size)
+    source = lines.file(each, load.size)
     _send(broker, topic, lines.file(1, load.size), ())
-    send = lambda: _send(broker, topic, source, load.settings)  # noqa: E731
     if load.reads:
-        send()
+        _send(broker, topic, source, load.settings)
         cost = _measured(lambda: _read(broker, topic, messages), broker, messages, load.size)
     else:
-        cost = _measured(send, broker, messages, load.size)
+        cost = _measured(lambda: _send_all(load, broker, topic, source), broker, messages, load.size)
     _check_end(broker, topic, messages + 1)
     return cost
+
+
+def _send_all(load: Load, broker: Running, topic: str, source: Path) -> None:
+    with ThreadPoolExecutor(load.clients) as clients:
+        running = [clients.submit(_send, broker, topic, source, load.settings) for _ in range(load.clients)]
+    for one in running:
+        one.result()
 
 
 def _measured(work: Callable[[], object], broker: Running, messages: int, size: int) -> Cost:

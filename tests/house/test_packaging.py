@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.harness.process import die_with_parent, free_port, wait_until
+
+from .test_first_minutes import try_commands
 from .tree import ROOT, package_dirs, pyproject
 
 NOT_PACKAGES = {"tests", "systemd", "data", "build", "dist"}
@@ -118,3 +121,26 @@ def test_the_wheel_has_every_module(installed: Installed, tmp_path: Path) -> Non
         assert {path.name for path in there.glob("*.py")} == {
             path.name for path in (installed.source / folder.relative_to(ROOT)).glob("*.py")
         }
+
+
+def test_the_wheel_is_a_broker(installed: Installed, tmp_path: Path) -> None:
+    """A broker from the wheel, and the README's commands to try."""
+    port = free_port()
+    settings = [f"listeners=PLAINTEXT://127.0.0.1:{port}", f"log.dirs={tmp_path / 'data'}"]
+    words = [word for setting in settings for word in ("--override", setting)]
+    log = tmp_path / "broker.log"
+    with log.open("wb") as out:
+        broker = subprocess.Popen(
+            [installed.bin / "odradek", "start", *words],
+            cwd=tmp_path,
+            stdout=out,
+            stderr=out,
+            preexec_fn=die_with_parent,
+        )
+    try:
+        wait_until(lambda: "is ready" in log.read_text() or broker.poll() is not None, 60, "the broker is ready")
+        try_commands(installed.bin / "odradek", f"127.0.0.1:{port}", tmp_path)
+    finally:
+        broker.terminate()
+        status = broker.wait(60)
+    assert status == 0, log.read_text()
