@@ -8,6 +8,7 @@ from typing import Any
 
 from ..harness.process import wait_until
 from ..harness.wire import Wire
+from .raw.calls import list_offsets
 
 _counter = itertools.count()
 
@@ -18,20 +19,21 @@ def unique(stem: str) -> str:
 
 
 def create_topic(broker: Any, stem: str = "t", partitions: int = 1, **config: Any) -> str:
-    """Create a topic with a name of its own; returns the name."""
+    """Create a topic with a name of its own that can be used at once; returns the name."""
     name = unique(stem)
     with broker.wire() as wire:
+        if not broker.external:
+            create_named(wire, name, partitions, **config)
+            return name
+        # Kafka 4 has a lower bound for segment.bytes, and KRaft answers before its broker leads the partitions.
+        config.pop("segment_bytes", None)
         create_named(wire, name, partitions, **config)
-        if broker.external:  # ours answers when every worker knows; KRaft's controller answers before the broker does
-            wait_until(lambda: _known(wire, name), what=f"{name} is known")
+        wait_until(lambda: all(_leads(wire, name, at) for at in range(partitions)), what=f"{name} is led")
     return name
 
 
-def _known(wire: Wire, name: str) -> bool:
-    from kafka.protocol.metadata import MetadataRequest as Request
-
-    answer = wire.call(Request[4](topics=[Request.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False))
-    return answer.topics[0].error_code == 0
+def _leads(wire: Wire, name: str, partition: int) -> bool:
+    return list_offsets(wire, name, -1, partition=partition).error_code == 0
 
 
 def create_named(wire: Wire, name: str, partitions: int = 1, **config: Any) -> None:

@@ -143,6 +143,9 @@ def producer_id(wire: Wire, **fields: Any) -> tuple[int, int]:
     from kafka.protocol.producer import InitProducerIdRequest as Request
 
     asked = {"transactional_id": None, "transaction_timeout_ms": 60_000, **fields}
-    answer = wire.call(Request[3](producer_id=-1, producer_epoch=-1, **asked))
+    request = Request[3](producer_id=-1, producer_epoch=-1, **asked)
+    answer = wire.call(request)
+    while answer.error_code == 14:  # COORDINATOR_LOAD_IN_PROGRESS
+        answer = wire.call(request)
     assert answer.error_code == 0, answer
     return answer.producer_id, answer.producer_epoch

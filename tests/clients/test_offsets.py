@@ -1,0 +1,154 @@
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ..harness.wire import Wire
+from .admin import create_topic, unique
+from .raw.batches import NOW, batch, compressed, parse
+from .raw.calls import fetch, list_offsets, produce, supports
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+OUT_OF_RANGE, UNKNOWN_TOPIC = 1, 3
+
+
+@pytest.fixture
+def wire(broker: Any) -> Any:
+    with broker.wire() as connection:
+        yield connection
+
+
+@pytest.fixture
+def stepped(broker: Any, wire: Wire) -> str:
+    """Offsets 0..19 with timestamps NOW + 10 × offset, two records a batch, over several segments."""
+    topic = create_topic(broker, segment_bytes=1000, index_interval_bytes=100)
+    for at in range(10):
+        data = batch([b"x" * 100] * 2, timestamp=NOW + 20 * at, step=10)
+        assert produce(wire, topic, data).error_code == 0
+    return topic
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_every_version(broker: Any, wire: Wire, stepped: str, version: int) -> None:
+    if not supports(wire, 2, version):
+        assert broker.external, f"ListOffsets v{version} is not answered"
+        pytest.skip("not there")
+    for asked, offset in ((EARLIEST, 0), (LATEST, 20), (NOW + 35, 4)):
+        answer = list_offsets(wire, stepped, asked, version=version)
+        assert (answer.error_code, answer.offset) == (0, offset)
+        if version >= 4:
+            assert answer.leader_epoch in (0, -1)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "offset", "found"),
+    [(0, 0, NOW), (NOW, 0, NOW), (NOW + 1, 1, NOW + 10), (NOW + 100, 10, NOW + 100), (NOW + 190, 19, NOW + 190)],
+)
+def test_by_timestamp(wire: Wire, stepped: str, timestamp: int, offset: int, found: int) -> None:
+    answer = list_offsets(wire, stepped, timestamp)
+    assert (answer.error_code, answer.offset, answer.timestamp) == (0, offset, found)
+
+
+def test_after_the_last_timestamp(wire: Wire, stepped: str) -> None:
+    answer = list_offsets(wire, stepped, NOW + 191)
+    assert (answer.error_code, answer.offset, answer.timestamp) == (0, -1, -1)
+
+
+def test_max_timestamp(broker: Any, wire: Wire) -> None:
+    topic = create_topic(broker)
+    assert list_offsets(wire, topic, MAX_TIMESTAMP, version=7).offset == -1
+    for stamp in (NOW + 5, NOW + 50, NOW + 20):
+        assert produce(wire, topic, batch([b"x"], timestamp=stamp)).error_code == 0
+    answer = list_offsets(wire, topic, MAX_TIMESTAMP, version=7)
+    assert (answer.offset, answer.timestamp) == (1, NOW + 50)
+
+
+def test_by_timestamp_within_a_compressed_batch(broker: Any, wire: Wire) -> None:
+    topic = create_topic(broker)
+    assert produce(wire, topic, compressed([b"a"] * 5, "gzip")).error_code == 0
+    answer = list_offsets(wire, topic, NOW)
+    assert (answer.offset, answer.timestamp) == (0, NOW)
+
+
+def test_unknown(broker: Any, wire: Wire) -> None:
+    assert list_offsets(wire, unique("none"), LATEST).error_code == UNKNOWN_TOPIC
+    assert list_offsets(wire, create_topic(broker), LATEST, partition=9).error_code == UNKNOWN_TOPIC
+
+
+def test_read_committed_without_transactions(wire: Wire, stepped: str) -> None:
+    assert list_offsets(wire, stepped, LATEST, isolation=1).offset == 20
+
+
+def epoch_end(wire: Wire, topic: str, epoch: int, current: int = -1) -> Any:
+    from kafka.protocol.consumer import OffsetForLeaderEpochRequest as Request
+
+    row = Request.OffsetForLeaderTopic
+    asked = row.OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+    request = Request[3](replica_id=-1, topics=[row(topic=topic, partitions=[asked])])
+    return wire.call(request).topics[0].partitions[0]
+
+
+def test_offset_for_leader_epoch(wire: Wire, stepped: str) -> None:
+    answer = epoch_end(wire, stepped, 0)
+    assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, 0, 20)
+    assert epoch_end(wire, stepped, 9).end_offset == -1
+    assert epoch_end(wire, stepped, 0, current=9).error_code == 75
+
+
+# -- DeleteRecords
+
+
+def delete_records(wire: Wire, topic: str, offset: int, partition: int = 0) -> Any:
+    from kafka.protocol.admin import DeleteRecordsRequest as Request
+
+    row = Request.DeleteRecordsTopic
+    asked = row.DeleteRecordsPartition(partition_index=partition, offset=offset)
+    request = Request[1](topics=[row(name=topic, partitions=[asked])], timeout_ms=10_000)
+    return wire.call(request).topics[0].partitions[0]
+
+
+def test_delete_records(broker: Any, wire: Wire, stepped: str) -> None:
+    answer = delete_records(wire, stepped, 7)
+    assert (answer.error_code, answer.low_watermark) == (0, 7)
+    with broker.wire() as other:
+        assert list_offsets(other, stepped, EARLIEST).offset == 7
+        assert fetch(other, stepped, 6).error_code == OUT_OF_RANGE
+        found = fetch(other, stepped, 7)
+        assert (found.error_code, found.log_start_offset) == (0, 7)
+        assert parse(found.records)[-1].offset >= 7
+        if not broker.external:  # Kafka finds nothing while the segments before are not yet deleted
+            assert list_offsets(other, stepped, 0).offset == 7
+    assert delete_records(wire, stepped, 3).low_watermark == 7, "never moves back"
+
+
+def test_delete_all_records(wire: Wire, stepped: str) -> None:
+    assert delete_records(wire, stepped, -1).low_watermark == 20
+    assert [list_offsets(wire, stepped, at).offset for at in (EARLIEST, LATEST)] == [20, 20]
+    assert produce(wire, stepped, batch([b"next"])).base_offset == 20
+    assert [r.offset for r in parse(fetch(wire, stepped, 20).records)] == [20]
+
+
+def test_delete_records_beyond_the_end(wire: Wire, stepped: str) -> None:
+    answer = delete_records(wire, stepped, 21)
+    assert (answer.error_code, answer.low_watermark) == (OUT_OF_RANGE, -1)
+
+
+def test_delete_records_of_nothing(broker: Any, wire: Wire) -> None:
+    assert delete_records(wire, unique("none"), 1).error_code == UNKNOWN_TOPIC
+    assert delete_records(wire, create_topic(broker), 0, partition=4).error_code == UNKNOWN_TOPIC
+
+
+def test_deleted_records_stay_deleted(fresh_broker: Any) -> None:
+    broker = fresh_broker()
+    topic = create_topic(broker)
+    with broker.wire() as wire:
+        for _ in range(5):
+            assert produce(wire, topic, batch([b"x"])).error_code == 0
+        assert delete_records(wire, topic, 3).low_watermark == 3
+    broker.restart()
+    with broker.wire() as wire:
+        assert list_offsets(wire, topic, EARLIEST).offset == 3
+        assert list_offsets(wire, topic, LATEST).offset == 5
