@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -117,7 +118,8 @@ def _extent(results: Results) -> str:
 def machine() -> dict[str, str]:
     """Versions and hardware."""
     return {
-        "client": "kcat " + _first(["kcat", "-V"], "Version"),
+        "client": "kcat and librdkafka "
+        + ", ".join(re.findall(r"(?:Version|librdkafka) ([\d.]+)", _first(["kcat", "-V"], "Version"))),
         "Java": _first(["java", "-version"], "version") or "none",
         "Python": platform.python_version(),
         "commit": _first(["git", "rev-parse", "--short", "HEAD"]) or "unknown",
