@@ -55,7 +55,7 @@ wheel: $(VENV)/.installed  ## build dist/odradek-*.whl
 lock:  ## write the lock files anew from the newest releases that pyproject.toml allows
 	.ci/lock $(PYTHON)
 
-clean:  ## remove the environment, caches and what was built; ./data stays
+clean:  ## remove the environment and all that was built; ./data and ./.cache stay
 	rm -rf $(VENV) .typecheck .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -63,7 +63,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	@.ci/prerequisites $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --requirement requirements.lock
-	$(PIP) install --no-deps --no-build-isolation --editable .
+	PYTHONWARNINGS=ignore $(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.tested: $(VENV)/.installed requirements-test.lock
