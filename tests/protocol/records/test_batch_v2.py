@@ -1,0 +1,198 @@
+"""Magic 2: round trips, kafka-python as a second opinion, batches written by hand, every kind of damage."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odradek.protocol.records import batch_v2, codecs, control, varint
+from odradek.protocol.records.errors import CORRUPT_MESSAGE, INVALID_RECORD, RecordError
+
+from .strategies import NOW, mixed, plain, record_lists
+
+# Written by kafka-clients 3.9.1 (MemoryRecords.builder, magic 2, base offset 5): (5, 10, "a", "b") and
+# (6, 11, null, null, header "h": null).
+GOLDEN = bytes.fromhex(
+    "000000000000000500000044ffffffff021d961c7c000000000001000000000000000a000000000000000b"
+    "ffffffffffffffffffffffffffff0000000210000000026102620012000202010102026801"
+)
+GOLDEN_RECORDS = [(5, 10, b"a", b"b", []), (6, 11, None, None, [(b"h", None)])]
+
+
+def test_golden_batch() -> None:
+    assert plain(batch_v2.iterate(GOLDEN)) == GOLDEN_RECORDS
+    assert batch_v2.build(GOLDEN_RECORDS) == GOLDEN
+    assert batch_v2.check(GOLDEN, dense=True).last_offset == 6
+
+
+@settings(deadline=None)
+@given(records=record_lists(), codec=st.integers(0, 4))
+def test_round_trip(records, codec) -> None:
+    batch = batch_v2.build(records, codec=codec)
+    assert plain(batch_v2.iterate(memoryview(batch))) == records
+    head = batch_v2.check(batch)
+    assert (head.base_offset, head.last_offset, head.codec) == (records[0][0], records[-1][0], codec)
+    assert head.max_timestamp == max(record[1] for record in records)
+    assert head.size == len(batch) and head.num_records == len(records)
+
+
+@settings(deadline=None)
+@given(records=record_lists(gaps=False, base=0))
+def test_kafka_python_agrees(records) -> None:
+    from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+    read = list(DefaultRecordBatch(bytearray(batch_v2.build(records))))
+    assert [(r.offset, r.timestamp, r.key, r.value) for r in read] == [row[:4] for row in records]
+    assert [[(k.encode(), v) for k, v in r.headers] for r in read] == [row[4] for row in records]
+    builder = DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1,
+        base_sequence=-1, batch_size=1 << 20,
+    )  # fmt: skip
+    for offset, time, key, value, headers in records:
+        builder.append(offset, time, key, value, [(k.decode(), v) for k, v in headers])
+    assert plain(batch_v2.iterate(bytes(builder.build()))) == records
+
+
+@given(number=st.integers(-(1 << 63), (1 << 63) - 1))
+def test_varints(number) -> None:
+    packed = varint.encode(number)
+    assert varint.decode(packed + b"\xff", 0) == (number, len(packed))
+
+
+@pytest.mark.parametrize(
+    ("number", "packed"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (63, "7e"),
+        (-64, "7f"),
+        (64, "8001"),
+        (8191, "fe7f"),
+        (-(1 << 31), "ffffffff0f"),
+    ],
+)
+def test_varints_of_the_specification(number, packed) -> None:
+    """The examples of Protocol Buffers' zig-zag encoding, and the borders of one and two bytes."""
+    assert varint.encode(number).hex() == packed
+
+
+def test_endless_varint() -> None:
+    with pytest.raises(RecordError):
+        varint.decode(b"\x80" * 20, 0)
+
+
+def test_log_append_time() -> None:
+    batch = bytearray(batch_v2.build(mixed(5), codec=1))
+    batch_v2.set_timestamp(batch, batch_v2.LOG_APPEND_TIME, NOW + 9)
+    head = batch_v2.check(batch, dense=True)
+    assert (head.timestamp_type, head.max_timestamp) == (batch_v2.LOG_APPEND_TIME, NOW + 9)
+    assert {record[1] for record in batch_v2.iterate(batch)} == {NOW + 9}
+    assert batch_v2.build(mixed(5), codec=1, timestamp_type=1, append_time=NOW + 9) == bytes(batch)
+
+
+def test_timestamp_that_is_right_is_left_alone() -> None:
+    batch = bytearray(batch_v2.build(mixed(5)))
+    batch[17] ^= 1  # a wrong CRC stays wrong
+    before = bytes(batch)
+    batch_v2.set_timestamp(batch, batch_v2.CREATE_TIME, batch_v2.header(batch).max_timestamp)
+    assert bytes(batch) == before
+
+
+@settings(deadline=None)
+@given(records=record_lists(), codec=st.integers(0, 4), target=st.integers(0, 4))
+def test_recompress(records, codec, target) -> None:
+    batch = batch_v2.build(records, codec=codec, producer_id=7, producer_epoch=1, base_sequence=3, leader_epoch=2)
+    packed = batch_v2.recompress(batch, target)
+    assert plain(batch_v2.iterate(packed)) == records
+    changed = {"crc": 0, "length": 0, "attributes": 0}
+    assert batch_v2.check(packed)._replace(**changed) == batch_v2.header(batch)._replace(**changed)
+
+
+def test_no_records_make_no_batch() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        batch_v2.build([])
+
+
+@settings(deadline=None, max_examples=300)
+@given(records=record_lists(), codec=st.sampled_from([0, 1]), data=st.data())
+def test_every_flipped_bit_is_seen(records, codec, data) -> None:
+    """Base offset (its low bytes) and leader epoch are the leader's to change; all else is covered."""
+    batch = bytearray(batch_v2.build(records, codec=codec))
+    position = data.draw(st.integers(16, len(batch) - 1))
+    batch[position] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(RecordError) as caught:
+        batch_v2.check(batch)
+    assert caught.value.code == CORRUPT_MESSAGE
+
+
+@settings(deadline=None, max_examples=300)
+@given(records=record_lists(), data=st.data())
+def test_damage_under_a_right_crc_never_escapes(records, data) -> None:
+    """Whatever a producer puts into a batch, reading ends in records or a RecordError."""
+    batch = bytearray(batch_v2.build(records))
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    batch_v2.set_crc(batch)
+    try:
+        batch_v2.check(batch)
+    except RecordError as error:
+        assert error.code == INVALID_RECORD
+
+
+@pytest.mark.parametrize("change", [{"num_records": 2}, {"num_records": 4}, {"last_offset_delta": 1}])
+def test_header_that_disagrees_with_the_records(change) -> None:
+    batch = bytearray(batch_v2.build(mixed(3)))
+    batch_v2.HEADER.pack_into(batch, 0, *batch_v2.header(batch)._replace(**change))
+    batch_v2.set_crc(batch)
+    with pytest.raises(RecordError) as caught:
+        batch_v2.check(batch)
+    assert caught.value.code == INVALID_RECORD
+
+
+def test_gaps_are_allowed_unless_asked() -> None:
+    batch = batch_v2.build(mixed(9)[::2])
+    batch_v2.check(batch)
+    with pytest.raises(RecordError):
+        batch_v2.check(batch, dense=True)
+
+
+def test_short_batch() -> None:
+    for size in (0, 20, 60, len(GOLDEN) - 1):
+        with pytest.raises(RecordError):
+            batch_v2.check(GOLDEN[:size])
+
+
+def test_markers() -> None:
+    """The marker of kafka-clients 3.9.1 for COMMIT, producer 5 epoch 2, coordinator 9, offset 7, epoch 3, time 55."""
+    golden = bytes.fromhex(
+        "0000000000000007000000420000000302287c4cf80030000000000000000000000037000000000000003700000000"
+        "000000050002ffffffff000000012000000008000000010c00000000000900"
+    )
+    fields = {"producer_id": 5, "producer_epoch": 2, "coordinator_epoch": 9, "timestamp": 55}
+    assert control.end_marker(control.COMMIT, base_offset=7, leader_epoch=3, **fields) == golden
+    assert control.read_marker(golden) == (control.COMMIT, 9)
+    assert control.read_marker(control.end_marker(control.ABORT, **fields)) == (control.ABORT, 9)
+    with pytest.raises(ValueError, match="end"):
+        control.end_marker(2, **fields)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(b"\0", b""), (None, b""), (b"\0\0\0\1", b"\0"), (b"\0\0\0\5", b"\0" * 6), (b"\xff\xff\0\1", b"")],
+)
+def test_markers_that_are_none(key, value) -> None:
+    batch = batch_v2.build([(0, NOW, key, value, [])], attributes=batch_v2.CONTROL)
+    with pytest.raises(RecordError):
+        control.read_marker(batch)
+
+
+def test_not_control() -> None:
+    with pytest.raises(RecordError):
+        control.read_marker(GOLDEN)
+
+
+def test_bomb_in_a_batch() -> None:
+    batch = batch_v2.build([(0, NOW, None, bytes(3 << 20), [])], codec=codecs.ZSTD)
+    with pytest.raises(RecordError):
+        list(batch_v2.iterate(batch, limit=1 << 20))

@@ -1,0 +1,145 @@
+"""Codecs: round trips, foreign framings, golden frames, bombs and broken data."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+
+import cramjam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odradek.protocol.records import codecs, lz4_frames, snappy_frames
+from odradek.protocol.records.errors import (
+    MESSAGE_TOO_LARGE,
+    UNKNOWN_SERVER_ERROR,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    RecordError,
+)
+
+PACKING = [codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD]
+TEXT = b"Odradek, " * 30000
+
+
+@settings(deadline=None)
+@given(data=st.binary(max_size=2000), times=st.integers(0, 100), codec=st.integers(0, 4), magic=st.integers(0, 2))
+def test_round_trip(data, times, codec, magic) -> None:
+    if codec == codecs.ZSTD:
+        magic = 2
+    packed = codecs.compress(codec, data * times, magic=magic)
+    assert codecs.decompress(codec, memoryview(packed), magic=magic) == data * times
+
+
+@pytest.mark.parametrize("codec", PACKING)
+def test_levels(codec) -> None:
+    for level in (1, 9):
+        assert codecs.decompress(codec, codecs.compress(codec, TEXT, level)) == TEXT
+
+
+def test_snappy_by_hand() -> None:
+    """Length 11 as a varint, a literal of 6 (tag 5 << 2), a copy of 5 from 6 back (1-byte offset)."""
+    block = bytes([11, 5 << 2]) + b"hello " + bytes([(5 - 4) << 2 | 1, 6])
+    assert codecs.decompress(codecs.SNAPPY, block) == b"hello hello"
+    framed = b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, len(block)) + block
+    assert codecs.decompress(codecs.SNAPPY, framed) == b"hello hello"
+    assert codecs.decompress(codecs.SNAPPY, framed + framed) == b"hello hello" * 2
+    assert codecs.compress(codecs.SNAPPY, b"hello hello").startswith(framed[:16])
+
+
+def lz4_frame(flags: int = 0x60, checksum: int = 0x82, blocks: bytes = b"\x0b\0\0\x80hello hello") -> bytes:
+    """A frame by hand: block size 64 KiB, one stored block, end mark. 0x82 is xxHash32 of 60 40, second byte."""
+    return b"\x04\x22\x4d\x18" + bytes([flags, 0x40, checksum]) + blocks + b"\0\0\0\0"
+
+
+def test_lz4_by_hand() -> None:
+    assert codecs.decompress(codecs.LZ4, lz4_frame()) == b"hello hello"
+    with pytest.raises(codecs.BrokenPayload):
+        codecs.decompress(codecs.LZ4, lz4_frame(checksum=0x83))
+    assert codecs.decompress(codecs.LZ4, lz4_frame(checksum=0x83), magic=0) == b"hello hello"
+
+
+def test_lz4_of_kafka_08_hashes_the_magic_too() -> None:
+    """KAFKA-3160; that Kafka itself agrees is seen in test_apache."""
+    packed = codecs.compress(codecs.LZ4, TEXT, magic=0)
+    assert packed[4] & 0x20, "independent blocks"
+    assert packed[6] == lz4_frames.xxh32(packed[:6]) >> 8 & 255
+    assert codecs.compress(codecs.LZ4, TEXT)[6] == lz4_frames.xxh32(packed[4:6]) >> 8 & 255
+    assert codecs.decompress(codecs.LZ4, packed, magic=0) == TEXT
+    with pytest.raises(codecs.BrokenPayload):
+        codecs.decompress(codecs.LZ4, packed, magic=1)
+
+
+@pytest.mark.parametrize(("data", "digest"), [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF)])
+def test_xxh32(data, digest) -> None:
+    assert lz4_frames.xxh32(data) == digest
+
+
+def test_lz4_with_dependent_blocks_is_refused_as_by_kafka() -> None:
+    packer = cramjam.lz4.Compressor(block_linked=True)
+    packer.compress(TEXT)
+    with pytest.raises(codecs.BrokenPayload, match="dependent"):
+        codecs.decompress(codecs.LZ4, bytes(packer.finish()))
+
+
+def test_lz4_with_content_size() -> None:
+    """cramjam's one-shot compressor writes a content size, and so does librdkafka."""
+    packed = bytes(cramjam.lz4.compress(TEXT[:60000]))
+    if packed[4] & 0x20:
+        assert codecs.decompress(codecs.LZ4, packed) == TEXT[:60000]
+    descriptor = bytes([0x68, 0x40]) + struct.pack("<Q", 11)
+    checksum = lz4_frames.xxh32(descriptor) >> 8 & 255
+    frame = b"\x04\x22\x4d\x18" + descriptor + bytes([checksum]) + b"\x0b\0\0\x80hello hello\0\0\0\0"
+    assert codecs.decompress(codecs.LZ4, frame) == b"hello hello"
+
+
+def test_gzip_members_in_a_row() -> None:
+    data = gzip.compress(b"hello ") + gzip.compress(b"hello")
+    assert codecs.decompress(codecs.GZIP, data) == b"hello hello"
+
+
+@pytest.mark.parametrize("codec", PACKING)
+def test_bombs_stop_at_the_limit(codec) -> None:
+    bomb = codecs.compress(codec, bytes(3 << 20))
+    assert len(codecs.decompress(codec, bomb, limit=3 << 20)) == 3 << 20
+    with pytest.raises(RecordError) as caught:
+        codecs.decompress(codec, bomb, limit=(3 << 20) - 1)
+    assert caught.value.code == MESSAGE_TOO_LARGE
+
+
+def test_a_snappy_block_that_claims_4_gib() -> None:
+    with pytest.raises(RecordError) as caught:
+        codecs.decompress(codecs.SNAPPY, b"\xff\xff\xff\xff\x0f\0")
+    assert caught.value.code == MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", PACKING)
+@settings(deadline=None)
+@given(cut=st.integers(0, 200), junk=st.binary(max_size=30))
+def test_broken_data_is_an_error_of_ours(codec, cut, junk) -> None:
+    packed = codecs.compress(codec, TEXT)
+    for data in (packed[:cut] + junk + packed[cut + len(junk) :], packed[: -1 - cut], junk):
+        try:
+            codecs.decompress(codec, data, limit=1 << 20)
+        except RecordError as error:
+            assert error.code in (UNKNOWN_SERVER_ERROR, MESSAGE_TOO_LARGE)
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_unknown_codecs(codec) -> None:
+    with pytest.raises(codecs.UnknownCodec):
+        codecs.decompress(codec, b"")
+    with pytest.raises(codecs.UnknownCodec):
+        codecs.compress(codec, b"")
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_no_zstd_in_old_formats(magic) -> None:
+    with pytest.raises(RecordError) as caught:
+        codecs.compress(codecs.ZSTD, b"x", magic=magic)
+    assert caught.value.code == UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_snappy_writes_blocks_of_32_kib() -> None:
+    packed = codecs.compress(codecs.SNAPPY, TEXT)
+    (length,) = struct.unpack_from(">i", packed, 16)
+    assert cramjam.snappy.decompress_raw_len(packed[20 : 20 + length]) == snappy_frames.BLOCK

@@ -1,0 +1,205 @@
+"""Magic 0 and 1: round trips, kafka-python as a second opinion, sets by hand, damage, conversion."""
+
+from __future__ import annotations
+
+import struct
+from zlib import crc32
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odradek.protocol.records import batch_v2, codecs, convert, message_sets, validate
+from odradek.protocol.records.errors import (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    MESSAGE_TOO_LARGE,
+    RECORD_LIST_TOO_LARGE,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    RecordError,
+)
+
+from .strategies import NOW, mixed, plain, record_lists
+
+bare = record_lists(headers=st.just([]))
+magics = st.sampled_from([0, 1])
+
+
+def by_hand(offset: int, key: bytes, value: bytes, magic: int = 0, attributes: int = 0) -> bytes:
+    """A message as the protocol guide lays it out."""
+    body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", NOW) if magic else b"")
+    body += struct.pack(">i", len(key)) + key + struct.pack(">i", len(value)) + value
+    return struct.pack(">qiI", offset, len(body) + 4, crc32(body)) + body
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_by_hand(magic) -> None:
+    data = by_hand(7, b"k", b"v", magic) + by_hand(9, b"", b"w", magic)
+    records = [(7, NOW if magic else -1, b"k", b"v", []), (9, NOW if magic else -1, b"", b"w", [])]
+    assert plain(message_sets.iterate(data)) == records
+    assert message_sets.build(records, magic) == data
+    assert plain(message_sets.iterate(data + data[:20])) == records, "a part at the end does not count"
+
+
+def timeless(records, magic: int) -> list[tuple]:
+    return [(o, t if magic else -1, k, v, []) for o, t, k, v, _ in records]
+
+
+@settings(deadline=None)
+@given(records=bare, magic=magics, codec=st.integers(0, 3))
+def test_round_trip(records, magic, codec) -> None:
+    data = message_sets.build(records, magic, codec=codec)
+    assert plain(message_sets.iterate(memoryview(data))) == timeless(records, magic)
+    shallow = list(message_sets.messages(data))
+    assert len(shallow) == (1 if codec else len(records))
+    assert shallow[-1].offset == records[-1][0] and shallow[-1].codec == codec
+
+
+@settings(deadline=None)
+@given(records=bare, magic=magics, codec=st.sampled_from([0, 1]))
+def test_kafka_python_agrees(records, magic, codec) -> None:
+    from kafka.record import MemoryRecords
+
+    reader, read = MemoryRecords(message_sets.build(records, magic, codec=codec)), []
+    while reader.has_next():
+        batch = reader.next_batch()
+        assert batch.validate_crc()
+        read += [(r.offset, r.timestamp, r.key, r.value, []) for r in batch]
+    expected = [(o, t if magic else None, k, v, []) for o, t, k, v, _ in records]
+    assert read == expected
+
+
+@settings(deadline=None)
+@given(records=record_lists(headers=st.just([]), gaps=False, base=0), magic=magics, codec=st.sampled_from([0, 1]))
+def test_kafka_python_writes_what_we_read(records, magic, codec) -> None:
+    from kafka.record.legacy_records import LegacyRecordBatchBuilder
+
+    builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
+    for offset, time, key, value, _ in records:
+        builder.append(offset, time, key, value, [])
+    data = bytes(builder.build())
+    (stored,) = validate.normalise(data, now_ms=NOW)
+    assert plain(batch_v2.iterate(stored)) == timeless(records, magic)
+    assert batch_v2.check(stored, dense=True).codec == codec
+
+
+@settings(deadline=None, max_examples=300)
+@given(records=bare, magic=magics, data=st.data())
+def test_every_flipped_bit_is_seen(records, magic, data) -> None:
+    original = message_sets.build(records, magic)
+    starts = {start: end for _, start, end in message_sets.entries(original)}
+    start = data.draw(st.sampled_from(sorted(starts)))
+    spoilt = bytearray(original)
+    spoilt[data.draw(st.integers(start, starts[start] - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(RecordError) as caught:
+        list(message_sets.iterate(bytes(spoilt)))
+    assert caught.value.code == CORRUPT_MESSAGE
+
+
+@settings(deadline=None, max_examples=300)
+@given(records=bare, magic=magics, junk=st.binary(max_size=60), cut=st.integers(0, 60))
+def test_damage_never_escapes(records, magic, junk, cut) -> None:
+    data = message_sets.build(records, magic)
+    for spoilt in (
+        data[:cut] + junk + data[cut + len(junk) :],
+        junk,
+        message_sets.build(records, magic, codec=1)[:cut],
+    ):
+        for check in (True, False):
+            try:
+                list(message_sets.iterate(spoilt, check_crc=check))
+            except RecordError:
+                pass
+        try:
+            validate.normalise(spoilt, now_ms=NOW)
+        except RecordError:
+            pass
+
+
+@settings(deadline=None)
+@given(records=record_lists(), magic=magics, codec=st.integers(0, 3), start=st.integers(0, 12))
+def test_down_conversion(records, magic, codec, start) -> None:
+    first = records[min(start, len(records) - 1)][0]
+    batch = batch_v2.build(records, codec=codec)
+    read = plain(message_sets.iterate(convert.down(batch + batch[:-1], magic, first)))
+    kept = records if codec else [record for record in records if record[0] >= first]
+    assert read == timeless(kept, magic)
+
+
+def test_zstd_after_something_readable_only_ends_the_set() -> None:
+    log = batch_v2.build(mixed(3)) + batch_v2.build(mixed(3, base=3), codec=codecs.ZSTD)
+    assert [row[0] for row in message_sets.iterate(convert.down(log, 1))] == [0, 1, 2]
+    with pytest.raises(RecordError) as caught:
+        convert.down(log, 1, first_offset=3)
+    assert caught.value.code == UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_too_long_is_seen_as_a_part_of_a_batch() -> None:
+    for size in (0, 100, 5000):
+        data = convert.too_long(size)
+        assert list(convert.split(data)) == [] and struct.unpack_from(">i", data, 8)[0] > size
+
+
+def code_of(data: bytes, **rules) -> int:
+    with pytest.raises(RecordError) as caught:
+        validate.normalise(data, now_ms=NOW, **rules)
+    return caught.value.code
+
+
+BATCH = batch_v2.build(mixed(20))
+SET = message_sets.build(mixed(20, headers=False), 1)
+
+
+def test_sizes() -> None:
+    assert code_of(BATCH, max_message_bytes=len(BATCH) - 1) == MESSAGE_TOO_LARGE
+    assert validate.normalise(BATCH, now_ms=NOW, max_message_bytes=len(BATCH), segment_bytes=len(BATCH)) == [BATCH]
+    assert code_of(BATCH, segment_bytes=len(BATCH) - 1) == RECORD_LIST_TOO_LARGE
+    biggest = max(map(len, convert.split(SET)))
+    assert code_of(SET, max_message_bytes=biggest) == MESSAGE_TOO_LARGE, "each fits, the batch of them does not"
+    assert (
+        code_of(batch_v2.build([(0, NOW, None, bytes(1 << 20), [])], codec=1), unpack_limit=1000) == MESSAGE_TOO_LARGE
+    )
+
+
+def test_crc_and_shape() -> None:
+    for data in (BATCH, SET):
+        assert code_of(data[:-1] + bytes([data[-1] ^ 1])) == CORRUPT_MESSAGE
+    assert code_of(b"\0" * 100) == CORRUPT_MESSAGE
+    assert code_of(batch_v2.build(mixed(3, base=5))) == INVALID_RECORD
+    assert code_of(BATCH + SET) == INVALID_RECORD
+    assert validate.normalise(b"", now_ms=NOW) == validate.normalise(BATCH[:-1], now_ms=NOW) == []
+
+
+def test_old_formats_have_no_headers_and_no_sequences() -> None:
+    assert code_of(BATCH, magic_expected=1) == UNSUPPORTED_FOR_MESSAGE_FORMAT
+    batch = batch_v2.build(mixed(2, headers=False), producer_id=4, producer_epoch=0, base_sequence=0)
+    assert code_of(batch, magic_expected=1) == UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+def test_refused_records_are_named() -> None:
+    with pytest.raises(RecordError) as caught:
+        validate.normalise(batch_v2.build(mixed(6), codec=4), now_ms=NOW, compacted=True)
+    assert caught.value.code == INVALID_RECORD
+    assert [index for index, _ in caught.value.record_errors] == [0, 4]
+
+
+@pytest.mark.parametrize(
+    ("data", "version", "code"),
+    [
+        (b"", 3, INVALID_RECORD),
+        (SET, 3, INVALID_RECORD),
+        (BATCH * 2, 9, INVALID_RECORD),
+        (batch_v2.build(mixed(2), codec=4), 6, UNSUPPORTED_COMPRESSION_TYPE),
+        (batch_v2.build(mixed(2), codec=4), 7, None),
+        (BATCH, 3, None),
+        (SET, 2, None),
+        (b"", 2, None),
+    ],
+)
+def test_what_a_request_may_carry(data, version, code) -> None:
+    try:
+        validate.check_request(data, version)
+        found = None
+    except RecordError as error:
+        found = error.code
+    assert found == code
