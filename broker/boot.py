@@ -18,7 +18,7 @@ from odradek.ipc import roles, rundir
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
 from odradek.ipc.shm import Shared
-from odradek.storage import checkpoints
+from odradek.storage import checkpoints, logdirs
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +54,11 @@ def prepare(config: BrokerConfig) -> Boot:
     """Take possession of the data directory. Raises BootError."""
     for line in limits.shortages():
         log.warning("%s", line)
-    make_log_dirs(config)
+    _make_first_dir(config)
     locks = process.role_locks(config)
     if not locks.hold(roles.SUPERVISOR):
         raise BootError(_second(config))
+    config = _identified(config)
     run_dir = _run_dir(config)
     shared = _shared_memory(config, locks)
     try:
@@ -67,15 +68,37 @@ def prepare(config: BrokerConfig) -> Boot:
         raise
 
 
-def make_log_dirs(config: BrokerConfig) -> None:
-    """Create missing log directories and check that they can be written."""
-    for folder in config.log_dirs:
-        try:
-            os.makedirs(folder, exist_ok=True)
-        except OSError as error:
-            raise BootError(f"log.dirs: {folder}: {error.strerror}") from None
-        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-            raise BootError(f"log.dirs: {folder} cannot be written by this user")
+def _make_first_dir(config: BrokerConfig) -> None:
+    """The first log directory holds the role locks, so without it there is no broker."""
+    try:
+        os.makedirs(config.data_dir, exist_ok=True)
+    except OSError as error:
+        raise BootError(f"log.dirs: {config.data_dir}: {error.strerror}") from None
+    if not os.access(config.data_dir, os.R_OK | os.W_OK | os.X_OK):
+        raise BootError(f"log.dirs: {config.data_dir} cannot be written by this user")
+
+
+def _identified(config: BrokerConfig) -> BrokerConfig:
+    """Lock every log directory (its `.lock` stays locked until this process ends) and settle whose it is.
+
+    broker.id -1 is the id that the directories have already, else 0: alone there is nobody to differ from."""
+    try:
+        opened = logdirs.open_log_dirs(config.log_dirs)
+        for log_dir in opened:
+            if log_dir.problem:
+                log.error("log directory %s is offline: %s", log_dir.path, log_dir.problem)
+            else:
+                logdirs.partitions_in(log_dir.path)  # refuses directories that are none of a broker's
+        wanted = config["broker.id"]
+        identity = logdirs.agree_on_identity(opened, wanted if wanted >= 0 else _former_id(opened))
+    except (logdirs.LogDirError, checkpoints.CheckpointError) as error:
+        raise BootError(str(error)) from None
+    return config.with_value("broker.id", identity.node_id)
+
+
+def _former_id(opened: list[logdirs.LogDir]) -> int:
+    metas = (checkpoints.read_meta_properties(one.path) for one in opened if not one.problem)
+    return next((meta.node_id for meta in metas if meta and meta.node_id is not None), 0)
 
 
 def _second(config: BrokerConfig) -> str:

@@ -1,0 +1,103 @@
+"""Retention: letting go of segments and of producer ids that are old enough (the rules: storage.retention)."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from odradek.broker import flushing
+from odradek.ipc import slots
+from odradek.ipc.slots import SlotState
+from odradek.storage import names, retention, roll, trim
+from odradek.storage.index_files import largest_timestamp
+from odradek.storage.partition import Partition
+from odradek.storage.retention import Doomed, Limits, SegmentFacts
+from odradek.storage.sequences import for_snapshot
+
+log = logging.getLogger(__name__)
+
+
+class Aging:
+    """Remembers what it found out about sealed segments, which never change."""
+
+    def __init__(self) -> None:
+        self._facts: dict[tuple[int, int], SegmentFacts] = {}  # (incarnation, base offset)
+
+    def forget(self) -> None:
+        """Drop what was remembered; now and then, or deleted segments add up."""
+        self._facts.clear()
+
+    def trim(self, partition: Partition, now_ms: int) -> int:
+        """Delete the segments of one partition that are due; how many. Raises OSError, Busy, Gone."""
+        state = partition.state()
+        if state.state != slots.LEADER or not self._doomed(partition, state, now_ms):
+            return 0
+        with flushing.patiently(partition) as values:
+            doomed = self._doomed(partition, SlotState._make(values), now_ms)  # it may have grown meanwhile
+            if not doomed:
+                return 0
+            if doomed[-1].base_offset == values[slots.F_ACTIVE_BASE]:
+                roll.roll(partition, values, now_ms)
+            return _delete(partition, values, doomed)
+
+    def _doomed(self, partition: Partition, state: SlotState, now_ms: int) -> list[Doomed]:
+        config = partition.config
+        limits = Limits(config.retention_ms, config.retention_bytes, "delete" in config.cleanup_policy)
+        return retention.segments_to_delete(
+            self._segments(partition, state),
+            limits,
+            log_start=state.log_start,
+            high_watermark=state.hw,
+            leo=state.leo,
+            now_ms=now_ms,
+        )
+
+    def _segments(self, partition: Partition, state: SlotState) -> list[SegmentFacts]:
+        bases = partition.bases(state.active_base, state.generation)
+        sealed = [self._sealed(partition, base) for base in bases[:-1]]
+        newest = state.max_timestamp if state.max_timestamp >= 0 else _modified(partition, state.active_base)
+        return [*sealed, SegmentFacts(state.active_base, state.active_size, newest)]
+
+    def _sealed(self, partition: Partition, base: int) -> SegmentFacts:
+        key = (partition.incarnation, base)
+        facts = self._facts.get(key)
+        if facts is None:
+            size = os.stat(names.segment_path(partition.directory, base)).st_size
+            facts = SegmentFacts(base, size, largest_timestamp(partition.directory, base))
+            self._facts[key] = facts
+        return facts
+
+
+def _modified(partition: Partition, base: int) -> int:
+    """When the log file was written last, in ms: the age of records without a timestamp."""
+    return os.stat(names.segment_path(partition.directory, base)).st_mtime_ns // 1_000_000
+
+
+def _delete(partition: Partition, values: list[int], doomed: list[Doomed]) -> int:
+    """Caller holds the lock; the active segment is not among the doomed any more."""
+    bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+    start = next(base for base in bases if base > doomed[-1].base_offset)
+    for segment in doomed:
+        log.info("%r: deleting the segment at offset %d (%s)", partition, *segment)
+    if start > values[slots.F_LOG_START]:
+        return trim.advance(partition, values, start)
+    gone = trim.rename_below(partition.directory, list(bases), values[slots.F_LOG_START])
+    values[slots.F_GENERATION] += 1
+    partition.slot.publish(values)
+    return gone
+
+
+def expire_producers(partition: Partition, now_ms: int, expiration_ms: int) -> int:
+    """Forget the producer ids of one partition that are idle for too long; how many. Raises Busy, Gone."""
+    if not partition.state().pstate_gen:
+        return 0
+    with flushing.patiently(partition) as values:
+        generation = values[slots.F_PSTATE_GEN]
+        table = partition.producers.table(generation)
+        entries = list(table.entries()) if table is not None else []
+        idle = set(retention.expired_producers(for_snapshot(entries), now_ms, expiration_ms))
+        if idle:
+            kept = [entry for entry in entries if entry.producer_id not in idle]
+            values[slots.F_PSTATE_GEN] = partition.producers.replace(kept, generation)
+            partition.slot.publish(values)
+        return len(idle)

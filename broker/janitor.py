@@ -1,0 +1,212 @@
+"""The janitor: everything that may block on a disk, so that workers do not.
+
+Role 5. At boot it helps the workers recover partitions; then its loop is the table of (period, task) below.
+Rolling by time (`segment.ms`) is not among the tasks: Kafka rolls when a record comes, by that record's time, and
+a clock here would cut a log of old records into segments of one batch each.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.broker import aging, flushing, process, removal
+from odradek.broker.checkpointing import Checkpoints
+from odradek.broker.partitions import Partitions
+from odradek.broker.process import Process, Signals
+from odradek.ipc import roles, slots
+from odradek.ipc.doorbell import Doorbell
+from odradek.storage import checkpoints, opening
+from odradek.storage.partition import Busy, Gone, Partition
+
+log = logging.getLogger(__name__)
+
+LOOK_MS = 100  # the longest sleep: metadata versions and recovering slots are looked at this often
+FLUSH_LOOK_MS = 500
+REMOVE_LOOK_MS = 1000
+FORGET_MS = 3_600_000
+
+
+@dataclass
+class Task:
+    """Something done every `period_ms`."""
+
+    period_ms: float
+    run: Callable[[], None]
+    due: float = 0.0
+
+
+class Janitor:
+    """One loop; one thread."""
+
+    def __init__(self, me: Process) -> None:
+        self._me = me
+        self._partitions = Partitions(me.shared, me.run_dir, me.config, roles.JANITOR)
+        self._checkpoints = Checkpoints(me.config.log_dirs)
+        self._aging = aging.Aging()
+        self._tidy: dict[int, tuple[int, int]] = {}  # slot → (incarnation, generation) without `.deleted` files
+        self._broken: set[int] = set()
+        self._bell = Doorbell(me.run_dir, roles.JANITOR)
+        self._signals = Signals(signal.SIGTERM, signal.SIGINT)
+        self._tasks = self._table()
+
+    def _table(self) -> list[Task]:
+        config = self._me.config
+        return [
+            Task(FLUSH_LOOK_MS, self._flush),
+            Task(REMOVE_LOOK_MS, self._remove),
+            Task(config["log.retention.check.interval.ms"], self._retain),
+            Task(config["producer.id.expiration.check.interval.ms"], self._expire),
+            Task(config["log.flush.offset.checkpoint.interval.ms"], self._checkpoint(checkpoints.RECOVERY_POINT)),
+            Task(config["log.flush.start.offset.checkpoint.interval.ms"], self._checkpoint(checkpoints.LOG_START)),
+            Task(
+                config["replica.high.watermark.checkpoint.interval.ms"],
+                self._checkpoint(checkpoints.HIGH_WATERMARK),
+            ),
+            Task(FORGET_MS, self._aging.forget),
+        ]
+
+    def run(self) -> None:
+        """Until SIGTERM."""
+        poll = select.poll()
+        poll.register(self._signals, select.POLLIN)
+        poll.register(self._bell, select.POLLIN)
+        self._postpone()
+        self._follow()
+        self._me.running()
+        while not self._signals.take():
+            self._bell.drain()
+            self._follow()
+            self._run_due()
+            poll.poll(self._sleep_ms())
+        self._me.draining()
+
+    # The loop
+
+    def _postpone(self) -> None:
+        """Every task has its first turn a period from now: the start is busy enough."""
+        now = time.monotonic()
+        for task in self._tasks:
+            task.due = now + task.period_ms / 1000
+
+    def _run_due(self) -> None:
+        for task in self._tasks:
+            if task.due <= time.monotonic():
+                self._guarded(task)
+                task.due = time.monotonic() + task.period_ms / 1000
+            if self._me.shared.draining:
+                return
+
+    def _guarded(self, task: Task) -> None:
+        """A disk that fails in one task must not end the others."""
+        try:
+            task.run()
+        except OSError as error:
+            log.error("%s: %s", getattr(task.run, "__name__", "task"), error)
+            self._me.shared.processes.add(roles.JANITOR, "errors")
+
+    def _sleep_ms(self) -> float:
+        next_due = min(task.due for task in self._tasks)
+        return max(0.0, min(LOOK_MS, (next_due - time.monotonic()) * 1000))
+
+    def _follow(self) -> None:
+        """Take over new metadata, and recover what nobody else has recovered yet."""
+        if self._partitions.follow():
+            self._me.shared.processes.set(roles.JANITOR, "meta_version", self._partitions.snapshot.version)
+        if self._me.shared.slots.numbers(slots.RECOVERING):
+            self._recover()
+
+    def _recover(self) -> None:
+        """From the end, as the workers begin at the start."""
+        wanted = reversed(self._partitions.names())
+        opening.open_all(self._partitions.log, wanted, self._partitions.log_dirs(), self._recovered)
+
+    def _recovered(self) -> None:
+        self._me.shared.processes.add(roles.JANITOR, "recovered")
+
+    # Tasks
+
+    def _each(self, what: str, act: Callable[[Partition], object], among: Iterable[Partition] | None = None) -> None:
+        """`act` on partitions one by one; one that is busy has its turn the next time."""
+        for partition in self._partitions if among is None else among:
+            if partition.state().log_dir in self._broken or self._me.shared.draining:
+                continue
+            try:
+                act(partition)
+            except (Busy, Gone, FileNotFoundError) as error:
+                log.debug("%s: %r not now: %s", what, partition, error or type(error).__name__)
+            except OSError as error:
+                self._disk_failed(partition, error)
+
+    def _flush(self) -> None:
+        self._each("flush", _flush_due, self._partitions.unflushed())
+
+    def _retain(self) -> None:
+        now_ms = _now_ms()
+        self._each("retention", lambda partition: self._aging.trim(partition, now_ms))
+
+    def _expire(self) -> None:
+        now_ms, expiration_ms = _now_ms(), self._me.config["producer.id.expiration.ms"]
+        self._each("producers", lambda partition: aging.expire_producers(partition, now_ms, expiration_ms))
+
+    def _remove(self) -> None:
+        now_ms = _now_ms()
+        changed = self._partitions.changed(self._tidy)
+        self._each("removal", lambda partition: self._remove_in(partition, now_ms), changed)
+        for index, log_dir in enumerate(self._me.config.log_dirs):
+            if index not in self._broken:
+                removal.remove_directories(log_dir, now_ms, self._me.config["log.segment.delete.delay.ms"])
+
+    def _remove_in(self, partition: Partition, now_ms: int) -> None:
+        """Every change of a partition's set of files is a new generation: without one there is nothing new."""
+        state = partition.state()
+        _, waiting = removal.remove_segments(partition, now_ms)
+        if not waiting:
+            self._tidy[partition.slot.number] = (state.incarnation, state.generation)
+
+    def _checkpoint(self, name: str) -> Callable[[], None]:
+        return lambda: self._checkpoints.write(self._partitions, name)
+
+    def _disk_failed(self, partition: Partition, error: OSError) -> None:
+        """After a failed fsync nobody knows what is on the disk: no process may use the directory any more."""
+        broken = partition.state().log_dir
+        self._broken.add(broken)
+        log.critical("%s is offline: %r: %s", self._me.config.log_dirs[broken], partition, error)
+        for other in self._partitions:
+            if other.state().log_dir == broken:
+                _take_offline(other)
+
+
+def _flush_due(partition: Partition) -> None:
+    """What is older than flush.ms; and sealed segments, as Kafka syncs them after a roll."""
+    state = partition.state()
+    if state.flushed >= state.leo:
+        return
+    waited = _now_ms() - state.unflushed_since if state.unflushed_since else 0
+    if waited >= partition.config.flush_ms:
+        flushing.sync(partition)
+    elif state.flushed < state.active_base:
+        flushing.sync(partition, lambda now: now.active_base)
+
+
+def _take_offline(partition: Partition) -> None:
+    try:
+        with flushing.patiently(partition) as values:
+            values[slots.F_STATE] = slots.OFFLINE
+            partition.slot.publish(values)
+    except (Busy, Gone, OSError) as error:
+        log.error("%r could not be taken offline: %s", partition, error or type(error).__name__)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def main(run_dir: Path) -> None:
+    """Be the janitor of the broker with this run directory, until SIGTERM."""
+    Janitor(process.enter(roles.JANITOR, run_dir)).run()
