@@ -11,6 +11,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
+from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 from odradek.broker.commands._codecs import register
@@ -18,6 +19,8 @@ from odradek.broker.commands._properties import client_config
 from odradek.broker.errors import OdradekError
 
 TIMEOUT_MS = 30_000
+# resource types of configurations
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 register()
 
@@ -92,6 +95,26 @@ class Cluster:
         names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
         return self.ask(MetadataRequest(topics=names, allow_auto_topic_creation=False))
 
+    def configs(self, resource_type: int, names: Iterable[str], *, synonyms: bool = False) -> dict[str, Any]:
+        """{name: entries of DescribeConfigs}, brokers (type 4 and 8) asked themselves. Raises RequestFailed."""
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        found = {}
+        for node, group in _by_node(resource_type, names).items():
+            request = DescribeConfigsRequest(
+                resources=[
+                    resource(resource_type=resource_type, resource_name=name, configuration_keys=None) for name in group
+                ],
+                include_synonyms=synonyms,
+            )
+            for result in self.ask(request, node).results:
+                check(result.error_code, result.error_message)
+                found[result.resource_name] = result.configs
+        return found
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """The resolved configuration of a topic. Raises RequestFailed."""
+        return {entry.name: entry.value for entry in self.configs(TOPIC, [name])[name]}
+
     def offsets(
         self, wanted: Mapping[Partition, int], isolation_level: int = 0
     ) -> tuple[dict[Partition, tuple[int, int]], dict[Partition, int]]:
@@ -127,6 +150,15 @@ class Cluster:
             else:
                 leaders.setdefault(leader, []).append(one)
         return leaders, failed
+
+
+def _by_node(resource_type: int, names: Iterable[str]) -> dict[int | None, list[str]]:
+    """Which node answers for which resources: any for topics, each broker for itself."""
+    groups: dict[int | None, list[str]] = {}
+    for name in names:
+        own = resource_type in (BROKER, BROKER_LOGGER) and name
+        groups.setdefault(int(name) if own else None, []).append(name)
+    return groups
 
 
 def _list_offsets(wanted: Mapping[Partition, int], isolation_level: int) -> Any:

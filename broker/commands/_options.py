@@ -45,7 +45,8 @@ def _log_to_stderr() -> None:
     """Errors of the client's threads, each text once in 5 s: a broker that is gone is not a screen of lines."""
     logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger().handlers[0].addFilter(_once_in_a_while({}))
-    logging.getLogger("kafka.net.connection").setLevel(logging.CRITICAL)  # repeats kafka.net.manager
+    for chatty in ("kafka.net.connection", "kafka.cluster"):  # repeats kafka.net.manager; topics to be created
+        logging.getLogger(chatty).setLevel(logging.CRITICAL)
 
 
 def _once_in_a_while(last: dict[str, float]) -> Callable[[logging.LogRecord], bool]:

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import click
@@ -13,6 +14,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.serializer import Serializer
+from odradek.broker.commands._client import Cluster
 from odradek.broker.commands._codecs import register
 from odradek.broker.commands._lines import LineError, Reader, lines
 from odradek.broker.commands._properties import acks, client_config, codec
@@ -21,8 +23,10 @@ from odradek.broker.errors import FAILED, OK, OdradekError
 
 BATCH_BYTES = 256 << 10
 ERRORS_SHOWN = 10
-# A record's size against max.request.size is the broker's to judge: it knows the topic's max.message.bytes.
-LARGEST_REQUEST = 1 << 30
+# What a broker takes when nobody configured it: `message.max.bytes`.
+MESSAGE_BYTES = 1048588
+# KafkaProducer estimates a record from above; the broker counts just.
+ESTIMATE_SLACK = 16
 WAIT_SECONDS = 600
 # What a record costs in memory until it is acknowledged, beside its bytes (a future and its callbacks).
 OVERHEAD_BYTES = 600
@@ -42,7 +46,9 @@ _MERGED = {
 def run(options: Mapping[str, Any], properties: Mapping[str, str], how: Reader) -> int:
     """Send standard input; the exit code."""
     register()
-    sending = Sending(producer_config(options, properties), options, how)
+    config = producer_config(options, properties)
+    _fit_to_topic(config, options, properties)
+    sending = Sending(config, options, how)
     try:
         _send_all(sending, sys.stdin.buffer, prompt=sys.stdin.isatty())
     finally:
@@ -66,7 +72,6 @@ def producer_config(options: Mapping[str, Any], properties: Mapping[str, str]) -
     config = client_config(properties, KafkaProducer.DEFAULT_CONFIG)
     config["bootstrap_servers"] = options["bootstrap_server"].split(",")
     config.setdefault("client_id", "console-producer")
-    config.setdefault("max_request_size", LARGEST_REQUEST)
     config.setdefault("metrics_enabled", False)
     if options["sync"]:
         config.setdefault("linger_ms", 0)
@@ -80,6 +85,25 @@ def producer_config(options: Mapping[str, Any], properties: Mapping[str, str]) -
         config["acks"] = _acks(options["request_required_acks"])
     _keep_order(config)
     return config
+
+
+def _fit_to_topic(config: dict[str, Any], options: Mapping[str, Any], properties: Mapping[str, str]) -> None:
+    """Refuse here what the broker would refuse for its size: its refusal is fatal to an idempotent
+    KafkaProducer, which then gives up all lines that follow. Compressed, a line may be much longer."""
+    largest = _max_message_bytes(options, properties)
+    config["batch_size"] = min(config["batch_size"], largest)
+    if config.get("compression_type"):
+        largest = max(largest, config["batch_size"] * 1024)
+    config.setdefault("max_request_size", largest + ESTIMATE_SLACK)
+
+
+def _max_message_bytes(options: Mapping[str, Any], properties: Mapping[str, str]) -> int:
+    """The topic's `max.message.bytes`; Kafka's default for a topic that is not there yet."""
+    with Cluster(options["bootstrap_server"], properties) as cluster:
+        try:
+            return int(cluster.topic_config(options["topic"])["max.message.bytes"])
+        except (OdradekError, KafkaError, KeyError):
+            return MESSAGE_BYTES
 
 
 def _acks(text: str) -> int:
@@ -170,12 +194,23 @@ class Sending:
 
     def finish(self) -> None:
         """Send what is still here, look at every answer and close."""
-        self.producer.flush()
+        with suppress(KafkaError):  # each record's answer is looked at below
+            self.producer.flush()
         self._settle(0)
-        self.producer.close()
+        _close(self.producer)
         progress_done()
         if self.failures:
             click.echo(f"{self.failures} messages of {self.number} were not sent.", err=True)
+
+
+def _close(producer: KafkaProducer) -> None:
+    """`close()` flushes first, and that fails once a batch was split (kafka-python 3.0.12)."""
+    try:
+        producer.close()
+    except KafkaError:
+        producer._sender.initiate_close()
+        producer._sender.join(WAIT_SECONDS)
+        producer._closed = True
 
 
 _NULL = b"\0odradek-null"  # known by identity: KafkaProducer takes no None where key and value are both null

@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 from kafka.errors import IncompatibleBrokerVersion
-from kafka.protocol.admin import DescribeConfigsRequest, ListPartitionReassignmentsRequest
-from odradek.broker.commands._client import Cluster, check
+from kafka.protocol.admin import ListPartitionReassignmentsRequest
+from odradek.broker.commands._client import TOPIC, Cluster
 from odradek.broker.commands._tables import print_json
 from odradek.broker.commands._topics import Options, matching, must_exist
 from odradek.broker.errors import OdradekError
 
-_TOPIC = 2  # resource type
 _DEFAULT = 5  # config source: nobody set it, neither for the topic nor for brokers
 NO_ID = uuid.UUID(int=0)
 
@@ -23,7 +22,7 @@ NO_ID = uuid.UUID(int=0)
 def describe(cluster: Cluster, options: Options) -> None:
     """Print the topics that match, each with the partitions that the reports ask for."""
     found = _chosen(cluster, options)
-    configs = _configs(cluster, [topic.name for topic in found])
+    configs = cluster.configs(TOPIC, [topic.name for topic in found])
     moving = _reassignments(cluster) if found else {}
     alive = {broker.node_id for broker in cluster.metadata([]).brokers}
     described = [_described(topic, configs[topic.name], moving, alive, options["reports"]) for topic in found]
@@ -53,19 +52,6 @@ def _short(topic_id: uuid.UUID | None) -> str | None:
     if topic_id is None or topic_id == NO_ID:
         return None
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
-
-
-def _configs(cluster: Cluster, names: list[str]) -> dict[str, list[Any]]:
-    if not names:
-        return {}
-    resource = DescribeConfigsRequest.DescribeConfigsResource
-    request = DescribeConfigsRequest(
-        resources=[resource(resource_type=_TOPIC, resource_name=n, configuration_keys=None) for n in names]
-    )
-    results = cluster.ask(request).results
-    for result in results:
-        check(result.error_code, result.error_message)
-    return {result.resource_name: result.configs for result in results}
 
 
 def _reassignments(cluster: Cluster) -> dict[tuple[str, int], Any]:
