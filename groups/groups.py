@@ -252,6 +252,9 @@ class Groups:
             return
         errors = {tp: _deletable(group, tp[0]) for tp in partitions}
         removed = [tp for tp, refused in errors.items() if not refused]
+        if not removed:
+            self.effects.append(Answer(token, (Error.NONE, errors)))
+            return
         self._remove_offsets(group, removed, now, lambda failed: Answer(token, (failed, {} if failed else errors)))
 
     def topics_deleted(self, topics: set[str], now: Now) -> None:

@@ -1,0 +1,108 @@
+"""OffsetCommit (key 8), versions 0 to 10.
+
+v0 stores offsets where 0.8 did, in the metadata tree at `/consumers/<group>/offsets/<topic>/<partition>`, through
+the controller; those are not seen by OffsetFetch v1+, as in Kafka. v1+ go to `__consumer_offsets` and are answered
+once they are there. v1 has a commit time for each partition, v2-v4 a retention time, v6+ leader epochs, v7+ static
+members, v10 topic ids in place of names.
+Partitions that do not exist are refused one by one, the rest of the commit stands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.groups.errors import Error
+from odradek.groups.events import Commit, Now
+from odradek.groups.groups import PartitionErrors
+from odradek.groups.offsets import TopicPartition
+from odradek.groups.records import OffsetValue
+from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.context import Context
+from odradek.workers.coordination import NO_ID, UNKNOWN, Coordinator, exists, topic_name
+
+TOPIC_IDS = 10
+
+
+def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
+    names = [topic_name(coordinator.snapshot, topic, context.version >= TOPIC_IDS) for topic in request.topics]
+    wanted = {
+        (name, partition.partition_index): partition
+        for name, topic in zip(names, request.topics, strict=True)
+        if name is not None
+        for partition in topic.partitions
+    }
+    known = {tp: partition for tp, partition in wanted.items() if exists(coordinator.snapshot, tp)}
+
+    def answer(errors: PartitionErrors) -> None:
+        context.reply(_response(request, names, {**dict.fromkeys(wanted, UNKNOWN), **errors}))
+
+    if not known:
+        answer({})
+    elif context.version == 0:
+        _commit_to_tree(coordinator, request.group_id, known, answer)
+    else:
+        coordinator.groups.commit(_commit(request, known, context.version, coordinator.now), answer, coordinator.now)
+
+
+def _commit(request: Any, known: dict[TopicPartition, Any], version: int, now: Now) -> Commit:
+    expire_ms = -1
+    if 2 <= version <= 4 and request.retention_time_ms != -1:
+        expire_ms = now.wall_ms + request.retention_time_ms
+    return Commit(
+        request.group_id,
+        request.member_id or "",
+        request.group_instance_id if version >= 7 else None,
+        request.generation_id_or_member_epoch,
+        {tp: _value(partition, version, now, expire_ms) for tp, partition in known.items()},
+        unknown_group_is_not_found=version >= 9,
+    )
+
+
+def _value(partition: Any, version: int, now: Now, expire_ms: int) -> OffsetValue:
+    dated = version == 1 and partition.commit_timestamp != -1
+    return OffsetValue(
+        partition.committed_offset,
+        partition.committed_leader_epoch if version >= 6 else -1,
+        partition.committed_metadata or "",
+        partition.commit_timestamp if dated else now.wall_ms,
+        expire_ms,
+    )
+
+
+def _commit_to_tree(coordinator: Coordinator, group: str, known: dict[TopicPartition, Any], answer: Any) -> None:
+    limit = coordinator.groups.limits.max_metadata
+    errors: PartitionErrors = {
+        tp: Error.OFFSET_METADATA_TOO_LARGE if len(partition.committed_metadata or "") > limit else Error.NONE
+        for tp, partition in known.items()
+    }
+    offsets = {tp: known[tp].committed_offset for tp, error in errors.items() if not error}
+
+    def done(written: bool) -> None:
+        if not written:
+            errors.update(dict.fromkeys(offsets, Error.COORDINATOR_NOT_AVAILABLE))
+        answer(errors)
+
+    coordinator.tree_commit(group, offsets, done)
+
+
+def _response(request: Any, names: list[str | None], errors: PartitionErrors) -> Any:
+    response = message_class("OffsetCommitResponse")
+    topic_class = response.OffsetCommitResponseTopic
+    partition_class = topic_class.OffsetCommitResponsePartition
+
+    def one(name: str | None, index: int) -> Any:
+        error = Error.UNKNOWN_TOPIC_ID if name is None else errors[name, index]
+        return partition_class(partition_index=index, error_code=error)
+
+    topics = [
+        topic_class(
+            name=topic.name or "",
+            topic_id=topic.topic_id or NO_ID,
+            partitions=[one(name, partition.partition_index) for partition in topic.partitions],
+        )
+        for name, topic in zip(names, request.topics, strict=True)
+    ]
+    return response(topics=topics)
+
+
+API = Api(key=8, name="OffsetCommit", versions=(0, 10), runs_in=COORDINATOR, handle=handle)

@@ -1,0 +1,147 @@
+"""OffsetFetch (key 9), versions 0 to 10.
+
+v0 reads what OffsetCommit v0 wrote to the metadata tree. v1+ read `__consumer_offsets`: v2+ can ask for all
+partitions of a group (a null list) and have an error of their own, v5+ leader epochs, v7+ `require_stable`
+(KIP-447), v8+ many groups at once (KIP-709), v10 topic ids. A partition without a commit is offset -1 without an
+error, even of a topic that does not exist. v9's member epoch is for KIP-848 groups, which are not there yet.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from odradek.groups.errors import Error
+from odradek.groups.offsets import TopicPartition
+from odradek.groups.records import OffsetValue
+from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.context import Context
+from odradek.workers.coordination import NO_ID, UNKNOWN, Coordinator, exists, topic_name
+
+GROUPS, TOPIC_IDS = 8, 10
+NOTHING = -1
+
+
+class Found(NamedTuple):
+    """One partition's answer; `name` is None for a topic id that nobody has."""
+
+    name: str | None
+    topic_id: Any
+    partition: int
+    value: OffsetValue | None
+    error: Error
+
+
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
+    if context.version >= GROUPS:
+        answers = [_fetch(coordinator, asked, request.require_stable, context.version) for asked in request.groups]
+        return _grouped_response(request, answers)
+    if context.version == 0:
+        _fetch_from_tree(coordinator, request, context)
+        return None
+    stable = context.version >= 7 and request.require_stable
+    error, found = _fetch(coordinator, request, stable, context.version)
+    if error and context.version < 2:  # no place for the group's error: each partition says it
+        found = [Found(t.name, NO_ID, index, None, error) for t in request.topics for index in t.partition_indexes]
+    return _flat_response(error, found)
+
+
+def _fetch(coordinator: Coordinator, asked: Any, stable: bool, version: int) -> tuple[Error, list[Found]]:
+    """One group's offsets, in the order asked for."""
+    if asked.topics is None:
+        return _fetch_all(coordinator, asked.group_id, stable, version)
+    wanted = [
+        (topic_name(coordinator.snapshot, topic, version >= TOPIC_IDS), topic, index)
+        for topic in asked.topics
+        for index in topic.partition_indexes
+    ]
+    named = [(name, index) for name, _, index in wanted if name is not None]
+    error, offsets = coordinator.groups.fetch(asked.group_id, named, stable)
+    if error:
+        return error, []
+    return error, [_found(offsets, name, topic, index, version) for name, topic, index in wanted]
+
+
+def _fetch_all(coordinator: Coordinator, group: str, stable: bool, version: int) -> tuple[Error, list[Found]]:
+    """All offsets of a group; where topics go by id, without those of topics that have none any more."""
+    topics = coordinator.snapshot.topics
+    error, offsets = coordinator.groups.fetch(group, None, stable)
+    ids = {name: UUID(bytes=topics[name].id) for name, _ in offsets if name in topics}
+    rows = [Found(name, ids.get(name, NO_ID), index, *answer) for (name, index), answer in offsets.items()]
+    return error, [row for row in rows if version < TOPIC_IDS or row.name in ids]
+
+
+def _found(offsets: dict[TopicPartition, Any], name: str | None, topic: Any, index: int, version: int) -> Found:
+    topic_id = topic.topic_id if version >= TOPIC_IDS else NO_ID
+    if name is None:
+        return Found(None, topic_id, index, None, Error.UNKNOWN_TOPIC_ID)
+    return Found(name, topic_id, index, *offsets[name, index])
+
+
+def _fetch_from_tree(coordinator: Coordinator, request: Any, context: Context) -> None:
+    asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+
+    def done(offsets: dict[TopicPartition, int] | None) -> None:
+        context.reply(_flat_response(Error.NONE, [_from_tree(coordinator, tp, offsets) for tp in asked]))
+
+    coordinator.tree_fetch(request.group_id, asked, done)
+
+
+def _from_tree(coordinator: Coordinator, tp: TopicPartition, offsets: dict[TopicPartition, int] | None) -> Found:
+    """0.8 told an offset that was never committed by an error."""
+    if offsets is None:
+        return Found(tp[0], NO_ID, tp[1], None, Error.COORDINATOR_NOT_AVAILABLE)
+    if tp not in offsets or not exists(coordinator.snapshot, tp):
+        return Found(tp[0], NO_ID, tp[1], None, UNKNOWN)
+    return Found(tp[0], NO_ID, tp[1], OffsetValue(offsets[tp], -1, "", -1), Error.NONE)
+
+
+# -- responses --------------------------------------------------------------------------------------------------
+
+
+def _topics(found: list[Found], topic_class: Any, partition_class: Any) -> list[Any]:
+    """The rows by topic; `topic_class` has no topic id below v8, and its encoder leaves it out below v10."""
+    rows: dict[tuple[str | None, Any], list[Found]] = {}
+    for row in found:
+        rows.setdefault((row.name, row.topic_id), []).append(row)
+    return [
+        topic_class(
+            name=name or "",
+            partitions=[_partition(partition_class, row) for row in group],
+            **({"topic_id": topic_id} if topic_class.__name__ == "OffsetFetchResponseTopics" else {}),
+        )
+        for (name, topic_id), group in rows.items()
+    ]
+
+
+def _partition(partition_class: Any, row: Found) -> Any:
+    value = row.value
+    return partition_class(
+        partition_index=row.partition,
+        committed_offset=value.offset if value else NOTHING,
+        committed_leader_epoch=value.leader_epoch if value else -1,
+        metadata=value.metadata if value else "",
+        error_code=row.error,
+    )
+
+
+def _flat_response(error: Error, found: list[Found]) -> Any:
+    response = message_class("OffsetFetchResponse")
+    topic_class = response.OffsetFetchResponseTopic
+    topics = _topics(found, topic_class, topic_class.OffsetFetchResponsePartition)
+    return response(topics=topics, error_code=error)
+
+
+def _grouped_response(request: Any, answers: list[tuple[Error, list[Found]]]) -> Any:
+    response = message_class("OffsetFetchResponse")
+    group_class = response.OffsetFetchResponseGroup
+    topic_class = group_class.OffsetFetchResponseTopics
+    partition_class = topic_class.OffsetFetchResponsePartitions
+    groups = [
+        group_class(group_id=asked.group_id, topics=_topics(found, topic_class, partition_class), error_code=error)
+        for asked, (error, found) in zip(request.groups, answers, strict=True)
+    ]
+    return response(groups=groups)
+
+
+API = Api(key=9, name="OffsetFetch", versions=(0, 10), runs_in=COORDINATOR, handle=handle)

@@ -1,0 +1,23 @@
+"""Heartbeat (key 12), versions 0 to 4: a member is alive, and learns whether it must join again.
+
+v3+ have static members.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.context import Context
+from odradek.workers.coordination import Coordinator
+
+
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
+    instance_id = request.group_instance_id if context.version >= 3 else None
+    error = coordinator.groups.heartbeat(
+        request.group_id, request.member_id, instance_id, request.generation_id, coordinator.now
+    )
+    return message_class("HeartbeatResponse")(error_code=error)
+
+
+API = Api(key=12, name="Heartbeat", versions=(0, 4), runs_in=COORDINATOR, handle=handle)

@@ -1,0 +1,44 @@
+"""SyncGroup (key 14), versions 0 to 5: members fetch their part of the assignment, the leader brings it.
+
+Answered when the assignment is in `__consumer_offsets`. v3+: static members; v5: the protocol is checked (KIP-559).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.groups.events import Sync, SyncResult
+from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.context import Context
+from odradek.workers.coordination import Coordinator
+
+
+def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
+    def answer(result: SyncResult) -> None:
+        context.reply(_response(result))
+
+    coordinator.groups.sync(_sync(request, context.version), answer, coordinator.now)
+
+
+def _sync(request: Any, version: int) -> Sync:
+    return Sync(
+        group=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id if version >= 3 else None,
+        protocol_type=request.protocol_type if version >= 5 else None,
+        protocol=request.protocol_name if version >= 5 else None,
+        assignments={part.member_id: bytes(part.assignment) for part in request.assignments},
+    )
+
+
+def _response(result: SyncResult) -> Any:
+    return message_class("SyncGroupResponse")(
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol,
+        assignment=result.assignment,
+    )
+
+
+API = Api(key=14, name="SyncGroup", versions=(0, 5), runs_in=COORDINATOR, handle=handle)

@@ -1,0 +1,63 @@
+"""DescribeGroups (key 15), versions 0 to 6: state, protocol and members of groups.
+
+Subscriptions and assignments are told of stable groups only. A group that does not exist is "Dead" without an error
+up to v5, and GROUP_ID_NOT_FOUND with a message from v6 on (KIP-1043). Without an authorizer a client that asks what
+it may do (v3+) is told everything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.groups.errors import Error
+from odradek.groups.groups import Summary
+from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.context import Context
+from odradek.workers.coordination import Coordinator
+
+NOT_FOUND_IS_AN_ERROR = 6
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # READ, DELETE, DESCRIBE: all there are on a group
+NOT_ASKED = -(1 << 31)
+
+
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
+    response = message_class("DescribeGroupsResponse")
+    asked = context.version >= 3 and request.include_authorized_operations
+    groups = [_describe(response.DescribedGroup, coordinator, name, asked, context.version) for name in request.groups]
+    return response(groups=groups)
+
+
+def _describe(group_class: Any, coordinator: Coordinator, name: str, asked: bool, version: int) -> Any:
+    error, summary = coordinator.groups.describe(name)
+    message = None
+    if error is Error.GROUP_ID_NOT_FOUND:
+        message = f"Group {name} not found."
+        error = error if version >= NOT_FOUND_IS_AN_ERROR else Error.NONE
+    return group_class(
+        error_code=error,
+        error_message=message,
+        group_id=name,
+        group_state=summary.state,
+        protocol_type=summary.protocol_type,
+        protocol_data=summary.protocol,
+        members=_members(group_class.DescribedGroupMember, summary),
+        authorized_operations=ALL_OPERATIONS if asked and not error else NOT_ASKED,
+    )
+
+
+def _members(member_class: Any, summary: Summary) -> list[Any]:
+    stable = bool(summary.protocol)
+    return [
+        member_class(
+            member_id=member.id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(summary.protocol) if stable else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member in summary.members
+    ]
+
+
+API = Api(key=15, name="DescribeGroups", versions=(0, 6), runs_in=COORDINATOR, handle=handle)

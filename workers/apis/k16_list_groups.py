@@ -1,0 +1,32 @@
+"""ListGroups (key 16), versions 0 to 5: the groups of this broker.
+
+v4+ filters by state (KIP-518), v5 by type (KIP-848).
+While partitions of `__consumer_offsets` are being loaded the list is not whole, and says COORDINATOR_LOAD_IN_PROGRESS.
+All groups are of type "classic".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.groups.errors import Error
+from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.context import Context
+from odradek.workers.coordination import Coordinator
+
+
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
+    response = message_class("ListGroupsResponse")
+    states = (request.states_filter or ()) if context.version >= 4 else ()
+    types = (request.types_filter or ()) if context.version >= 5 else ()
+    groups = [
+        response.ListedGroup(
+            group_id=group.id, protocol_type=group.protocol_type, group_state=group.state, group_type="classic"
+        )
+        for group in coordinator.groups.listing(states, types)
+    ]
+    error = Error.COORDINATOR_LOAD_IN_PROGRESS if coordinator.groups.is_loading else Error.NONE
+    return response(error_code=error, groups=groups)
+
+
+API = Api(key=16, name="ListGroups", versions=(0, 5), runs_in=COORDINATOR, handle=handle)

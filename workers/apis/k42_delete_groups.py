@@ -1,0 +1,36 @@
+"""DeleteGroups (key 42), versions 0 to 2: forget groups without members, with their offsets.
+
+Answered when the tombstones of all of them are in `__consumer_offsets`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from odradek.groups.errors import Error
+from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.context import Context
+from odradek.workers.coordination import Coordinator
+
+
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
+    names = list(dict.fromkeys(request.groups_names))
+    errors: dict[str, Error] = {}
+
+    def deleted(name: str, error: Error) -> None:
+        errors[name] = error
+        if len(errors) == len(names):
+            context.reply(_response(names, errors))
+
+    for name in names:
+        coordinator.groups.delete_group(name, partial(deleted, name), coordinator.now)
+    return None if names else _response([], {})
+
+
+def _response(names: list[str], errors: dict[str, Error]) -> Any:
+    response = message_class("DeleteGroupsResponse")
+    return response(results=[response.DeletableGroupResult(group_id=name, error_code=errors[name]) for name in names])
+
+
+API = Api(key=42, name="DeleteGroups", versions=(0, 2), runs_in=COORDINATOR, handle=handle)

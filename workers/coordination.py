@@ -1,0 +1,57 @@
+"""What the handlers that run in the coordinator process may ask of it, and what several of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+from uuid import UUID
+
+from odradek.cluster.snapshot import Snapshot
+from odradek.groups.errors import Error
+from odradek.groups.events import Now
+from odradek.groups.groups import Groups
+from odradek.groups.offsets import TopicPartition
+from odradek.workers.context import Context
+
+NO_ID = UUID(int=0)
+UNKNOWN = Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class Coordinator(Protocol):
+    """The coordinator process as its handlers see it."""
+
+    groups: Groups
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The cluster's metadata."""
+
+    @property
+    def now(self) -> Now:
+        """The time of this round."""
+
+    def when_offsets_topic(self, ready: Callable[[bool], None]) -> None:
+        """Call `ready` once `__consumer_offsets` is there and loaded, made if need be; False if that takes too long."""
+
+    def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
+        """Write 0.8's offsets to `/consumers/<group>/offsets/<topic>/<partition>` in the metadata tree."""
+
+    def tree_fetch(
+        self, group: str, partitions: list[TopicPartition], done: Callable[[dict[TopicPartition, int] | None], None]
+    ) -> None:
+        """Read 0.8's offsets; those that are not there are left out; None when the controller cannot be asked."""
+
+
+def client_host(context: Context) -> str:
+    """The client's address as Java prints it, since that is what tools and `__consumer_offsets` show."""
+    return f"/{context.client_host}"
+
+
+def topic_name(snapshot: Snapshot, topic: Any, by_id: bool) -> str | None:
+    """The name of a request's topic, which newer versions give by id; None for an id nobody has."""
+    return snapshot.by_id(topic.topic_id.bytes) if by_id else topic.name
+
+
+def exists(snapshot: Snapshot, tp: TopicPartition) -> bool:
+    """Whether the cluster has this partition."""
+    return snapshot.partition(*tp) is not None
