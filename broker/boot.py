@@ -130,6 +130,14 @@ def _shared_memory(config: BrokerConfig, locks: RoleLocks) -> Shared:
         raise BootError(str(error)) from None
 
 
+def _take_mark(log_dir: str) -> bool:
+    """Whether the former run ended cleanly here. The mark goes now: if this run dies, it has not."""
+    try:
+        return checkpoints.take_clean_shutdown(log_dir)
+    except OSError:  # an offline directory
+        return False
+
+
 def _listen(config: BrokerConfig, run_dir: Path, locks: RoleLocks, shared: Shared) -> Boot:
     listening: dict[str, socket.socket] = {}
     if not locks.alive(roles.ACCEPTOR):  # one that runs on its own has its own sockets
@@ -139,6 +147,6 @@ def _listen(config: BrokerConfig, run_dir: Path, locks: RoleLocks, shared: Share
             config["socket.receive.buffer.bytes"] if "socket.receive.buffer.bytes" in config.given else -1,
         )
         config = config.with_ports(sockets.bound_ports(listening))
-    config = config.with_clean([checkpoints.take_clean_shutdown(folder) for folder in config.log_dirs])
+    config = config.with_clean([_take_mark(folder) for folder in config.log_dirs])
     config.save(run_dir)
     return Boot(config, run_dir, locks, shared, listening)

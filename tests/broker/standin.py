@@ -7,6 +7,7 @@ Files in the data directory steer a child: `<role>.exit` holds an exit code for 
 from __future__ import annotations
 
 import functools
+import json
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from odradek.broker import boot, config, logs, process, spawn
 from odradek.broker.supervisor import Supervisor
+from odradek.cluster.snapshot import raw_snapshot
 from odradek.ipc import roles
 
 
@@ -47,13 +49,19 @@ def child(name: str, run_dir: Path) -> int:
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: ended.append(number))
     if role == roles.CONTROLLER:
-        me.shared.metadata.publish(me.shared.metadata.version + 1, b"{}")
+        _publish(me)
     me.running()
     while not ended:
         time.sleep(0.01)
     with (data_dir / "order").open("a") as order:
         order.write(f"{name}\n")
     return 0
+
+
+def _publish(me: process.Process) -> None:
+    version = me.shared.metadata.version + 1
+    raw = raw_snapshot(version, "cluster", 0, [], {}, {})
+    me.shared.metadata.publish(version, json.dumps(raw).encode())
 
 
 if __name__ == "__main__":
