@@ -75,6 +75,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Until stopped; the exit code."""
+        self._boot.shared.processes.enter(roles.SUPERVISOR)
         try:
             if self._start():
                 self._announce()
@@ -172,6 +173,7 @@ class Supervisor:
 
     def _announce(self) -> None:
         self._ready = True
+        self._boot.shared.processes.set(roles.SUPERVISOR, "state", processes.RUNNING)
         config = self._boot.config
         print(banner(config, config.workers, time.monotonic() - self._began))
         print(ready_line(config), flush=True)
@@ -182,6 +184,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping, self._ready = True, False
+        self._boot.shared.processes.set(roles.SUPERVISOR, "state", processes.DRAINING)
         self._boot.shared.control.words[shm.DRAINING] = 1
         systemd.notify("STOPPING=1")
         drain = self._boot.config["odradek.drain.timeout.ms"] / 1000

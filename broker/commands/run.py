@@ -15,7 +15,7 @@ MODULES = {
     "controller": "odradek.broker.controller",
     "coordinator": "odradek.broker.coordinator",
     "janitor": "odradek.broker.janitor",
-    "worker": "odradek.workers.worker",
+    "worker": "odradek.broker.worker",
 }
 
 
