@@ -210,33 +210,52 @@ def walk(body: bytes, head: Header) -> Iterator[Record]:
     """The records in `body`, the uncompressed section of a batch with header `head`; errors as `iterate`."""
     base, base_timestamp, appended = head.base_offset, head.base_timestamp, head.attributes & TIMESTAMP_TYPE
     timestamp = head.max_timestamp
-    position, size, decode = 0, len(body), varint.decode
+    position, size, decode, signed = 0, len(body), varint.decode, varint.ONE_BYTE
     try:
+        # Varints of one byte, and of two where they are common, are decoded in place: a call for each would
+        # double the time of the loop.
         for _ in range(head.num_records):
-            length, position = decode(body, position)
+            length = body[position]
+            if length < 128:
+                length, position = signed[length], position + 1
+            else:
+                length, position = decode(body, position)
             end = position + length
             if end > size or length < 6:
                 raise RecordError(INVALID_RECORD, f"A record of {length} bytes does not fit into its batch")
             position += 1  # attributes, unused
-            # One-byte varints are decoded in place: a call for each would double the time of the loop.
-            step = body[position]
-            if step < 128:
-                step, position = (step >> 1) ^ -(step & 1), position + 1
+            delta = body[position]
+            if delta < 128:
+                delta, position = signed[delta], position + 1
             else:
-                step, position = decode(body, position)
+                delta, position = decode(body, position)
             if not appended:
-                timestamp = base_timestamp + step
-            delta, position = decode(body, position)
-            key = value = None
+                timestamp = base_timestamp + delta
+            delta = body[position]
+            if delta < 128:
+                delta, position = signed[delta], position + 1
+            elif body[position + 1] < 128:
+                delta = delta & 127 | body[position + 1] << 7
+                delta, position = (delta >> 1) ^ -(delta & 1), position + 2
+            else:
+                delta, position = decode(body, position)
             n = body[position]
             if n < 128:
-                n, position = (n >> 1) ^ -(n & 1), position + 1
+                n, position = signed[n], position + 1
             else:
                 n, position = decode(body, position)
+            key = value = None
             if n >= 0:
                 key = body[position : position + n]
                 position += n
-            n, position = decode(body, position)
+            n = body[position]
+            if n < 128:
+                n, position = signed[n], position + 1
+            elif body[position + 1] < 128:
+                n = n & 127 | body[position + 1] << 7
+                n, position = (n >> 1) ^ -(n & 1), position + 2
+            else:
+                n, position = decode(body, position)
             if n >= 0:
                 value = body[position : position + n]
                 position += n

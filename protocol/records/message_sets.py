@@ -34,7 +34,7 @@ SMALLEST = 14  # bytes after size of a magic 0 message without key and value
 _ENTRY = struct.Struct(">qi")
 _PREFIX = struct.Struct(">qiI")  # offset, size, crc
 _HEAD = {0: struct.Struct(">bb"), 1: struct.Struct(">bbq")}
-_CRC_AND_HEAD = {0: struct.Struct(">Ibb"), 1: struct.Struct(">Ibbq")}
+_TO_KEY = {0: struct.Struct(">Ibbi"), 1: struct.Struct(">Ibbqi")}  # crc to the size of the key
 _SIZE = struct.Struct(">i")
 
 
@@ -87,27 +87,29 @@ def messages(data: bytes | memoryview, check_crc: bool = True) -> Iterator[Messa
 def read(data: bytes | memoryview, offset: int, start: int, end: int, check_crc: bool = True) -> Message:
     """The message that `entries` found; errors as `messages`."""
     magic = data[start + 4]
-    head = _CRC_AND_HEAD.get(magic)
-    if head is None or end - start < head.size + 8:
+    head = _TO_KEY.get(magic)
+    if head is None or end - start < head.size + 4:
         raise RecordError(CORRUPT_MESSAGE, f"A message of magic {magic} and {end - start} bytes is none")
-    crc, _, attributes, *times = head.unpack_from(data, start)
+    if magic:
+        crc, _, attributes, timestamp, size = head.unpack_from(data, start)
+    else:
+        crc, _, attributes, size = head.unpack_from(data, start)
+        timestamp = NO_TIMESTAMP
     if check_crc and crc != crc32(data[start + 4 : end]):
         raise RecordError(CORRUPT_MESSAGE, f"Message {offset} of its set has a wrong CRC")
-    key, position = _read_bytes(data, start + head.size, end)
-    value, position = _read_bytes(data, position, end)
-    return Message(offset, magic, attributes, times[0] if times else NO_TIMESTAMP, key, value)
-
-
-def _read_bytes(data: bytes | memoryview, position: int, end: int) -> tuple[bytes | None, int]:
+    key = value = None
+    position = start + head.size
+    if size >= 0:
+        key = bytes(data[position : position + size])
+        position += size
     if position + 4 > end:
         raise RecordError(CORRUPT_MESSAGE, "A message's lengths do not add up")
     (size,) = _SIZE.unpack_from(data, position)
-    position += 4
-    if size < 0:
-        return None, position
-    if position + size > end:
-        raise RecordError(CORRUPT_MESSAGE, "A message's lengths do not add up")
-    return bytes(data[position : position + size]), position + size
+    if size >= 0:
+        value = bytes(data[position + 4 : position + 4 + size])
+        if position + 4 + size > end:
+            raise RecordError(CORRUPT_MESSAGE, "A message's lengths do not add up")
+    return Message(offset, magic, attributes, timestamp, key, value)
 
 
 def iterate(data: bytes | memoryview, limit: int = codecs.DEFAULT_LIMIT, check_crc: bool = True) -> Iterator[Record]:
@@ -116,12 +118,20 @@ def iterate(data: bytes | memoryview, limit: int = codecs.DEFAULT_LIMIT, check_c
     RecordError CORRUPT_MESSAGE for a wrong CRC or length, INVALID_RECORD for a wrapper that is none, and as
     codecs.decompress. Sets of both magics may be mixed.
     """
-    for message in messages(data, check_crc):
-        if message.codec:
-            for inner in unwrap(message, limit, check_crc):
-                yield inner.offset, inner.timestamp, inner.key, inner.value, NO_HEADERS
-        else:
-            yield message.offset, message.timestamp, message.key, message.value, NO_HEADERS
+    for offset, start, end in entries(data):
+        yield from _opened(data, offset, start, end, limit, check_crc)
+
+
+def _opened(
+    data: bytes | memoryview, offset: int, start: int, end: int, limit: int, check_crc: bool
+) -> Iterator[Record]:
+    """The records of one message, which may be a wrapper."""
+    message = read(data, offset, start, end, check_crc)
+    if not message.codec:
+        yield offset, message.timestamp, message.key, message.value, NO_HEADERS
+        return
+    for inner in unwrap(message, limit, check_crc):
+        yield inner.offset, inner.timestamp, inner.key, inner.value, NO_HEADERS
 
 
 def unwrap(wrapper: Message, limit: int = codecs.DEFAULT_LIMIT, check_crc: bool = True) -> Iterator[Message]:

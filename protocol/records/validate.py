@@ -106,7 +106,7 @@ def _whole_batches(records: bytes | memoryview, rule: Rules) -> Iterator[memoryv
         if batch[convert.MAGIC_AT] == 2 and not batch_v2.crc_is_right(batch):
             raise RecordError(CORRUPT_MESSAGE, "The record batch has a wrong CRC")
         if batch[convert.MAGIC_AT] < 2:
-            next(message_sets.messages(batch))  # raises for a wrong CRC
+            message_sets.read(batch, 0, batch_v2.LOG_OVERHEAD, len(batch))  # raises for a wrong CRC
         if _codec(batch) not in codecs.NAMES:
             raise codecs.UnknownCodec(_codec(batch))
         yield batch
@@ -270,7 +270,8 @@ def _from_messages(batches: list[memoryview], target: int, rule: Rules) -> bytes
 def _checked_messages(batches: list[memoryview], rule: Rules, errors: list[tuple[int, int, str]]) -> Iterator[Record]:
     """Every record of the messages; the indexes in `errors` count within a message, as Kafka's do."""
     for batch in batches:
-        outer = next(message_sets.messages(batch, check_crc=False))
+        offset = int.from_bytes(batch[:8], "big", signed=True)
+        outer = message_sets.read(batch, offset, batch_v2.LOG_OVERHEAD, len(batch), check_crc=False)
         inner = message_sets.unwrap(outer, rule.unpack_limit) if outer.codec else [outer]
         for index, message in enumerate(inner):
             record = (message.offset, message.timestamp, message.key, message.value, batch_v2.NO_HEADERS)

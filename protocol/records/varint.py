@@ -15,6 +15,8 @@ def _encode(number: int) -> bytes:
 
 # Lengths and deltas are nearly always small: a dict look-up is four times faster than the loop.
 CACHE = {number: _encode(number) for number in range(-64, 2048)}
+# What a varint of one byte stands for: 0, -1, 1, -2, …
+ONE_BYTE = [byte >> 1 ^ -(byte & 1) for byte in range(128)]
 
 
 def encode(number: int) -> bytes:
