@@ -1,4 +1,4 @@
-"""A worker's entry: takes its place in the broker, then is `workers.worker.Worker` until SIGTERM."""
+"""Role worker: enters the broker, then serves (odradek.workers.worker)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,27 @@ import signal
 from pathlib import Path
 
 from odradek.broker import process
-from odradek.ipc import roles
+from odradek.broker.process import Signals
+from odradek.ipc.roles import worker_role
+from odradek.workers.worker import Worker
 
 
-def main(run_dir: Path, worker_id: int) -> None:
-    """Be worker `worker_id` of the broker with this run directory: serve until SIGTERM, drain, return."""
-    from odradek.workers.worker import Worker
+class _Stop:
+    """Whether a signal asked us to stop."""
 
-    told: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _frame: told.append(received))
-    me = process.enter(roles.worker_role(worker_id), run_dir)
-    Worker(me, lambda: bool(told)).run()
+    def __init__(self) -> None:
+        self._signals = Signals(signal.SIGTERM, signal.SIGINT)
+        self._asked = False
+        self.fileno = self._signals.fileno
+
+    def __call__(self) -> bool:
+        self._asked = self._asked or bool(self._signals.take())
+        return self._asked
+
+
+def main(run_dir: Path, number: int) -> None:
+    """Be worker `number` of the broker in `run_dir` until SIGTERM, then drain."""
+    stop = _Stop()
+    worker = Worker(process.enter(worker_role(number), run_dir), stop)
+    worker.loop.watch(stop.fileno(), lambda _: None)
+    worker.run()

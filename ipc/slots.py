@@ -149,6 +149,11 @@ class Slot:
         self.publish(self.state()._replace(**changes))
 
     @property
+    def sequence(self) -> int:
+        """Grows with every publish."""
+        return self._words[self._at]
+
+    @property
     def dirty(self) -> int:
         """Nonzero: a holder of the lock has not finished; the value names what it was doing."""
         return self._words[self._at + DIRTY]

@@ -27,7 +27,7 @@ class FetchPart(NamedTuple):
     """One partition asked for; epochs are -1 when the client does not know them."""
 
     topic: bytes  # name, or 16 bytes of topic id from v13 on
-    index: int
+    partition: int
     leader_epoch: int
     offset: int
     last_epoch: int
@@ -164,7 +164,7 @@ class FetchResult(NamedTuple):
     """What to say of one partition: `payloads` are its records in order, `aborted` (producer id, first offset)."""
 
     topic: bytes
-    index: int
+    partition: int
     error: int
     hw: int
     stable: int
@@ -230,11 +230,11 @@ _HEAD_5 = struct.Struct(">ihqqq")
 def _part_head(part: FetchResult, version: int, flexible: bool) -> bytes:
     """A partition's answer up to its records, their length included."""
     if version >= 5:
-        out = _HEAD_5.pack(part.index, part.error, part.hw, part.stable, part.log_start)
+        out = _HEAD_5.pack(part.partition, part.error, part.hw, part.stable, part.log_start)
     elif version >= 4:
-        out = _HEAD_4.pack(part.index, part.error, part.hw, part.stable)
+        out = _HEAD_4.pack(part.partition, part.error, part.hw, part.stable)
     else:
-        out = _HEAD_0.pack(part.index, part.error, part.hw)
+        out = _HEAD_0.pack(part.partition, part.error, part.hw)
     if version >= 4:
         out += _aborted(part.aborted, flexible)
     if version >= 11:

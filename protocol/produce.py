@@ -25,7 +25,7 @@ class Part(NamedTuple):
     """One partition of a request; `start`/`size` place its records in the frame's buffer (size -1: null)."""
 
     topic: bytes  # name, or 16 bytes of topic id from v13 on
-    index: int
+    partition: int
     start: int
     size: int
 
@@ -85,7 +85,7 @@ class PartResult(NamedTuple):
     """What to say of one partition."""
 
     topic: bytes
-    index: int
+    partition: int
     error: int
     base_offset: int
     append_time: int
@@ -150,7 +150,7 @@ def response(version: int, correlation: int, results: list[PartResult]) -> bytes
 
 
 def _part(part: PartResult, version: int, flexible: bool) -> bytes:
-    out = struct.pack(">ihq", part.index, part.error, part.base_offset)
+    out = struct.pack(">ihq", part.partition, part.error, part.base_offset)
     if version >= 2:
         out += wire.I64.pack(part.append_time)
     if version >= 5:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 _NEVER = 0x7FFFFFFFFFFFFFFF
@@ -54,7 +55,7 @@ class LogConfig:
         """Whether keys matter (KIP-71): every record needs one."""
         return "compact" in self.cleanup_policy
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether a producer's batch is stored as it came, looking at nothing but its header."""
         return (
@@ -62,10 +63,11 @@ class LogConfig:
             and self.message_timestamp_type == "CreateTime"
             and not self.compacted
             and self.message_timestamp_before_max_ms == _NEVER
+            and self.message_timestamp_after_max_ms == _NEVER
         )
 
 
-_DEFAULTS = {field.name: field.default for field in fields(LogConfig)}
+_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(LogConfig)}
 
 
 def _typed(value: Any, name: str) -> Any:

@@ -43,7 +43,7 @@ class Log:
         self.pid = os.getpid()
         self.locks = PartitionLocks(os.path.join(rundir, "partition.lock"))
         self._ringer = Ringer(rundir)
-        self.ring = self._ringer.ring
+        self.ring: Callable[[int], None] = self._ringer.ring
         self._resolve = resolve
         self._configure = configure
         self._partitions: dict[tuple[str, int], Partition] = {}

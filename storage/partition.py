@@ -105,6 +105,7 @@ class Partition:
         self.config = config
         self.producers = Producers(log.shared.prefix, slot.number, incarnation)
         self.pending: list = []  # a worker's batches of this round
+        self.deferred = False  # they wait for the lock
         self.positions: dict[int, tuple[int, int]] = {}  # offset → (segment base, position), where readers stopped
         self._generation = -1
         self._active: ActiveFiles | None = None

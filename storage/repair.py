@@ -34,6 +34,8 @@ def repair(partition: Partition, values: list[int], dirty: int) -> list[int]:
     """Cut the files to the published size, finish deletions, replay producers; returns the fields as published."""
     log.warning("%r: repairing what a dead process left (%d)", partition, dirty)
     partition.close_files()
+    if values[slots.F_STATE] != slots.LEADER and values[slots.F_STATE] != slots.FOLLOWER:
+        return values  # a recovery died: it will be done from the start
     base = values[slots.F_ACTIVE_BASE]
     path = os.path.join(partition.directory, names.offset_name(base))
     _cut(path + names.LOG, values[slots.F_ACTIVE_SIZE])

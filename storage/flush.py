@@ -1,0 +1,54 @@
+"""Bringing a partition's log to the disk, and saying so in its slot (`flushed`, Kafka's recovery point).
+
+Files are synced without the partition's lock, as that may take seconds; the lock is held only to publish. What was
+appended meanwhile is not counted. A truncation in between makes the result worthless (`truncations`).
+Crash rule: dying at any moment leaves `flushed` too small, which costs recovery time and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from odradek.ipc import slots
+from odradek.storage import names
+from odradek.storage.durable import FILES
+
+if TYPE_CHECKING:
+    from odradek.ipc.slots import SlotState
+    from odradek.storage.partition import Partition
+
+
+def files_to_sync(partition: Partition, state: SlotState) -> list[str]:
+    """What must be synced for everything below the log end to be on the disk; the directory is the last."""
+    bases = partition.bases(state.active_base, state.generation)
+    first = partition.segment_of(state.flushed, tuple(state))
+    paths = [
+        os.path.join(partition.directory, names.offset_name(base)) + kind
+        for base in bases
+        if base >= first
+        for kind in names.SEGMENT_SUFFIXES
+    ]
+    return [*paths, partition.directory] if first < state.active_base or not state.flushed else paths
+
+
+def sync_files(paths: Sequence[str]) -> None:
+    """fsync each file or directory that is there (retention may have taken any). OSError when the disk fails."""
+    for path in paths:
+        try:
+            with FILES.opened(path, os.O_RDONLY) as fd:
+                FILES.fsync(fd)
+        except FileNotFoundError:
+            pass
+
+
+def flushed(partition: Partition, values: list[int], upto: int) -> None:
+    """Publish that everything below `upto` is on the disk. Caller holds the lock."""
+    upto = max(values[slots.F_FLUSHED], min(upto, values[slots.F_LEO]))
+    values[slots.F_FLUSHED] = upto
+    values[slots.F_UNFLUSHED_SINCE] = time.time_ns() // 1_000_000 if upto < values[slots.F_LEO] else 0
+    if partition.config.visible_after_flush and values[slots.F_ISR_COUNT] <= 1:
+        values[slots.F_HW] = max(values[slots.F_HW], upto)
+    partition.slot.publish(values)

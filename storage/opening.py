@@ -1,0 +1,126 @@
+"""Bringing recovered partitions into shared memory at start: any process may help, one partition lock at a time.
+
+The controller puts every partition's slot into RECOVERING. Workers and the janitor each go through those slots, take
+the lock of one that nobody else has, recover its directory (storage.recovery) and publish it as LEADER, or as
+OFFLINE when its log is damaged or its disk fails: that is said loudly and the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from odradek.ipc import slots
+from odradek.ipc.slots import SlotState
+from odradek.storage import checkpoints, recovery
+from odradek.storage.log import Log
+from odradek.storage.partition import Busy, Gone, Partition
+from odradek.storage.sequences import recovered as shared_producers
+
+log = logging.getLogger(__name__)
+
+
+class LogDir(NamedTuple):
+    """What a log directory says of its partitions: Kafka's checkpoints, and whether it was left cleanly."""
+
+    clean: bool
+    recovery_points: dict[tuple[str, int], int]
+    log_starts: dict[tuple[str, int], int]
+
+    @classmethod
+    def read(cls, path: str, clean: bool) -> LogDir:
+        """The checkpoints in `path`; a broken one counts as empty, which only costs a longer recovery."""
+        return cls(
+            clean,
+            _offsets(path, checkpoints.RECOVERY_POINT),
+            _offsets(path, checkpoints.LOG_START),
+        )
+
+
+def _offsets(path: str, name: str) -> dict[tuple[str, int], int]:
+    try:
+        return checkpoints.read_offsets(path, name)
+    except checkpoints.CheckpointError as error:
+        log.warning("%s: not used: %s", name, error)
+        return {}
+
+
+def open_all(log_: Log, wanted: Iterable[tuple[str, int]], log_dirs: list[LogDir], done: Callable[[], None]) -> int:
+    """Recover every partition of `wanted` that is RECOVERING and that nobody else has; returns how many.
+
+    `done` is called after each one (a process counts in its row of the process table).
+    """
+    count = 0
+    for topic, index in wanted:
+        partition = log_.get(topic, index)
+        if partition is None or partition.slot.read()[slots.F_STATE] != slots.RECOVERING:
+            continue
+        try:
+            with partition.locked() as values:
+                if values[slots.F_STATE] == slots.RECOVERING:
+                    _open(partition, values, log_dirs[values[slots.F_LOG_DIR]])
+                    count += 1
+                    done()
+        except (Busy, Gone):
+            continue
+    return count
+
+
+def _open(partition: Partition, values: list[int], log_dir: LogDir) -> None:
+    """Recover one partition and publish it. Caller holds the lock."""
+    key = (partition.topic, partition.index)
+    state = SlotState._make(values)
+    try:
+        found = recovery.recover(
+            partition.directory,
+            partition.config,
+            recovery_point=log_dir.recovery_points.get(key, 0),
+            log_start=log_dir.log_starts.get(key, 0),
+            clean=log_dir.clean,
+        )
+    except (recovery.CorruptLog, OSError) as error:
+        log.error("%r is offline: %s", partition, error)
+        partition.slot.publish(state._replace(state=slots.OFFLINE))
+        return
+    for note in found.notes:
+        log.warning("%r: %s", partition, note)
+    partition.slot.publish(_state(partition, state, found))
+
+
+def _state(partition: Partition, state: SlotState, found: recovery.Recovered) -> SlotState:
+    generation = state.pstate_gen
+    if found.producers:
+        generation = partition.producers.replace(shared_producers(found.producers), generation)
+    noted = found.epochs[-1].epoch if found.epochs else -1
+    entries = found.time_entries
+    return state._replace(
+        state=slots.LEADER,
+        generation=state.generation + 1,
+        log_start=found.log_start,
+        leo=found.leo,
+        hw=found.leo,
+        unstable=found.first_unstable,
+        active_base=found.active_base,
+        active_size=found.active_size,
+        index_entries=found.index_entries,
+        time_entries=entries,
+        time_last=_last_time(partition, found),
+        max_timestamp=found.max_timestamp,
+        max_timestamp_offset=found.max_timestamp_offset,
+        index_pending=found.index_pending,
+        pstate_leo=found.leo,
+        pstate_gen=generation,
+        flushed=min(found.recovery_point, found.leo),
+        active_since=found.active_first_timestamp,
+        epoch_noted=noted,
+    )
+
+
+def _last_time(partition: Partition, found: recovery.Recovered) -> int:
+    if not found.time_entries:
+        return -1
+    files = partition.active(found.active_base, -2)
+    last, _ = files.time.last(found.time_entries)
+    partition.close_files()
+    return last

@@ -1,0 +1,105 @@
+"""The table of Kafka APIs: one row for each file in `workers/apis/`.
+
+ApiVersions, dispatch, version checks and the docs' table all come from these rows.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+WORKER, COORDINATOR, CONTROLLER = "worker", "coordinator", "controller"
+
+_FILE = re.compile(r"k\d\d_\w+")
+_LIBRARY = ("metadata", "consumer", "producer", "admin", "sasl")
+
+
+class Codec(Protocol):
+    """Decodes request bodies and encodes response bodies where the library's schemas do not reach."""
+
+    def decode(self, version: int, body: memoryview) -> Any:
+        """The request object; any ValueError, IndexError or struct.error means malformed."""
+
+    def encode(self, version: int, response: Any) -> bytes:
+        """The response's body."""
+
+
+@dataclass(frozen=True)
+class Api:
+    """One Kafka API: its key, Kafka's name for it, the (first, last) version served, where and by what.
+
+    `handle(services, request, context)` returns the response, or None when it replies later through the context.
+    `raw` handlers take (worker, connection, version, correlation, buffer, start, end) and do their own decoding.
+    `flexible` is the first version with a flexible request header, found from the schema when not given.
+    """
+
+    key: int
+    name: str
+    versions: tuple[int, int]
+    handle: Callable[..., Any]
+    runs_in: str = WORKER
+    codec: Codec | None = None
+    raw: Callable[..., Any] | None = None
+    flexible: int | None = None
+
+    def serves(self, version: int) -> bool:
+        """Whether `version` is implemented."""
+        return self.versions[0] <= version <= self.versions[1]
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether requests of `version` have tagged fields in their header."""
+        first = self.flexible
+        return version >= (self._flexible_in_schema() if first is None else first)
+
+    def has_flexible_response(self, version: int) -> bool:
+        """Whether responses of `version` have tagged fields in their header; ApiVersions never has (KIP-511)."""
+        return self.key != 18 and self.is_flexible(version)
+
+    def _flexible_in_schema(self) -> int:
+        return _first_flexible(self.name)
+
+    def decode(self, version: int, body: memoryview) -> Any:
+        """The request in `body`."""
+        if self.codec is not None:
+            return self.codec.decode(version, body)
+        return message_class(self.name + "Request").decode(body, version=version)
+
+    def encode(self, version: int, response: Any) -> bytes:
+        """The body of `response`."""
+        if self.codec is not None:
+            return self.codec.encode(version, response)
+        return bytes(response.encode(version=version))
+
+
+@cache
+def message_class(name: str) -> Any:
+    """The library's class for a request or response, e.g. `HeartbeatRequest`."""
+    for module in _LIBRARY:
+        found = getattr(importlib.import_module(f"kafka.protocol.{module}"), name, None)
+        if found is not None:
+            return found
+    raise LookupError(f"kafka.protocol has no {name}")
+
+
+@cache
+def _first_flexible(name: str) -> int:
+    request = message_class(name + "Request")
+    return next((v for v in range(request.max_version + 1) if request.flexible_version_q(v)), 1 << 15)
+
+
+@cache
+def load_rows() -> dict[int, Api]:
+    """Every row by key."""
+    from odradek.workers import apis
+
+    rows = {}
+    for module in pkgutil.iter_modules(apis.__path__):
+        if _FILE.fullmatch(module.name):
+            row: Api = importlib.import_module(f"odradek.workers.apis.{module.name}").API
+            rows[row.key] = row
+    return dict(sorted(rows.items()))

@@ -1,0 +1,217 @@
+"""Fetch (key 1), versions 0 to 18: read records from partitions.
+
+Answers are slices of segment files (storage.read), sent with sendfile; long polls wait in workers.parking; sessions
+(KIP-227) live in workers.sessions. Only records below the high watermark are given, below the last stable offset with
+isolation level read_committed. From version 3 on the first batch is given even when it is larger than the limits
+(KIP-74). Below version 4 records are converted down to magic 1, below 2 to magic 0.
+
+Left out: DivergingEpoch for consumers that send a last fetched epoch (only followers do, and replication is not there
+yet), preferred read replicas (KIP-392), tiered storage.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from odradek.ipc import slots
+from odradek.ipc.slots import Slot
+from odradek.protocol import errors, fetch
+from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+from odradek.storage import read
+from odradek.workers.api import Api
+
+if TYPE_CHECKING:
+    from odradek.protocol.fetch import Payload
+    from odradek.storage.openfile import FileSlice
+    from odradek.storage.partition import Partition
+    from odradek.workers.connection import Connection
+    from odradek.workers.sessions import Session
+    from odradek.workers.worker import Worker
+
+log = logging.getLogger(__name__)
+
+_READ_COMMITTED = 1
+_NO_STATE = (-1, -1, -1)
+
+
+class Fetch:
+    """One request being answered; parked if there is too little to say (workers.parking.Parked)."""
+
+    __slots__ = (
+        "connection", "correlation", "deadline", "finished", "parts", "request", "session", "slots", "version",
+        "worker",
+    )  # fmt: skip
+
+    def __init__(
+        self, worker: Worker, connection: Connection, version: int, correlation: int, request: FetchRequest,
+        session: Session | None,
+    ) -> None:  # fmt: skip
+        self.worker = worker
+        self.connection = connection
+        self.version = version
+        self.correlation = correlation
+        self.request = request
+        self.session = session
+        self.parts = list(session.parts.values()) if session is not None else request.parts
+        self.deadline = 0.0
+        self.finished = False
+        self.slots: list[Slot] = []
+
+    def start(self) -> None:
+        """Answer now if there is enough or no time to wait, else park."""
+        results, size, failed = self._read()
+        request = self.request
+        if failed or size >= request.min_bytes or request.max_wait_ms <= 0 or not self.parts or self.worker.draining:
+            self._answer(results)
+            return
+        self.deadline = time.monotonic() + request.max_wait_ms / 1000
+        self.slots = self._slots()
+        self.connection.parked = self
+        self.worker.parking.park(self)
+
+    def _slots(self) -> list[Slot]:
+        found: dict[Slot, None] = {}
+        for part in self.parts:
+            partition = self.worker.partition_of(part.topic, part.partition, self.version >= fetch.TOPIC_IDS)
+            if partition is not None:
+                found[partition.slot] = None
+        return list(found)
+
+    def look(self) -> bool:
+        results, size, failed = self._read()
+        if failed or size >= self.request.min_bytes:
+            self._answer(results)
+            return True
+        return False
+
+    def expire(self) -> None:
+        self._answer(self._read()[0])
+
+    def _read(self) -> tuple[list[FetchResult], int, bool]:
+        """Results for all parts, their bytes, and whether any is an error."""
+        left = min(self.request.max_bytes, self.worker.fetch_max_bytes)
+        results: list[FetchResult] = []
+        total, failed = 0, False
+        for part in self.parts:
+            result, size = self._part(part, min(part.max_bytes, max(left, 0)), not total)
+            results.append(result)
+            failed = failed or result.error != errors.NONE
+            total += size
+            left -= size
+        return results, total, failed
+
+    def _part(self, part: FetchPart, limit: int, whole: bool) -> tuple[FetchResult, int]:
+        by_id = self.version >= fetch.TOPIC_IDS
+        partition = self.worker.partition_of(part.topic, part.partition, by_id)
+        if partition is None:
+            missing = by_id and self.worker.snapshot.by_id(part.topic) is None
+            return _failed(part, errors.UNKNOWN_TOPIC_ID if missing else errors.UNKNOWN_TOPIC_OR_PARTITION), 0
+        for _ in range(3):
+            values = partition.slot.read()
+            error = _refusal(partition, values, part)
+            if error:
+                return _failed(part, error), 0
+            try:
+                return self._slice(partition, values, part, limit, whole)
+            except FileNotFoundError:
+                partition.close_files()  # retention was faster: look again
+            except OSError as problem:
+                log.error("%r: %s", partition, problem)
+                break
+        return _failed(part, errors.KAFKA_STORAGE_ERROR), 0
+
+    def _slice(
+        self, partition: Partition, values: tuple[int, ...], part: FetchPart, limit: int, whole: bool
+    ) -> tuple[FetchResult, int]:
+        hw, unstable = values[slots.F_HW], values[slots.F_UNSTABLE]
+        stable = hw if unstable < 0 else min(hw, unstable)
+        committed = self.request.isolation == _READ_COMMITTED
+        upto = stable if committed else hw
+        piece = None
+        if limit > 0 or whole:
+            piece = read.fetch(partition, values, part.offset, upto, limit, whole)
+        if self.version < 10 and partition.config.compression_type == "zstd":
+            return _failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0
+        payloads: list[Payload | bytes] = [] if piece is None else [piece]
+        size = 0 if piece is None else piece.size
+        if piece is not None and self.version < 4:
+            payloads, size = self._converted(partition, piece, part, limit)
+        result = FetchResult(
+            part.topic, part.partition, errors.NONE, hw, stable, values[slots.F_LOG_START], payloads,
+            () if committed else None,
+        )  # fmt: skip
+        return result, size
+
+    def _converted(
+        self, partition: Partition, piece: FileSlice, part: FetchPart, limit: int
+    ) -> tuple[list[Payload | bytes], int]:
+        from odradek.workers import downconvert
+
+        data = downconvert.for_version(partition, piece, part.offset, self.version)
+        if self.version < 3:
+            data = data[:limit]  # before KIP-74 the limit was hard: the client sees a cut message and asks for more
+        return [data], len(data)
+
+    def _answer(self, results: list[FetchResult]) -> None:
+        session = self.session
+        session_id = 0
+        if session is not None:
+            if session.epoch != 0:
+                results = session.news(results)
+            else:
+                session.news(results)
+            session_id = session.id
+            session.advance()
+        frame = fetch.response(self.version, self.correlation, results, errors.NONE, session_id)
+        self.worker.answer_pieces(self.connection, frame)
+
+
+def _failed(part: FetchPart, error: int) -> FetchResult:
+    return FetchResult(part.topic, part.partition, error, *_NO_STATE)
+
+
+_STATES = {
+    slots.LEADER: errors.NONE,
+    slots.FOLLOWER: errors.NOT_LEADER_OR_FOLLOWER,
+    slots.RECOVERING: errors.NOT_LEADER_OR_FOLLOWER,
+    slots.OFFLINE: errors.KAFKA_STORAGE_ERROR,
+}
+
+
+def _refusal(partition: Partition, values: tuple[int, ...], part: FetchPart) -> int:
+    """Why the partition cannot be read at the offset asked for, or NONE."""
+    if values[slots.F_INCARNATION] != partition.incarnation:
+        return errors.UNKNOWN_TOPIC_OR_PARTITION
+    error = _STATES.get(values[slots.F_STATE], errors.UNKNOWN_TOPIC_OR_PARTITION)
+    if error:
+        return error
+    epoch = values[slots.F_LEADER_EPOCH]
+    if 0 <= part.leader_epoch != epoch:
+        return errors.FENCED_LEADER_EPOCH if part.leader_epoch < epoch else errors.UNKNOWN_LEADER_EPOCH
+    if not values[slots.F_LOG_START] <= part.offset <= values[slots.F_LEO]:
+        return errors.OFFSET_OUT_OF_RANGE
+    return errors.NONE
+
+
+def raw(
+    worker: Worker, connection: Connection, version: int, correlation: int, buffer: memoryview, head: int, start: int,
+    end: int,
+) -> None:  # fmt: skip
+    """Take the request whose body is buffer[start:end]."""
+    request = fetch.parse(buffer, start, end, version)
+    error, session = worker.sessions.open(request)
+    connection.waiting = True
+    if error:
+        worker.answer_pieces(connection, fetch.response(version, correlation, [], error, 0))
+        return
+    Fetch(worker, connection, version, correlation, request, session).start()
+
+
+def handle(*_: Any) -> None:
+    """Never called: Fetch is served by `raw`."""
+    raise AssertionError("Fetch is raw")
+
+
+API = Api(key=1, name="Fetch", versions=fetch.VERSIONS, handle=handle, raw=raw, flexible=fetch.FLEXIBLE)

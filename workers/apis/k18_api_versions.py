@@ -1,0 +1,51 @@
+"""ApiVersions (key 18), versions 0 to 4: which APIs this broker serves, and in which versions.
+
+The answer is made from the rows of `workers/apis/`; it is the same for everyone and is kept. An unsupported version is
+answered in version 0 with UNSUPPORTED_VERSION, so that newer clients can try again (KIP-511); the dispatcher does that
+through `fallback`. Version 3 and later check the client's software name, as Kafka does. Left out: feature versions and
+zero-migration fields of KRaft, which have nothing to describe here.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from odradek.protocol import errors
+from odradek.workers.api import Api, load_rows, message_class
+from odradek.workers.context import Context
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(services: Any, request: Any, context: Context) -> Any:
+    """All APIs, or INVALID_REQUEST for a malformed client software name or version."""
+    if context.version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return _response(errors.INVALID_REQUEST, False)
+    return _response(errors.NONE, True)
+
+
+@cache
+def _response(error: int, listed: bool) -> Any:
+    response = message_class("ApiVersionsResponse")
+    row_class = response.ApiVersion
+    keys = [
+        row_class(api_key=row.key, min_version=row.versions[0], max_version=row.versions[1])
+        for row in (load_rows().values() if listed else ())
+    ]
+    return response(error_code=error, api_keys=keys, throttle_time_ms=0)
+
+
+@cache
+def fallback() -> bytes:
+    """The body of the answer to a version that is not served."""
+    response = message_class("ApiVersionsResponse")
+    own = load_rows()[18].versions
+    row = response.ApiVersion(api_key=18, min_version=own[0], max_version=own[1])
+    return bytes(response(error_code=errors.UNSUPPORTED_VERSION, api_keys=[row]).encode(version=0))
+
+
+API = Api(key=18, name="ApiVersions", versions=(0, 4), handle=handle)

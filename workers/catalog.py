@@ -1,0 +1,78 @@
+"""Metadata and log of this broker as one process sees them: the current snapshot, and partitions by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from odradek.cluster.snapshot import Snapshot
+from odradek.ipc.shm import Shared
+from odradek.storage.config import LogConfig
+from odradek.storage.log import Log, Place
+from odradek.storage.opening import LogDir
+from odradek.storage.partition import Partition
+
+
+class Catalog:
+    """The snapshot in force and the log under it; `follow` takes over a new version.
+
+    `config` is the broker's typed configuration; `clean` says for each of `log_dirs` whether it was left cleanly.
+    """
+
+    def __init__(
+        self, shared: Shared, run_dir: str | os.PathLike[str], role: int, config: Mapping[str, Any],
+        log_dirs: Sequence[str], clean: Sequence[bool] = (),
+    ) -> None:  # fmt: skip
+        self._shared = shared
+        self._role = role
+        self._config = config
+        self._log_dirs = log_dirs
+        self._clean = clean
+        self.snapshot = Snapshot.empty(config)
+        self.log = Log(shared, run_dir, role, self._resolve, self._configure)
+
+    @property
+    def stale(self) -> bool:
+        """Whether there is a newer version; cheap, asked once a batch of events."""
+        return self._shared.metadata.version != self.snapshot.version
+
+    def follow(self) -> bool:
+        """Take over the newest metadata and say so in the process table; whether there was anything new."""
+        version, blob = self._shared.metadata.read()
+        if version == self.snapshot.version:
+            return False
+        self.snapshot = Snapshot.parse(blob, self._config)
+        self.log.refresh()
+        self._shared.processes.set(self._role, "meta_version", version)
+        return True
+
+    def names(self) -> list[tuple[str, int]]:
+        """(topic, partition) of all that this broker has a replica of."""
+        own = self._config["broker.id"]
+        return [
+            (name, index)
+            for name, topic in self.snapshot.topics.items()
+            for index, info in enumerate(topic.partitions)
+            if own in info.replicas
+        ]
+
+    def __iter__(self) -> Iterator[Partition]:
+        for topic, index in self.names():
+            partition = self.log.get(topic, index)
+            if partition is not None:
+                yield partition
+
+    def log_dirs(self) -> list[LogDir]:
+        """What the log directories' checkpoints say, for recovery."""
+        clean = self._clean or [False] * len(self._log_dirs)
+        return [LogDir.read(path, left) for path, left in zip(self._log_dirs, clean, strict=True)]
+
+    def _resolve(self, topic: str, index: int) -> Place | None:
+        info = self.snapshot.partition(topic, index)
+        if info is None or info.slot < 0:
+            return None
+        return Place(self.snapshot.topics[topic].id, info.slot, info.incarnation, self._log_dirs[info.log_dir])
+
+    def _configure(self, topic: str) -> LogConfig:
+        return LogConfig.resolve(self.snapshot.topic_config(topic))

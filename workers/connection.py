@@ -1,0 +1,106 @@
+"""One client's connection: what came in and is not understood yet, what is to go out and in which order.
+
+Requests of a connection take effect one at a time, as in Kafka, but for runs of Produce, which are executed together.
+`order` holds the answers of that run, done or not; anything else is a barrier (`waiting`) until it is answered.
+The bytes behind a barrier wait in `backlog`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from typing import Any
+
+from odradek.storage.openfile import FileSlice
+
+
+class Connection:
+    """State of one connection; the loop does the reading, this does the writing."""
+
+    __slots__ = (
+        "active", "backlog", "big", "big_fill", "blocked", "client_id", "closing", "consuming", "fd", "host",
+        "last_active", "listener", "mask", "order", "out", "out_size", "parked", "partial", "port", "prefix_size",
+        "prefixes", "request_name", "settling", "snapshot", "sock", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, sock: socket.socket, listener: str, host: str, port: int) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.listener = listener
+        self.host = host
+        self.port = port
+        self.client_id: str | None = None
+        self.partial = b""  # the beginning of a small frame
+        self.big: bytearray | None = None  # a large frame being received into its own memory
+        self.big_fill = 0
+        self.backlog = b""  # whole or partial frames behind a barrier
+        self.order: deque[Any] = deque()
+        self.out: deque[bytes | FileSlice] = deque()
+        self.out_size = 0
+        self.waiting = False
+        self.blocked = False
+        self.closing = False
+        self.consuming = False  # its frames are being taken right now
+        self.settling = False
+        self.parked: Any = None  # the fetch that waits
+        self.active = True  # something came since the last look (connections.max.idle.ms)
+        self.mask = 0
+        self.last_active = 0
+        self.request_name = ""
+        self.prefix_size = -1  # see apis.k00_produce
+        self.prefixes: dict[bytes, Any] = {}
+        self.snapshot: Any = None
+
+    def __repr__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port} ({self.client_id or '-'}, {self.listener})"
+
+    @property
+    def idle(self) -> bool:
+        """At a boundary: nothing half read, nothing unanswered, nothing unsent."""
+        return not (self.partial or self.big or self.backlog or self.order or self.out or self.waiting)
+
+    def queue(self, data: bytes) -> None:
+        """Add a whole answer to what is to be sent."""
+        self.out.append(data)
+        self.out_size += len(data)
+
+    def queue_all(self, pieces: list[bytes | FileSlice]) -> None:
+        """Add an answer in pieces."""
+        self.out.extend(pieces)
+        self.out_size += sum(len(piece) if isinstance(piece, bytes) else piece.size for piece in pieces)
+
+    def flush(self) -> int:
+        """Send what the socket takes; returns the bytes sent. OSError when the connection or a file is broken."""
+        sent = 0
+        out = self.out
+        while out:
+            piece = out[0]
+            try:
+                count = self._send_bytes(piece) if isinstance(piece, bytes) else self._send_file(piece)
+            except (BlockingIOError, InterruptedError):
+                break
+            sent += count
+        self.out_size -= sent
+        return sent
+
+    def _send_bytes(self, piece: bytes) -> int:
+        out = self.out
+        flags = socket.MSG_NOSIGNAL | (socket.MSG_MORE if len(out) > 1 else 0)
+        count = self.sock.send(piece, flags)
+        if count == len(piece):
+            out.popleft()
+        else:
+            out[0] = piece[count:]
+        return count
+
+    def _send_file(self, piece: FileSlice) -> int:
+        count = os.sendfile(self.fd, piece.file.fd, piece.position, piece.size)
+        if not count:
+            raise EOFError("the segment file is shorter than what was published of it")
+        piece.position += count
+        piece.size -= count
+        if not piece.size:
+            self.out.popleft()
+        return count

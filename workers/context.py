@@ -1,0 +1,44 @@
+"""What a handler may know of the client that asks, and how it answers later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+PRINCIPAL = "User:ANONYMOUS"  # there is no authentication yet
+
+
+class Context:
+    """One request's circumstances; `reply` may be called once, by handlers that returned None."""
+
+    __slots__ = ("_reply", "api_key", "client_host", "client_id", "listener", "version")
+
+    def __init__(
+        self,
+        api_key: int,
+        version: int,
+        client_id: str | None,
+        client_host: str,
+        listener: str,
+        reply: Callable[[Any], None],
+    ) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.client_id = client_id
+        self.client_host = client_host
+        self.listener = listener
+        self._reply = reply
+
+    @property
+    def principal(self) -> str:
+        return PRINCIPAL
+
+    @property
+    def now_ms(self) -> int:
+        """The wall clock."""
+        return time.time_ns() // 1_000_000
+
+    def reply(self, response: Any) -> None:
+        """Answer a request whose handler returned None."""
+        self._reply(response)

@@ -1,0 +1,55 @@
+"""From a request's bytes to its handler and back to the response's bytes, in whichever process handles it."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from odradek.ipc import forward
+from odradek.ipc.forward import Forwarded
+from odradek.protocol.wire import WireError
+from odradek.workers.api import Api
+from odradek.workers.context import Context
+
+log = logging.getLogger(__name__)
+
+# What decoding raises on bytes that are not what their version promises.
+MALFORMED = (ValueError, IndexError, struct.error, KeyError, TypeError, EOFError, OverflowError, MemoryError, WireError)
+
+Answer = Callable[[int, bytes], None]
+
+
+def serve(row: Api, services: Any, request: Forwarded, answer: Answer) -> None:
+    """Decode, handle, encode; `answer(flags, body)` is called once, now or later (flags: ipc.forward)."""
+    try:
+        decoded = row.decode(request.version, memoryview(request.body))
+    except MALFORMED as error:
+        log.warning("malformed %s v%d from %s: %s", row.name, request.version, request.client_host, error)
+        answer(forward.CLOSE, b"")
+        return
+    _handle(row, services, decoded, request, answer)
+
+
+def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: Answer) -> None:
+    def reply(response: Any) -> None:
+        answer(forward.OK, row.encode(request.version, response))
+
+    context = Context(
+        row.key, request.version, request.client_id, request.client_host, request.listener, reply
+    )  # fmt: skip
+    try:
+        response = row.handle(services, decoded, context)
+        if response is not None:
+            reply(response)
+    except Exception:
+        log.exception("%s v%d from %s failed", row.name, request.version, request.client_host)
+        answer(forward.FAILED, b"")
+
+
+def frame(row: Api, version: int, correlation: int, body: bytes) -> bytes:
+    """A response frame: length, correlation id, tags if this version has them, body."""
+    if row.has_flexible_response(version):
+        return struct.pack(">iiB", len(body) + 5, correlation, 0) + body
+    return struct.pack(">ii", len(body) + 4, correlation) + body

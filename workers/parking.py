@@ -1,0 +1,117 @@
+"""Fetches that wait for records (long poll).
+
+A parked fetch asks to be rung for each of its slots (`Slot.wait`), fences, looks again, and only then sleeps: an
+appender publishes before it looks at the waiter bytes, so one of the two sees the other. A ring says "something
+changed": each slot's sequence word tells which. Every 100 ms all are compared without a ring, in case one was lost.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable
+from typing import Protocol
+
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.slots import Slot
+
+
+class Parked(Protocol):
+    """A waiting request."""
+
+    slots: list[Slot]
+    deadline: float
+    finished: bool
+
+    def look(self) -> bool:
+        """Something changed: answer if there is enough; whether it was answered."""
+
+    def expire(self) -> None:
+        """Time is up: look once more and answer with what there is."""
+
+
+class Parking:
+    """A worker's parked requests."""
+
+    def __init__(self, role: int, locks: PartitionLocks) -> None:
+        self._role = role
+        self._locks = locks
+        self._by_slot: dict[Slot, dict[Parked, None]] = {}
+        self._seen: dict[Slot, int] = {}
+        self._deadlines: list[tuple[float, int, Parked]] = []
+        self._numbers = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def park(self, request: Parked) -> None:
+        """Wait for a change of any of `request.slots`, unless one happened meanwhile."""
+        role = self._role
+        for slot in request.slots:
+            waiting = self._by_slot.get(slot)
+            if waiting is None:
+                waiting = self._by_slot[slot] = {}
+                self._seen[slot] = slot.sequence
+            waiting[request] = None
+            slot.wait(role)
+        heapq.heappush(self._deadlines, (request.deadline, next(self._numbers), request))
+        self._locks.fence(role)
+        if request.look():
+            self.forget(request)
+
+    def forget(self, request: Parked) -> None:
+        """`request` is answered, or its client is gone."""
+        request.finished = True
+        for slot in request.slots:
+            waiting = self._by_slot.get(slot)
+            if waiting is not None:
+                waiting.pop(request, None)
+                if not waiting:
+                    del self._by_slot[slot], self._seen[slot]
+
+    def rung(self) -> None:
+        """Look at every request one of whose slots has changed; all slots ask to be rung again first."""
+        by_slot = self._by_slot
+        if not by_slot:
+            return
+        role = self._role
+        for slot in by_slot:
+            slot.wait(role)
+        self._locks.fence(role)
+        for slot in [slot for slot, seen in self._seen.items() if slot.sequence != seen]:
+            self._changed(slot)
+
+    def all_changed(self) -> None:
+        """The metadata changed: topics may be gone."""
+        for slot in list(self._seen):
+            self._changed(slot)
+
+    def _changed(self, slot: Slot) -> None:
+        if slot in self._seen:
+            self._seen[slot] = slot.sequence
+            self._look(list(self._by_slot[slot]))
+
+    def _look(self, requests: Iterable[Parked]) -> None:
+        for request in requests:
+            if not request.finished and request.look():
+                self.forget(request)
+
+    def expire(self, now: float) -> None:
+        """Answer the requests whose time is up."""
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][2].finished or deadlines[0][0] <= now):
+            request = heapq.heappop(deadlines)[2]
+            if not request.finished:
+                self.forget(request)
+                request.expire()
+
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do next (monotonic seconds)."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][2].finished:
+            heapq.heappop(deadlines)
+        return deadlines[0][0] if deadlines else None
+
+    def hurry(self) -> None:
+        """The worker drains: answer all now."""
+        self.expire(float("inf"))

@@ -1,0 +1,138 @@
+"""One round of the event loop's Produce requests: everything that came for a partition goes in as one append.
+
+Batches are collected while connections are read (`add`), and executed when the round ends, when a connection sends
+something else behind them, or when the receive buffer is full (`flush`). A partition whose lock is taken keeps its
+batches, copied out of the receive buffer, for the next try a millisecond later; the others go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.ipc import slots
+from odradek.protocol import errors
+from odradek.storage.append import Batch, append
+from odradek.storage.partition import Busy, Gone, Partition
+
+if TYPE_CHECKING:
+    from odradek.protocol.produce import SingleReply
+    from odradek.workers.connection import Connection
+
+
+class Pending(Batch):
+    """A batch with what its answer needs: the connection, where in its request it stands, whether it is decided."""
+
+    __slots__ = ("connection", "correlation", "done", "index", "reply", "request", "topic", "version")
+
+    connection: Connection
+    correlation: int
+    done: bool
+    index: int
+    reply: SingleReply | None  # None: acks=0, no answer
+    topic: bytes
+    version: int
+    request: object  # the several-partition request this belongs to, or None
+
+
+class Round:
+    """The batches collected since the last flush, and the connections whose answers may now be complete."""
+
+    def __init__(self, sync: Callable[[Partition, list[Pending], int], None]) -> None:
+        self._sync = sync  # takes over batches that must wait for an fsync; see workers.syncer
+        self._touched: list[Partition] = []
+        self.deferred: list[Partition] = []
+        self.settling: list[Connection] = []
+        self.appends = 0
+        self.messages = 0
+        self.lock_waits = 0
+
+    def add(self, partition: Partition, batch: Pending) -> None:
+        """Collect one checked batch."""
+        pending = partition.pending
+        if partition.deferred:
+            batch.view = memoryview(bytearray(batch.view))
+        elif not pending:
+            self._touched.append(partition)
+        pending.append(batch)
+
+    def flush(self) -> None:
+        """Append what was collected."""
+        touched = self._touched
+        if not touched:
+            return
+        now_ms = time.time_ns() // 1_000_000
+        for partition in touched:
+            if not self._append(partition, now_ms):
+                self._defer(partition)
+        touched.clear()
+
+    def retry(self) -> None:
+        """Try the partitions whose lock was taken again."""
+        deferred, self.deferred = self.deferred, []
+        now_ms = time.time_ns() // 1_000_000
+        for partition in deferred:
+            partition.deferred = False
+            if partition.pending and not self._append(partition, now_ms):
+                self._defer(partition)
+
+    def _append(self, partition: Partition, now_ms: int) -> bool:
+        """One partition's append; False when its lock is taken."""
+        batches = partition.pending
+        end = unsynced = -1
+        try:
+            values = partition.acquire()
+        except Busy:
+            return False
+        except Gone:
+            refuse(batches, errors.UNKNOWN_TOPIC_OR_PARTITION)
+        except OSError:
+            refuse(batches, errors.KAFKA_STORAGE_ERROR)
+        else:
+            before = values[slots.F_LEO]
+            try:
+                end = append(partition, values, batches, now_ms)
+                unsynced = values[slots.F_LEO] - values[slots.F_FLUSHED]
+            finally:
+                partition.release()
+            self.appends += 1
+            self.messages += values[slots.F_LEO] - before
+        partition.pending = []
+        if end >= 0 and unsynced >= partition.config.flush_messages:
+            self._sync(partition, batches, end)
+        else:
+            self.finish(batches)
+        return True
+
+    def _defer(self, partition: Partition) -> None:
+        """Keep a partition's batches: the receive buffer they lie in will be used again."""
+        self.lock_waits += 1
+        partition.slot.contended(time.monotonic_ns() // 1_000_000)
+        if not partition.deferred:
+            for batch in partition.pending:
+                batch.view = memoryview(bytearray(batch.view))
+        partition.deferred = True
+        self.deferred.append(partition)
+
+    def finish(self, batches: Sequence[Pending]) -> None:
+        """The batches are decided: their connections can answer."""
+        settling = self.settling
+        for batch in batches:
+            batch.done = True
+            connection = batch.connection
+            if not connection.settling:
+                connection.settling = True
+                settling.append(connection)
+
+    def settle(self, connection: Connection) -> None:
+        """Have `connection` answer what is decided at the end of the round."""
+        if not connection.settling:
+            connection.settling = True
+            self.settling.append(connection)
+
+
+def refuse(batches: list[Pending], error: int) -> None:
+    """Decide all of `batches` with `error`."""
+    for batch in batches:
+        batch.refuse(error)

@@ -1,0 +1,102 @@
+"""Fetch sessions (KIP-227): what a client asked for before, so that it need not ask again.
+
+Pure state: requests in, the parts to look at out. A worker keeps its own sessions; one that is asked of another
+worker is FETCH_SESSION_ID_NOT_FOUND and the client makes a new one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+
+from odradek.protocol import errors
+from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+
+SESSIONLESS, INITIAL = -1, 0
+_LAST_EPOCH = 0x7FFFFFFF
+
+Key = tuple[bytes, int]
+
+
+class Session:
+    """One client's standing request; `parts` in the order in which they are served, `told` what it knows."""
+
+    __slots__ = ("epoch", "id", "parts", "told")
+
+    def __init__(self, session_id: int) -> None:
+        self.id = session_id
+        self.epoch = INITIAL
+        self.parts: dict[Key, FetchPart] = {}
+        self.told: dict[Key, tuple[int, int]] = {}  # (high watermark, log start)
+
+    def update(self, request: FetchRequest) -> None:
+        """Take in what an incremental request adds, changes and forgets."""
+        for part in request.parts:
+            self.parts[(part.topic, part.partition)] = part
+        for key in request.forgotten:
+            self.parts.pop(key, None)
+            self.told.pop(key, None)
+
+    def news(self, results: list[FetchResult]) -> list[FetchResult]:
+        """The results worth sending: records, errors, or a watermark or log start the client does not know."""
+        sent = []
+        for result in results:
+            key = (result.topic, result.partition)
+            known = (result.hw, result.log_start)
+            if result.payloads or result.error or self.told.get(key) != known:
+                sent.append(result)
+                self.told[key] = known
+            if result.payloads and key in self.parts:
+                self.parts[key] = self.parts.pop(key)  # served: to the back of the line
+        return sent
+
+    def advance(self) -> None:
+        """The answer is sent: the client's next request carries the next epoch."""
+        self.epoch = self.epoch + 1 if self.epoch < _LAST_EPOCH else 1
+
+
+class Sessions:
+    """A worker's sessions, at most `limit`; the one unused longest makes room."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest) -> tuple[int, Session | None]:
+        """(error, session) for a request: the session is None for a full fetch outside of any."""
+        if request.session_epoch == SESSIONLESS:
+            self._sessions.pop(request.session_id, None)
+            return errors.NONE, None
+        if request.session_epoch == INITIAL:
+            self._sessions.pop(request.session_id, None)
+            return errors.NONE, self._new(request)
+        return self._continue(request)
+
+    def _new(self, request: FetchRequest) -> Session | None:
+        if self._limit < 1:
+            return None
+        while len(self._sessions) >= self._limit:
+            self._sessions.popitem(last=False)
+        session = Session(self._unused_id())
+        session.update(request)
+        self._sessions[session.id] = session
+        return session
+
+    def _unused_id(self) -> int:
+        while True:
+            session_id = random.randint(1, _LAST_EPOCH)
+            if session_id not in self._sessions:
+                return session_id
+
+    def _continue(self, request: FetchRequest) -> tuple[int, Session | None]:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return errors.FETCH_SESSION_ID_NOT_FOUND, None
+        if session.epoch != request.session_epoch:
+            return errors.INVALID_FETCH_SESSION_EPOCH, None
+        self._sessions.move_to_end(request.session_id)
+        session.update(request)
+        return errors.NONE, session

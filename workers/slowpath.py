@@ -1,0 +1,77 @@
+"""Produced records that cannot be stored as they came: checked and converted record by record."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from odradek.protocol import errors
+from odradek.protocol.batch import HEADER, HEADER_SIZE
+
+if TYPE_CHECKING:
+    from odradek.storage.config import LogConfig
+    from odradek.storage.partition import Partition
+    from odradek.workers.round import Pending
+
+_CODECS = {"none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+def prepare(pending: Pending, partition: Partition, version: int) -> bool:
+    """Replace the batch's view by what is to be stored; False when it was refused instead."""
+    from odradek.protocol.records import validate
+    from odradek.protocol.records.errors import RecordError
+
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        validate.check_request(pending.view, version)
+        stored = validate.normalise(pending.view, **_rules(partition.config, now_ms))
+        if len(stored) != 1:
+            raise RecordError(errors.INVALID_RECORD, "There are no records for the partition")
+        return _take_header(pending, bytearray(stored[0]), partition.config, now_ms)
+    except RecordError as error:
+        pending.refuse(error.code, str(error))
+        pending.record_errors = tuple(error.record_errors or ())
+        return False
+
+
+def _rules(config: LogConfig, now_ms: int) -> dict:
+    codec = _CODECS.get(config.compression_type)
+    return {
+        "now_ms": now_ms,
+        "codec": codec,
+        "level": _level(config, codec),
+        "timestamp_type": int(config.message_timestamp_type == "LogAppendTime"),
+        "compacted": config.compacted,
+        "max_message_bytes": config.max_message_bytes,
+        "segment_bytes": config.segment_bytes,
+        "before_max_ms": config.message_timestamp_before_max_ms,
+        "after_max_ms": config.message_timestamp_after_max_ms,
+    }
+
+
+def _level(config: LogConfig, codec: int | None) -> int | None:
+    if codec is None:
+        return None
+    return {
+        1: config.compression_gzip_level,
+        3: config.compression_lz4_level,
+        4: config.compression_zstd_level,
+    }.get(codec)
+
+
+def _take_header(pending: Pending, batch: bytearray, config: LogConfig, now_ms: int) -> bool:
+    view = memoryview(batch)
+    if len(view) < HEADER_SIZE:
+        pending.refuse(errors.CORRUPT_MESSAGE)
+        return False
+    header = HEADER.unpack_from(view)
+    if header[5] & 0x10:
+        pending.refuse(errors.INVALID_TXN_STATE, "transactions are not there yet")
+        return False
+    pending.view = view
+    pending.count = header[12]
+    pending.max_timestamp = header[8]
+    pending.producer_id, pending.epoch, pending.sequence = header[9], header[10], header[11]
+    if config.message_timestamp_type == "LogAppendTime":
+        pending.append_time = now_ms
+    return True

@@ -1,0 +1,125 @@
+"""Waiting for the disk without stalling the loop: flush.messages, one fsync for all that came meanwhile.
+
+A partition whose unsynced records reached flush.messages is handed to one thread, which syncs its active segment; the
+loop then publishes the recovery point (and the high watermark, where the topic shows only synced records) and decides
+the batches. Batches that arrive during an fsync share the next one. A failed fsync takes the partition offline: what
+the kernel dropped cannot be had back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+from odradek.ipc import slots
+from odradek.protocol import errors
+from odradek.storage import flush
+from odradek.storage.partition import Busy, Gone, Partition
+
+if TYPE_CHECKING:
+    from odradek.workers.round import Pending
+    from odradek.workers.worker import Worker
+
+log = logging.getLogger(__name__)
+
+
+class _Group:
+    """Batches of one partition that share an fsync; `upto` is the log end they reach."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.batches: list[Pending] = []
+        self.upto = -1
+        self.paths: list[str] = []
+        self.error: OSError | None = None
+
+
+class Syncer:
+    """The worker's fsync thread and what waits for it. Only `_run` runs in the thread."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._next: dict[Partition, _Group] = {}
+        self._busy: set[Partition] = set()
+        self._todo: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[_Group] = queue.SimpleQueue()
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread: threading.Thread | None = None
+
+    def fileno(self) -> int:
+        """Readable when `collect` has something to do."""
+        return self._event
+
+    def submit(self, partition: Partition, batches: list[Pending], upto: int) -> None:
+        """Decide `batches`, appended below offset `upto`, once they are on the disk."""
+        group = self._next.get(partition)
+        if group is None:
+            group = self._next[partition] = _Group(partition)
+        group.batches.extend(batches)
+        group.upto = upto
+        if partition not in self._busy:
+            self._start(partition)
+
+    def _start(self, partition: Partition) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="fsync", daemon=True)
+            self._thread.start()
+        self._busy.add(partition)
+        group = self._next.pop(partition)
+        group.paths = flush.files_to_sync(partition, partition.state())
+        self._todo.put(group)
+
+    def _run(self) -> None:
+        while (group := self._todo.get()) is not None:
+            try:
+                flush.sync_files(group.paths)
+            except OSError as error:
+                group.error = error
+            self._done.put(group)
+            os.eventfd_write(self._event, 1)
+
+    def collect(self) -> None:
+        """Publish and decide what the thread has finished."""
+        try:
+            os.eventfd_read(self._event)
+        except BlockingIOError:
+            pass
+        retry = []
+        while not self._done.empty():
+            group = self._done.get()
+            try:
+                self._publish(group)
+            except Busy:
+                retry.append(group)
+                continue
+            self._busy.discard(group.partition)
+            self._worker.round.finish(group.batches)
+            if group.partition in self._next:
+                self._start(group.partition)
+        for group in retry:
+            self._done.put(group)
+        if retry:
+            os.eventfd_write(self._event, 1)
+
+    def _publish(self, group: _Group) -> None:
+        partition = group.partition
+        try:
+            with partition.locked() as values:
+                if group.error is not None:
+                    log.error("%r goes offline: fsync: %s", partition, group.error)
+                    values[slots.F_STATE] = slots.OFFLINE
+                    partition.slot.publish(values)
+                else:
+                    flush.flushed(partition, values, group.upto)
+        except Gone:
+            pass
+        if group.error is not None:
+            for batch in group.batches:
+                batch.refuse(errors.KAFKA_STORAGE_ERROR)
+
+    def close(self) -> None:
+        """Let the thread end; what it holds is not waited for."""
+        self._todo.put(None)

@@ -1,0 +1,375 @@
+"""A worker process: serves the connections the acceptor hands it, for any partition of this broker.
+
+What handlers may use of it: `snapshot`, `config`, `catalog`, `partition_of`, `forward`, `round`, `parking`,
+`sessions`, `answer_pieces`. Its loop is workers.loop; it knows no Kafka API by name but through the rows of `apis/`.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from odradek.cluster.snapshot import Snapshot
+from odradek.ipc import forward, slots
+from odradek.ipc.doorbell import Doorbell
+from odradek.ipc.forward import Forwarded
+from odradek.ipc.processes import COLUMN
+from odradek.ipc.shm import Shared
+from odradek.storage import opening
+from odradek.storage.partition import Partition
+from odradek.workers import api, dispatch, upstream
+from odradek.workers.acceptance import Acceptance
+from odradek.workers.api import Api
+from odradek.workers.catalog import Catalog
+from odradek.workers.connection import Connection
+from odradek.workers.loop import Loop
+from odradek.workers.parking import Parking
+from odradek.workers.round import Round
+from odradek.workers.sessions import Sessions
+from odradek.workers.syncer import Syncer
+from odradek.workers.upstream import Upstream
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.1  # the safety net: nothing waits longer for a ring that was lost
+RETRY_S = 0.001
+_DRAIN_S = 10.0
+_IDLE_SWEEP_S = 5
+
+
+class Process(Protocol):
+    """What `broker.process.enter` gives."""
+
+    role: int
+    run_dir: Path
+    shared: Shared
+
+    @property
+    def config(self) -> Any: ...
+    def running(self) -> None: ...
+    def draining(self) -> None: ...
+
+
+class Worker:
+    """One worker process."""
+
+    def __init__(self, process: Process, stopping: Callable[[], bool]) -> None:
+        self.process = process
+        self.role = process.role
+        self.shared = process.shared
+        self.config: Mapping[str, Any] = process.config
+        self._stopping = stopping
+        config = process.config
+        self.catalog = Catalog(self.shared, process.run_dir, self.role, config, config.log_dirs, config.clean)
+        self.snapshot: Snapshot = self.catalog.snapshot
+        self.catalog.log.ring = self._ring_through(self.catalog.log.ring)
+        self.bell = Doorbell(process.run_dir, self.role)
+        self.parking = Parking(self.role, self.catalog.log.locks)
+        self.syncer = Syncer(self)
+        self.round = Round(self.syncer.submit)
+        self.sessions = Sessions(config["max.incremental.fetch.session.cache.slots"])
+        self.fetch_max_bytes = config["fetch.max.bytes"]
+        self.rows: dict[int, Api] = {}
+        self.loop = Loop(self, config["socket.request.max.bytes"])
+        self.coordinator = Upstream(process.run_dir / "coordinator.sock")
+        self.controller = Upstream(process.run_dir / "controller.sock")
+        self.acceptance = Acceptance(self)
+        self.draining = False
+        self.fetches = 0
+        self._rung = False
+        self._row = self.shared.processes.row(self.role)
+        self._next_tick = 0.0
+        self._drain_until = 0.0
+        self._next_idle = 0
+        self._idle_ms = config["connections.max.idle.ms"]
+        self._parts: dict[tuple[bytes, int], Partition] = {}
+
+    def _ring_through(self, ring: Callable[[int], None]) -> Callable[[int], None]:
+        """Our own bell needs no datagram."""
+
+        def ring_(role: int) -> None:
+            if role == self.role:
+                self._rung = True
+            else:
+                ring(role)
+
+        return ring_
+
+    # -- life
+
+    def run(self) -> None:
+        """Serve until told to stop, then drain."""
+        self._recover()
+        self.rows = api.load_rows()
+        self.loop.watch(self.bell.fileno(), lambda _: self._bell())
+        self.loop.watch(self.syncer.fileno(), lambda _: self.syncer.collect())
+        self.process.running()
+        while not self._done():
+            self.loop.turn(self._timeout())
+            self._after_events()
+        self.finish()
+
+    def _recover(self) -> None:
+        """Help to open the log: go on until nothing is left to recover, here or elsewhere."""
+        while not self._stopping():
+            self.catalog.follow()
+            self.snapshot = self.catalog.snapshot
+            if self.snapshot.version:
+                waiting = self.shared.slots.numbers(slots.RECOVERING)
+                if not waiting:
+                    return
+                count = opening.open_all(
+                    self.catalog.log, self.catalog.names(), self.catalog.log_dirs(), self._recovered_one
+                )
+                if count:
+                    continue
+            time.sleep(0.01)
+
+    def _recovered_one(self) -> None:
+        self._row[COLUMN["recovered"]] += 1
+
+    def _done(self) -> bool:
+        if self._stopping() and not self.draining:
+            self._begin_drain()
+        if not self.draining:
+            return False
+        if not self.loop.connections and self.acceptance.ended:
+            return True
+        return time.monotonic() > self._drain_until
+
+    def _begin_drain(self) -> None:
+        log.info("draining %d connections", len(self.loop.connections))
+        self.draining = True
+        self._drain_until = time.monotonic() + _DRAIN_S
+        self.process.draining()
+        self.acceptance.drain()
+        self.parking.hurry()
+
+    def finish(self) -> None:
+        """Close what is left."""
+        for connection in list(self.loop.connections.values()):
+            self.drop(connection, "this worker stops")
+        self.loop.finish_round()
+        self.syncer.close()
+        self.bell.close()
+
+    # -- the loop's hooks
+
+    def before_events(self) -> None:
+        """Once a batch of events: nobody may be served from metadata older than this moment."""
+        if self.catalog.stale and self.catalog.follow():
+            self.snapshot = self.catalog.snapshot
+            self._parts.clear()
+            self.parking.all_changed()
+
+    def _after_events(self) -> None:
+        now = time.monotonic()
+        if self._rung:
+            self._rung = False
+            self.parking.rung()
+        if self.round.deferred:
+            self.round.retry()
+        deadline = self.parking.next_deadline()
+        if deadline is not None and deadline <= now:
+            self.parking.expire(now)
+        self.loop.finish_round()
+        if now >= self._next_tick:
+            self._tick(now)
+
+    def _timeout(self) -> float:
+        """How long the loop may sleep."""
+        if self._rung:
+            return 0.0
+        wait = max(0.0, self._next_tick - time.monotonic())
+        if self.round.deferred:
+            return RETRY_S
+        deadline = self.parking.next_deadline()
+        return wait if deadline is None else max(0.0, min(wait, deadline - time.monotonic()))
+
+    def _bell(self) -> None:
+        self.bell.drain()
+        self._rung = True
+
+    def _tick(self, now: float) -> None:
+        """What needs doing ten times a second."""
+        self._next_tick = now + TICK_S
+        self._count()
+        self.parking.rung()
+        for name in ("coordinator", "controller"):
+            self._connect(getattr(self, name))
+        self.acceptance.tick()
+        if self.draining:
+            self.acceptance.hand_back()
+        self._drop_idle(int(now))
+
+    def _count(self) -> None:
+        """Counters to the process table."""
+        row, loop = self._row, self.loop
+        row[COLUMN["connections"]] = len(loop.connections)
+        row[COLUMN["requests"]] = loop.requests + loop.produce_requests
+        row[COLUMN["produce_requests"]] = loop.produce_requests
+        row[COLUMN["fetch_requests"]] = self.fetches
+        row[COLUMN["bytes_in"]] = loop.bytes_in
+        row[COLUMN["bytes_out"]] = loop.bytes_out
+        row[COLUMN["appends"]] = self.round.appends
+        row[COLUMN["messages_in"]] = self.round.messages
+        row[COLUMN["lock_waits"]] = self.round.lock_waits
+        row[COLUMN["parked"]] = len(self.parking)
+
+    def _connect(self, process: Upstream) -> None:
+        if process.connect():
+            link = process.channel
+            assert link is not None
+            self.loop.watch(link.fileno(), lambda events, p=process: self._upstream(p, events))  # type: ignore[misc]
+        process.tick()
+
+    def _upstream(self, process: Upstream, events: int) -> None:
+        link = process.channel
+        assert link is not None
+        fd = link.fileno()
+        link.flush()
+        process.receive(lambda: self.loop.unwatch(fd))
+        if process.channel is not None:
+            self.loop.rewatch(fd, select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0))
+
+    def _drop_idle(self, now: int) -> None:
+        if self._idle_ms < 0 or now < self._next_idle:
+            return
+        self._next_idle = now + _IDLE_SWEEP_S
+        limit = now - self._idle_ms // 1000
+        for connection in list(self.loop.connections.values()):
+            if connection.active or connection.waiting:
+                connection.active, connection.last_active = False, now
+            elif connection.last_active < limit:
+                self.drop(connection, "idle (connections.max.idle.ms)")
+
+    # -- connections
+
+    def accept(self, sock: socket.socket, listener: str, host: str, port: int) -> None:
+        """Serve a connection that the acceptor handed over."""
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(sock, listener, host, port)
+        log.debug("%r: connected", connection)
+        self.loop.add(connection)
+
+    def drop(self, connection: Connection, why: str) -> None:
+        """End a connection."""
+        if connection.closing:
+            return
+        level = logging.DEBUG if why == "closed by the client" else logging.INFO
+        log.log(level, "%r: %s", connection, why)
+        if connection.parked is not None:
+            self.parking.forget(connection.parked)
+            connection.parked = None
+        self.loop.remove(connection)
+        self.acceptance.closed(connection)
+
+    # -- requests
+
+    def request(
+        self, connection: Connection, key: int, version: int, correlation: int, view: memoryview, at: int, end: int
+    ) -> None:
+        """One request other than Produce; its client id begins at `at`. The connection waits until it is answered."""
+        row = self.rows.get(key)
+        if row is None or not row.serves(version):
+            if key == 18:
+                self._answer_fallback(connection, correlation)
+            else:
+                self.unsupported(connection, key, version)
+            return
+        connection.request_name = row.name
+        body = _client_id(connection, view, at, end)
+        if row.is_flexible(version):
+            body = _skip_tags(view, body, end)
+        connection.waiting = True
+        if row.raw is not None:
+            self.fetches += 1
+            row.raw(self, connection, version, correlation, view, at, body, end)
+            return
+        asked = Forwarded(
+            0, key, version, connection.client_id, connection.host, connection.listener, bytes(view[body:end])
+        )
+
+        def answer(flags: int, data: bytes) -> None:
+            self._answered(connection, row, version, correlation, flags, data)
+
+        if row.runs_in == api.WORKER:
+            dispatch.serve(row, self, asked, answer)
+        else:
+            (self.coordinator if row.runs_in == api.COORDINATOR else self.controller).ask(asked, answer)
+
+    def unsupported(self, connection: Connection, key: int, version: int) -> None:
+        """Kafka closes the connection on an API or version it does not know."""
+        self.drop(connection, f"unsupported request: api key {key} version {version}")
+
+    def _answer_fallback(self, connection: Connection, correlation: int) -> None:
+        from odradek.workers.apis import k18_api_versions
+
+        row = self.rows[18]
+        self._answered(connection, row, 0, correlation, forward.OK, k18_api_versions.fallback())
+
+    def _answered(
+        self, connection: Connection, row: Api, version: int, correlation: int, flags: int, body: bytes
+    ) -> None:
+        """The answer of a request is there: send it and go on behind it."""
+        if connection.closing:
+            return
+        if flags != forward.OK:
+            reason = "the process that answers it died" if flags == upstream.LOST else "see the log"
+            self.drop(connection, f"{row.name} was not answered: {reason}")
+            return
+        self.answer_pieces(connection, [dispatch.frame(row, version, correlation, body)])
+
+    def answer_pieces(self, connection: Connection, pieces: list[Any]) -> None:
+        """Send a whole answer and go on with what lies behind the barrier."""
+        if connection.closing:
+            return
+        connection.waiting = False
+        connection.parked = None
+        connection.queue_all(pieces)
+        self.loop.send(connection)
+        if not (connection.closing or connection.waiting or connection.blocked):
+            self.loop.resume(connection)
+
+    # -- what handlers ask
+
+    def partition_of(self, topic: bytes, index: int, by_id: bool) -> Partition | None:
+        """The partition by the topic's name or id as it stands in a request; None when it is not here."""
+        key = (topic, index)
+        partition = self._parts.get(key)
+        if partition is None:
+            name = self.snapshot.by_id(topic) if by_id else topic.decode("utf-8", "replace")
+            partition = self.catalog.log.get(name, index) if name is not None else None
+            if partition is not None:
+                self._parts[key] = partition
+        return partition
+
+    def forward(self, api_key: int, version: int, body: bytes, answered: Callable[[int, bytes], None]) -> None:
+        """Ask the controller something of our own; `answered(flags, body)` is called once."""
+        self.controller.ask(Forwarded(0, api_key, version, None, "", "", body), answered)
+
+
+def _client_id(connection: Connection, view: memoryview, at: int, end: int) -> int:
+    """Note the client's name; the position behind it."""
+    length = int.from_bytes(view[at : at + 2], "big", signed=True)
+    at += 2
+    if length < 0:
+        return at
+    if at + length > end:
+        raise ValueError("client id runs past its frame")
+    if connection.client_id is None:
+        connection.client_id = bytes(view[at : at + length]).decode("utf-8", "replace")
+    return at + length
+
+
+def _skip_tags(view: memoryview, at: int, end: int) -> int:
+    from odradek.protocol.wire import skip_tags
+
+    return skip_tags(view, at, end)
