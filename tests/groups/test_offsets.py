@@ -1,0 +1,353 @@
+"""Commits, their fate in the log, expiry, deletion."""
+
+from __future__ import annotations
+
+import pytest
+from odradek.groups.errors import Error
+from odradek.groups.groups import Groups
+from odradek.groups.journal import BATCH_BYTES
+from odradek.groups.records import decode_key
+from odradek.protocol.records import batch_v2
+
+from .world import World
+
+T0 = ("t", 0)
+DAY = 24 * 3600 * 1000
+WEEK = 7 * DAY
+
+
+def result(world: World, token: int) -> Error:
+    (error,) = world.answer(token).values()
+    return error
+
+
+def kinds(world: World) -> list[tuple[str, bool]]:
+    """(kind, is a tombstone) of each record in the log."""
+    return [(type(decode_key(key or b"")).__name__, value is None) for key, value in world.journal.records()]
+
+
+def test_a_commit_is_answered_and_fetched_when_it_is_in_the_log() -> None:
+    world = World()
+    world.journal.lag = 1
+    token = world.commit(5)
+    assert world.answer(token) is None and world.committed() is None
+    assert world.groups.fetch("g", [T0], True)[1][T0] == (None, Error.UNSTABLE_OFFSET_COMMIT)
+    world.journal.lag = 0
+    world.settle()
+    assert result(world, token) is Error.NONE and world.committed() == 5
+    assert world.restarted().committed() == 5
+
+
+def test_the_later_commit_wins_and_an_older_one_does_not_unsettle_it() -> None:
+    world = World()
+    world.journal.lag = 2
+    tokens = [world.commit(5), world.commit(6)]
+    world.journal.lag = 1
+    world.settle()
+    assert result(world, tokens[0]) is Error.NONE and world.committed() == 5
+    assert world.groups.fetch("g", [T0], True)[1][T0][1] is Error.UNSTABLE_OFFSET_COMMIT
+    world.journal.lag = 0
+    world.settle()
+    assert world.committed() == 6
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (Error.KAFKA_STORAGE_ERROR, Error.NOT_COORDINATOR),
+        (Error.NOT_LEADER_OR_FOLLOWER, Error.NOT_COORDINATOR),
+        (Error.NOT_ENOUGH_REPLICAS, Error.COORDINATOR_NOT_AVAILABLE),
+        (Error.MESSAGE_TOO_LARGE, Error.INVALID_COMMIT_OFFSET_SIZE),
+    ],
+)
+def test_a_commit_that_cannot_be_appended(failure: Error, told: Error) -> None:
+    world = World()
+    world.journal.error = failure
+    assert result(world, world.commit(5)) is told
+    assert world.committed() is None
+    assert world.groups.fetch("g", [T0], True)[1][T0] == (None, Error.NONE)
+
+
+def test_a_busy_partition_is_tried_again_and_given_up_on_in_time() -> None:
+    world = World()
+    world.journal.busy = True
+    first = world.commit(5)
+    assert world.writer.is_waiting
+    world.journal.busy = False
+    world.writer.write(world.now)
+    world.settle()
+    assert result(world, first) is Error.NONE
+    world.journal.busy = True
+    late = world.commit(6)
+    world.wait(5_000)
+    world.writer.write(world.now)
+    world.settle()
+    assert result(world, late) is Error.REQUEST_TIMED_OUT and not world.writer.is_waiting
+    assert world.committed() == 5
+
+
+def test_commits_of_one_round_become_one_batch() -> None:
+    world = World()
+    world.journal.busy = True
+    tokens = [world.commit(n, ("t", n)) for n in range(50)]
+    world.journal.busy = False
+    world.writer.write(world.now)
+    world.settle()
+    assert {result(world, token) for token in tokens} == {Error.NONE}
+    (batch,) = world.journal.batches[0]
+    assert batch_v2.header(batch).num_records == 50
+    assert world.restarted().committed(("t", 49)) == 49
+
+
+def test_batches_stay_below_their_bound() -> None:
+    world = World()
+    world.journal.busy = True
+    for n in range(200):
+        world.commit(n, ("t", n), metadata="m" * 4_000)
+    world.journal.busy = False
+    world.writer.write(world.now)
+    assert len(world.journal.batches[0]) == 4
+    assert all(len(batch) <= BATCH_BYTES + 100 for batch in world.journal.batches[0])
+
+
+def test_metadata_that_is_too_long_fails_alone() -> None:
+    world = World()
+    assert result(world, world.commit(metadata="m" * 4_097)) is Error.OFFSET_METADATA_TOO_LARGE
+    assert world.committed() is None and not world.journal.batches
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"generation": 3}, Error.UNKNOWN_MEMBER_ID),
+        ({"group": "none", "generation": 3}, Error.ILLEGAL_GENERATION),
+        ({"group": "none", "generation": 3, "unknown_group_is_not_found": True}, Error.GROUP_ID_NOT_FOUND),
+        ({"group": "none"}, Error.NONE),
+        ({"group": ""}, Error.NONE),
+        ({}, Error.UNKNOWN_MEMBER_ID),
+        ({"member_id": "who", "generation": 1}, Error.UNKNOWN_MEMBER_ID),
+        ({"instance_id": "i"}, Error.UNKNOWN_MEMBER_ID),
+        ({"member_id": "LEADER", "generation": 0}, Error.ILLEGAL_GENERATION),
+        ({"member_id": "LEADER", "generation": 1}, Error.NONE),
+    ],
+)
+def test_who_may_commit(fields: dict, error: Error) -> None:
+    world = World()
+    (leader,) = world.stable(1)
+    fields = {key: leader if value == "LEADER" else value for key, value in fields.items()}
+    assert result(world, world.commit(**fields)) is error
+
+
+def test_commits_during_a_rebalance() -> None:
+    world = World()
+    (leader,) = world.stable(1)
+    newcomer = world.join()
+    assert result(world, world.commit(member_id=leader, generation=1)) is Error.NONE  # before it joins again
+    world.join(leader)
+    assert world.answer(newcomer).generation == 2
+    assert result(world, world.commit(member_id=leader, generation=2)) is Error.REBALANCE_IN_PROGRESS
+
+
+# -- expiry -----------------------------------------------------------------------------------------------------
+
+
+def expire(world: World, ms: int) -> None:
+    world.wait(ms)
+    world.groups.expire_offsets(world.now)
+    world.settle()
+
+
+def test_offsets_of_a_simple_group_expire_after_their_retention() -> None:
+    world = World()
+    world.commit(5)
+    expire(world, WEEK - 1)
+    assert world.committed() == 5
+    expire(world, 1)
+    assert world.committed() is None and len(world.groups) == 0
+    assert kinds(world) == [("OffsetKey", False), ("OffsetKey", True)]
+    assert len(world.restarted().groups) == 0
+
+
+def test_an_expiry_of_its_own_comes_first() -> None:
+    world = World()
+    world.commit(5, expire_ms=world.now.wall_ms + DAY)
+    expire(world, DAY)
+    assert world.committed() is None
+
+
+def test_retention_runs_from_when_the_group_became_empty() -> None:
+    world = World()
+    (leader,) = world.stable(1)
+    world.commit(member_id=leader, generation=1)
+    world.wait(DAY)  # the session ends: Empty
+    expire(world, WEEK - DAY + 10_000)
+    assert world.committed() is None
+    assert kinds(world)[-1] == ("GroupKey", True)
+    assert len(world.restarted().groups) == 0
+
+
+def test_members_keep_the_offsets_of_what_they_subscribe_to_and_no_others() -> None:
+    world = World()
+    (leader,) = world.stable(1, session_timeout_ms=1_800_000)
+    world.commit(5, T0, member_id=leader, generation=1)
+    world.commit(6, ("other", 0), member_id=leader, generation=1)
+    for _ in range(WEEK // 1_500_000 + 1):
+        world.wait(1_500_000)
+        assert world.beat(leader, 1) is Error.NONE
+    world.groups.expire_offsets(world.now)
+    world.settle()
+    assert world.committed(T0) == 5 and world.committed(("other", 0)) is None
+
+
+def test_offsets_of_deleted_topics_go() -> None:
+    world = World()
+    world.commit(5, T0)
+    world.commit(6, ("u", 0))
+    world.groups.topics_deleted({"t"}, world.now)
+    world.settle()
+    assert world.committed(T0) is None and world.committed(("u", 0)) == 6
+    assert world.restarted().committed(T0) is None
+
+
+# -- deletion ---------------------------------------------------------------------------------------------------
+
+
+def delete_group(world: World, group: str = "g") -> Error:
+    token = world.token()
+    world.groups.delete_group(group, token, world.now)
+    world.settle()
+    return world.answer(token)
+
+
+def delete_offsets(world: World, *partitions: tuple[str, int], group: str = "g") -> tuple[Error, dict]:
+    token = world.token()
+    world.groups.delete_offsets(group, list(partitions), token, world.now)
+    world.settle()
+    return world.answer(token)
+
+
+def test_deleting_groups() -> None:
+    world = World()
+    assert delete_group(world) is Error.GROUP_ID_NOT_FOUND
+    (leader,) = world.stable(1)
+    world.commit(member_id=leader, generation=1)
+    assert delete_group(world) is Error.NON_EMPTY_GROUP
+    world.leave(leader)
+    assert delete_group(world) is Error.NONE
+    assert kinds(world)[-2:] == [("OffsetKey", True), ("GroupKey", True)]
+    assert len(world.groups) == 0 and len(world.restarted().groups) == 0
+
+
+def test_a_deletion_that_cannot_be_written_did_not_happen() -> None:
+    world = World()
+    world.commit(5)
+    world.journal.error = Error.KAFKA_STORAGE_ERROR
+    assert delete_group(world) is Error.NOT_COORDINATOR
+    assert world.committed() == 5
+    world.journal.error = None
+    assert delete_group(world) is Error.NONE
+
+
+def test_deleting_a_group_takes_a_commit_under_way_with_it() -> None:
+    world = World()
+    world.journal.lag = 1
+    token = world.commit(5)
+    world.journal.lag = 0
+    world.groups.delete_group("g", "d", world.now)
+    world.settle()
+    assert world.answers["d"] == [Error.NONE] and result(world, token) is Error.NONE
+    assert world.committed() is None and world.restarted().committed() is None
+
+
+def test_deleting_offsets() -> None:
+    world = World()
+    assert delete_offsets(world, T0) == (Error.GROUP_ID_NOT_FOUND, {})
+    assert delete_offsets(world, T0, group="") == (Error.INVALID_GROUP_ID, {})
+    (leader,) = world.stable(1)
+    world.commit(5, T0, member_id=leader, generation=1)
+    world.commit(6, ("other", 0), member_id=leader, generation=1)
+    errors = {T0: Error.GROUP_SUBSCRIBED_TO_TOPIC, ("other", 0): Error.NONE}
+    assert delete_offsets(world, T0, ("other", 0)) == (Error.NONE, errors)
+    assert world.committed(T0) == 5 and world.committed(("other", 0)) is None
+    assert world.restarted().committed(("other", 0)) is None
+
+
+def test_offsets_of_groups_that_are_not_consumers_are_not_deleted_under_them() -> None:
+    world = World()
+    world.stable(1, protocol_type="connect")
+    assert delete_offsets(world, T0) == (Error.NON_EMPTY_GROUP, {})
+
+
+def test_a_group_that_cannot_be_understood_is_taken_to_subscribe_to_everything() -> None:
+    world = World()
+    (leader,) = world.stable(1, protocols=(("range", b"\0"),))
+    world.commit(5, T0, member_id=leader, generation=1)
+    assert delete_offsets(world, T0) == (Error.NONE, {T0: Error.GROUP_SUBSCRIBED_TO_TOPIC})
+
+
+# -- loading ----------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_brings_everything_back() -> None:
+    world = World()
+    leader, other = world.stable(2)
+    world.commit(5, member_id=leader, generation=1)
+    after = world.restarted()
+    assert after.committed() == 5
+    assert after.beat(leader, 1) is after.beat(other, 1) is Error.NONE
+    assert after.answer(after.sync(other, 1)).assignment == other.encode()
+    error, summary = after.groups.describe("g")
+    assert (error, summary.state, summary.protocol) == (Error.NONE, "Stable", "range")
+    assert after.groups.get("g").leader == leader
+    after.wait(10_000)
+    assert after.groups.get("g").state.value == "Empty"
+
+
+def test_while_loading() -> None:
+    world = World()
+    groups: Groups = world.groups
+    groups.unload(0, world.now)
+    assert world.joined().error is Error.NOT_COORDINATOR
+    groups.will_load(0)
+    assert world.joined().error is Error.COORDINATOR_LOAD_IN_PROGRESS
+    assert world.answer(world.sync("m", 1)).error is Error.REBALANCE_IN_PROGRESS
+    assert world.beat("m", 1) is Error.NONE
+    assert world.leave("m") is Error.COORDINATOR_LOAD_IN_PROGRESS
+    assert result(world, world.commit()) is Error.COORDINATOR_LOAD_IN_PROGRESS
+    assert groups.fetch("g", [T0], False)[0] is Error.COORDINATOR_LOAD_IN_PROGRESS
+    assert groups.describe("g")[0] is Error.COORDINATOR_LOAD_IN_PROGRESS
+    assert delete_group(world) is Error.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_unloading_answers_who_waits() -> None:
+    world = World()
+    (leader,) = world.stable(1)
+    token = world.join()
+    world.groups.unload(0, world.now)
+    world.settle()
+    assert world.answer(token).error is Error.NOT_COORDINATOR
+    assert world.beat(leader, 1) is Error.NOT_COORDINATOR
+    assert world.groups.timers.next_ms() is None
+
+
+def test_damaged_batches_and_foreign_records_are_left_out() -> None:
+    world = World()
+    world.commit(5, T0)
+    world.commit(6, ("t", 1))
+    world.commit(7, ("t", 2))
+    batches = world.journal.batches[0]
+    batches[1] = batches[1][:-1] + b"\xff"
+    foreign = [(0, 1, b"\0\3\0\1g", b"\0\0", ()), (1, 1, None, b"x", ()), (2, 1, b"\0\1", b"x", ())]
+    batches.append(batch_v2.build(foreign))
+    after = world.restarted()
+    assert [after.committed(("t", n)) for n in range(3)] == [5, None, 7]
+
+
+def test_listing() -> None:
+    world = World()
+    world.join(group="a")
+    world.commit(group="b")
+    assert {(g.id, g.state) for g in world.groups.listing()} == {("a", "PreparingRebalance"), ("b", "Empty")}
+    assert [g.id for g in world.groups.listing(["empty", "stable"])] == ["b"]
+    assert [g.id for g in world.groups.listing(types=["Classic"])] == ["a", "b"]
+    assert world.groups.listing(types=["consumer"]) == []
