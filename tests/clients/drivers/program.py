@@ -33,5 +33,5 @@ class ProgramMember:
         self._process.wait(10)
 
     def seen(self) -> list[bytes]:
-        """Whole lines so far."""
-        return self._output.read_bytes().split(b"\n")[:-1]
+        """Lines so far; a killed kcat may have written its last value but not yet the end of the line."""
+        return [line for line in self._output.read_bytes().split(b"\n") if line]
