@@ -202,12 +202,13 @@ def resolve_topic(
     `overrides`: the topic's own, as text. `dynamic`: dynamic broker configs as text, first wins. `static`: the
     broker's typed values by name (unset ones None or absent). An override that no longer parses falls through.
     """
-    return {name: _resolve(name, overrides, dynamic, static or {}) for name in TOPIC}
+    return {name: resolve_one(name, overrides, dynamic, static or {}) for name in TOPIC}
 
 
-def _resolve(
+def resolve_one(
     name: str, overrides: Mapping[str, str], dynamic: tuple[Mapping[str, str], ...], static: Mapping[str, Any]
 ) -> Any:
+    """One topic config, as `resolve_topic`."""
     if name in overrides:
         return parse_topic(name, overrides[name])
     for synonym, factor in _SYNONYMS.get(name, ()):

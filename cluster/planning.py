@@ -6,7 +6,7 @@ Order of the checks, error codes and messages are those of Kafka's admin manager
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from odradek.cluster import configdef, topicnames
 from odradek.cluster.assignment import assign
@@ -52,6 +52,38 @@ class Defaults(NamedTuple):
 
     partitions: int = 1
     factor: int = 1
+
+
+def automatic(name: str, brokers: int, config: Mapping[str, Any]) -> TopicRequest:
+    """The request for a topic that is made because somebody asked for it: internal ones have settings of their own.
+
+    `config`: typed broker configs. Factors above the number of `brokers` are lowered to it, so that one broker
+    with Kafka's defaults (3 for internal topics) can work.
+    """
+    if name == topicnames.OFFSETS:
+        partitions, factor = config["offsets.topic.num.partitions"], config["offsets.topic.replication.factor"]
+        return TopicRequest(name, partitions, min(factor, brokers), {}, internal_configs(name, brokers, config))
+    if name == topicnames.TRANSACTIONS:
+        partitions = config["transaction.state.log.num.partitions"]
+        factor = config["transaction.state.log.replication.factor"]
+        return TopicRequest(name, partitions, min(factor, brokers), {}, internal_configs(name, brokers, config))
+    return TopicRequest(name)
+
+
+def internal_configs(name: str, brokers: int, config: Mapping[str, Any]) -> dict[str, str | None]:
+    """Config overrides of an internal topic; {} for any other."""
+    if name == topicnames.OFFSETS:
+        segment = str(config["offsets.topic.segment.bytes"])
+        return {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": segment}
+    if name == topicnames.TRANSACTIONS:
+        return {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "unclean.leader.election.enable": "false",
+            "min.insync.replicas": str(min(config["transaction.state.log.min.isr"], brokers)),
+            "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
+        }
+    return {}
 
 
 def plan_topic(request: TopicRequest, snapshot: Snapshot, defaults: Defaults) -> TopicPlan:

@@ -93,7 +93,7 @@ class Snapshot:
         self.brokers = {b["id"]: _broker(b) for b in raw["brokers"]}
         self.topics = Topics(raw["topics"])
         self._dynamic: dict[str, dict[str, str]] = raw["dynamic"]["brokers"]
-        self._ids = {topic["id"]: name for name, topic in raw["topics"].items()}
+        self._ids: dict[str, str] | None = None
         self._static = static or {}
         self._resolved: dict[str, dict[str, Any]] = {}
         self._raw = raw
@@ -114,6 +114,8 @@ class Snapshot:
 
     def by_id(self, topic_id: bytes) -> str | None:
         """The name of the topic with this 16-byte id."""
+        if self._ids is None:
+            self._ids = {topic["id"]: name for name, topic in self._raw["topics"].items()}
         return self._ids.get(topic_id.hex())
 
     def partition(self, topic: str, index: int) -> PartitionInfo | None:

@@ -1,0 +1,265 @@
+"""The controller: owner of the metadata. One loop, one thread; requests come from workers and the coordinator.
+
+Role 4. Listens on `controller.sock` (ipc.channel, messages of ipc.forward). Changes made in one turn of the loop are
+published as one snapshot at its end; replies that must not overtake it wait for everybody (broker.publication).
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from odradek.broker import adoption, controller_internal, listeners, process
+from odradek.broker.errors import BootError
+from odradek.broker.metadata_owner import MetadataOwner
+from odradek.broker.partition_dirs import PartitionDirs
+from odradek.broker.process import Process, Signals
+from odradek.broker.publication import Publication
+from odradek.broker.slotbook import SlotBook
+from odradek.cluster import internal
+from odradek.cluster.embedded import FILE_NAME, EmbeddedTree, StoreError
+from odradek.cluster.planning import Defaults
+from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.state import ClusterState
+from odradek.ipc import channel, forward, roles
+from odradek.ipc.channel import Channel
+from odradek.ipc.doorbell import Doorbell, Ringer
+from odradek.ipc.forward import Forwarded
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.processes import COLUMN
+from odradek.storage.checkpoints import CheckpointError, read_meta_properties
+from odradek.workers import api, dispatch
+
+log = logging.getLogger(__name__)
+
+COLUMN_REQUESTS = COLUMN["requests"]
+TICK_S = 0.001  # while a lock or an acknowledgement is waited for
+IDLE_S = 1.0
+
+
+class Controller:
+    """What handlers with runs_in="controller" get as their services."""
+
+    def __init__(self, me: Process, owner: MetadataOwner, publication: Publication, bell: Doorbell) -> None:
+        self.me = me
+        self.owner = owner
+        self.publication = publication
+        self._bell = bell
+        self._rows = api.load_rows()
+        self._row = me.shared.processes.row(roles.CONTROLLER)
+        self._links: dict[int, Channel] = {}
+        self._after_publish: list[Callable[[], None]] = []
+        self._timeouts: list[tuple[float, Callable[[], None]]] = []
+        self._signals = Signals(signal.SIGTERM, signal.SIGINT)
+        self._door = channel.Listener(me.run_dir / "controller.sock")
+        self._epoll = select.epoll()
+        for source in (self._signals, self._door, bell):
+            self._epoll.register(source.fileno(), select.EPOLLIN)
+
+    # -- for handlers
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The metadata as it is now, with what this turn has changed."""
+        return self.owner.snapshot
+
+    @property
+    def config(self) -> Any:
+        """This broker's static configuration."""
+        return self.me.config
+
+    def defaults(self) -> Defaults:
+        """num.partitions and default.replication.factor."""
+        return Defaults(self.config["num.partitions"], self.config["default.replication.factor"])
+
+    def when_published(self, action: Callable[[], None]) -> None:
+        """Call `action` when everybody knows what has been changed so far."""
+        self._after_publish.append(action)
+
+    def after(self, milliseconds: int, action: Callable[[], None]) -> None:
+        """Call `action` at the end of a time."""
+        self._timeouts.append((time.monotonic() + milliseconds / 1000, action))
+
+    # -- the loop
+
+    def run(self) -> None:
+        """Until SIGTERM."""
+        self.publish()
+        self.me.running()
+        while not self._signals.take():
+            for fd, events in self._epoll.poll(self._patience()):
+                self._event(fd, events)
+            self._turn()
+        self.me.draining()
+
+    def _patience(self) -> float:
+        if self.owner.waiting or self.publication.waiting or self.owner.changed:
+            return TICK_S
+        if self._timeouts:
+            return min(IDLE_S, max(0.0, min(at for at, _ in self._timeouts) - time.monotonic()) + TICK_S)
+        return IDLE_S
+
+    def _turn(self) -> None:
+        self.owner.tick()
+        if self.owner.changed:
+            self.publish()
+        actions, self._after_publish = self._after_publish, []
+        for action in actions:
+            self.publication.when_known(action)
+        self.publication.check()
+        self._expire()
+        self._flush()
+
+    def publish(self) -> None:
+        """Publish the metadata as it is; slots of what was deleted are free once everybody knows."""
+        freed, self.owner.to_free = self.owner.to_free, []
+        self.owner.changed = False
+        self.owner.version = self.publication.publish(lambda version: self._snapshot(version).encode())
+        if freed:
+            self.publication.when_known(lambda: self._free(freed))
+
+    def _snapshot(self, version: int) -> Snapshot:
+        return self.owner.state.snapshot(version, self.config)
+
+    def _free(self, freed: list[int]) -> None:
+        self.owner.to_free.extend(slot for slot in freed if not self.owner.book.free(slot))
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        due = [action for at, action in self._timeouts if at <= now]
+        self._timeouts = [(at, action) for at, action in self._timeouts if at > now]
+        for action in due:
+            action()
+
+    # -- channels
+
+    def _event(self, fd: int, events: int) -> None:
+        if fd in self._links:
+            self._receive(fd)
+        elif fd == self._door.fileno():
+            self._admit()
+        elif fd == self._bell.fileno():
+            self._bell.drain()
+
+    def _admit(self) -> None:
+        while (link := self._door.accept()) is not None:
+            self._links[link.fileno()] = link
+            self._epoll.register(link.fileno(), select.EPOLLIN)
+
+    def _receive(self, fd: int) -> None:
+        link = self._links[fd]
+        try:
+            messages = link.receive()
+        except EOFError:
+            self._epoll.unregister(fd)
+            del self._links[fd]
+            link.close()
+            return
+        for message in messages:
+            self._serve(link, forward.decode(message))
+
+    def _flush(self) -> None:
+        for fd, link in self._links.items():
+            if link.wants_write:
+                link.flush()
+            wanted = select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0)
+            self._epoll.modify(fd, wanted)
+
+    def _serve(self, link: Channel, request: Forwarded) -> None:
+        def answer(flags: int, body: bytes) -> None:
+            if link in self._links.values():  # it may have gone while the answer was waited for
+                link.send(forward.encode_reply(request.token, body, flags))
+
+        self._row[COLUMN_REQUESTS] += 1
+        if request.api_key < 0:
+            self._serve_internal(request, answer)
+            return
+        row = self._rows.get(request.api_key)
+        if row is None or row.runs_in != api.CONTROLLER or not row.serves(request.version):
+            log.error("API %d v%d is not the controller's", request.api_key, request.version)
+            answer(forward.FAILED, b"")
+            return
+        dispatch.serve(row, self, request, answer)
+
+    def _serve_internal(self, request: Forwarded, answer: Callable[[int, bytes], None]) -> None:
+        def reply(body: dict[str, Any]) -> None:
+            answer(forward.OK, internal.encode(body))
+
+        try:
+            controller_internal.HANDLERS[request.api_key](self, internal.decode(request.body), reply)
+        except Exception:
+            log.exception("internal request %d failed", request.api_key)
+            answer(forward.FAILED, b"")
+
+    def close(self) -> None:
+        """Let go of everything; ephemeral nodes go with the tree's session."""
+        for link in self._links.values():
+            link.close()
+        self._door.close()
+        self._bell.close()
+        self.owner.state.tree.close()
+
+
+def open_controller(me: Process) -> Controller:
+    """Take over the metadata: the tree, the partitions' directories and slots. Raises BootError."""
+    state = _open_state(me)
+    now_ms = time.time_ns() // 1_000_000
+    start = state.count_start()
+    state.take_office(now_ms)
+    state.register(*_advertised(me), me.config["broker.rack"], now_ms)
+    state.load()
+    dirs = PartitionDirs(me.config.log_dirs)
+    if start == 1:
+        adoption.adopt_topics(state, dirs, me.config)
+    ringer = Ringer(me.run_dir)
+    book = SlotBook(me.shared, PartitionLocks(me.run_dir / "partition.lock"), start)
+    owner = MetadataOwner(state, dirs, book, me.config, ringer.ring)
+    former = _former(me)
+    if former is None and not all(me.config.clean):
+        state.bump_leader_epochs(state.topics)
+    owner.open_partitions(former)
+    publication = Publication(me.shared, me.locks, ringer.ring)
+    return Controller(me, owner, publication, Doorbell(me.run_dir, roles.CONTROLLER))
+
+
+def _open_state(me: Process) -> ClusterState:
+    try:
+        tree = EmbeddedTree(Path(me.config.data_dir, FILE_NAME))
+        meta = read_meta_properties(me.config.data_dir)
+    except (StoreError, CheckpointError, OSError) as error:
+        raise BootError(str(error)) from None
+    state = ClusterState(tree, max(0, me.config["broker.id"]))
+    wanted = meta.cluster_id if meta else None
+    if state.prepare(wanted) != wanted and wanted is not None:
+        raise BootError(
+            f"{me.config.data_dir}: meta.properties says cluster {wanted}, {FILE_NAME} says {state.cluster_id}: "
+            "they are of two clusters; keep the one whose logs these are, and move the other file away"
+        )
+    return state
+
+
+def _advertised(me: Process) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:
+    """What clients are told, by listener name, and each listener's security protocol."""
+    protocols = listeners.parse_protocol_map(me.config["listener.security.protocol.map"])
+    endpoints = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in me.config.advertised}
+    return endpoints, {name: protocols.get(name, name) for name in endpoints}
+
+
+def _former(me: Process) -> Snapshot | None:
+    """What a former controller published into this shared memory."""
+    version, blob = me.shared.metadata.read()
+    return Snapshot.parse(blob, me.config) if version else None
+
+
+def main(run_dir: Path) -> None:
+    """Be the controller of the broker with this run directory, until SIGTERM."""
+    controller = open_controller(process.enter(roles.CONTROLLER, run_dir))
+    try:
+        controller.run()
+    finally:
+        controller.close()

@@ -1,0 +1,91 @@
+"""The controller's answers to the broker's own processes (cluster.internal)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from odradek.cluster import internal, planning
+from odradek.cluster.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION, ApiError
+from odradek.cluster.tree import TreeError
+from odradek.protocol.errors import UNKNOWN_SERVER_ERROR
+
+if TYPE_CHECKING:
+    from odradek.broker.controller import Controller
+
+log = logging.getLogger(__name__)
+
+Reply = Callable[[dict[str, Any]], None]
+
+
+def auto_create(controller: Controller, request: dict[str, Any], reply: Reply) -> None:
+    """Make the topics that somebody asked for, and answer when every live worker knows them."""
+    errors = {name: _create(controller, name) for name in request["topics"]}
+    controller.when_published(lambda: reply({"errors": errors}))
+
+
+def _create(controller: Controller, name: str) -> tuple[int, str | None]:
+    owner = controller.owner
+    if name in owner.state.topics:
+        return NONE, None
+    try:
+        snapshot = owner.snapshot
+        request = planning.automatic(name, len(snapshot.brokers), owner.config)
+        owner.create_topic(planning.plan_topic(request, snapshot, controller.defaults()))
+    except ApiError as error:
+        log.info("automatic creation of topic %s refused: %s", name, error)
+        return error.code, error.message
+    return NONE, None
+
+
+def producer_ids(controller: Controller, _request: dict[str, Any], reply: Reply) -> None:
+    """Give out a block of producer ids."""
+    try:
+        first, count = controller.owner.producer_ids()
+    except ApiError as error:
+        reply({"error": error.code})
+        return
+    reply({"first": first, "count": count})
+
+
+def commit_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> None:
+    """Write offsets where ZooKeeper-based consumers look for them."""
+    errors = []
+    for topic, partition, offset in request["offsets"]:
+        code = _known(controller, topic, partition)
+        if code == NONE:
+            try:
+                controller.owner.state.commit_offset(request["group"], topic, partition, offset)
+            except (TreeError, ValueError) as error:
+                log.error("offset of group %s: %s", request["group"], error)
+                code = UNKNOWN_SERVER_ERROR
+        errors.append([topic, partition, code])
+    reply({"errors": errors})
+
+
+def fetch_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> None:
+    """Read offsets from where ZooKeeper-based consumers wrote them."""
+    offsets = []
+    for topic, partition in request["partitions"]:
+        code, offset = _known(controller, topic, partition), None
+        if code == NONE:
+            try:
+                offset = controller.owner.state.committed_offset(request["group"], topic, partition)
+            except ValueError:
+                code = UNKNOWN_SERVER_ERROR
+        offsets.append([topic, partition, offset, code])
+    reply({"offsets": offsets})
+
+
+def _known(controller: Controller, topic: str, partition: int) -> int:
+    rows = controller.owner.state.topics.get(topic, {}).get("partitions", ())
+    return NONE if 0 <= partition < len(rows) else UNKNOWN_TOPIC_OR_PARTITION
+
+
+HANDLERS: dict[int, Callable[[Controller, dict[str, Any], Reply], None]] = {
+    internal.AUTO_CREATE: auto_create,
+    internal.PRODUCER_IDS: producer_ids,
+    internal.COMMIT_V0: commit_v0,
+    internal.FETCH_V0: fetch_v0,
+}

@@ -1,0 +1,258 @@
+"""What the controller owns, put together: the cluster's state, this broker's partition directories and slots.
+
+Every change goes to the tree first, then to the disk, then to shared memory; `changed` says that a new snapshot is
+due. Order at a crash: a topic in the tree without directory or slot gets both at the next start; a topic marked for
+deletion is deleted then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from odradek.broker.partition_dirs import PartitionDirs
+from odradek.broker.slotbook import SlotBook
+from odradek.cluster import configdef
+from odradek.cluster.errors import KAFKA_STORAGE_ERROR, ApiError
+from odradek.cluster.planning import TopicPlan
+from odradek.cluster.slotalloc import SlotsExhausted
+from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.state import EPOCH, INCARNATION, ISR, LOG_DIR, NOWHERE, REPLICAS, SLOT, ClusterState
+from odradek.cluster.tree import TreeUnavailable
+from odradek.ipc import slots
+
+log = logging.getLogger(__name__)
+
+Row = list[Any]
+T = TypeVar("T")
+_MIN_ISR = "min.insync.replicas"
+
+
+class MetadataOwner:
+    """Topics, their logs' directories and their slots, changed together. Used by the controller's API handlers."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        dirs: PartitionDirs,
+        book: SlotBook,
+        config: Mapping[str, Any],
+        ring: Callable[[int], None],
+    ) -> None:
+        self.state = state
+        self.dirs = dirs
+        self.book = book
+        self.config = config
+        self.changed = False
+        self.version = 0
+        self.to_free: list[int] = []  # slots of deleted partitions, free once nobody refers to them
+        self._ring = ring
+        self._deletions: dict[str, _Deletion] = {}
+        self._stale_min_isr: set[str] = set()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The metadata as it is now, published or not."""
+        return self.state.snapshot(self.version, self.config)
+
+    # -- at start
+
+    def open_partitions(self, former: Snapshot | None) -> None:
+        """Give every partition of this broker its directory and slot; those of `former` that live keep theirs."""
+        known = former.slots() if former else {}
+        places = {(topic, index): info for topic, index, info in known.values()}
+        for name, topic in self.state.topics.items():
+            topic_id = bytes.fromhex(topic["id"])
+            for index, row in enumerate(topic["partitions"]):
+                info = places.get((name, index))
+                same = info is not None and former is not None and former.topics[name].id == topic_id
+                if same and info is not None and self.book.matches(info.slot, info.incarnation):
+                    row[SLOT], row[INCARNATION], row[LOG_DIR] = info.slot, info.incarnation, info.log_dir
+                elif self.state.broker in row[REPLICAS] and name not in self.state.marked:
+                    self._open(name, index, row, topic_id)
+        for name in self.state.marked:
+            self.delete_topic(name, lambda error: None)
+        if former:
+            used = {row[SLOT] for topic in self.state.topics.values() for row in topic["partitions"]}
+            self.to_free.extend(self.book.leftovers(used))
+        self.changed = True
+
+    def _open(self, name: str, index: int, row: Row, topic_id: bytes) -> None:
+        """A partition that was there before: its log is to be recovered, unless there is none yet."""
+        try:
+            row[LOG_DIR] = self.dirs.adopt(name, index, topic_id)
+        except OSError as error:
+            log.error("%s-%d: %s: the partition is offline", name, index, error)
+            return
+        state = slots.RECOVERING if self.dirs.has_log(name, index) else slots.LEADER
+        row[SLOT], row[INCARNATION] = self.book.open(
+            state, row[EPOCH], self._min_isr(name), len(row[ISR]), row[LOG_DIR]
+        )
+
+    def _min_isr(self, name: str) -> int:
+        dynamic = (self.state.dynamic.get(str(self.state.broker), {}), self.state.dynamic.get("", {}))
+        return int(configdef.resolve_one(_MIN_ISR, self.state.topics[name]["config"], dynamic, self.config))
+
+    # -- topics
+
+    def create_topic(self, plan: TopicPlan) -> bytes:
+        """Make a topic with empty logs; its id. ApiError KAFKA_STORAGE_ERROR leaves nothing behind."""
+        topic_id = _stored(lambda: self.state.create_topic(plan))
+        rows = self.state.topics[plan.name]["partitions"]
+        self.changed = True
+        try:
+            self._make(plan.name, dict(enumerate(rows)), topic_id)
+        except ApiError:
+            self.delete_topic(plan.name, lambda error: None)
+            raise
+        log.info("created topic %s with %d partitions", plan.name, len(rows))
+        return topic_id
+
+    def add_partitions(self, name: str, replicas: Mapping[int, list[int]]) -> None:
+        """Add planned partitions with empty logs. ApiError KAFKA_STORAGE_ERROR."""
+        _stored(lambda: self.state.add_partitions(name, replicas))
+        topic = self.state.topics[name]
+        self.changed = True
+        rows = {index: topic["partitions"][index] for index in replicas}
+        self._make(name, rows, bytes.fromhex(topic["id"]))
+        log.info("topic %s has %d partitions now", name, len(topic["partitions"]))
+
+    def _make(self, name: str, rows: Mapping[int, Row], topic_id: bytes) -> None:
+        """Directories and slots of new partitions. A new log needs no recovery: it is led at once."""
+        mine = {index: row for index, row in rows.items() if self.state.broker in row[REPLICAS]}
+        min_isr = self._min_isr(name)
+        try:
+            for index, row in mine.items():
+                row[LOG_DIR] = self.dirs.create(name, index, topic_id)
+            self.dirs.sync()
+            for row in mine.values():
+                row[SLOT], row[INCARNATION] = self.book.open(
+                    slots.LEADER, row[EPOCH], min_isr, len(row[ISR]), row[LOG_DIR]
+                )
+        except (OSError, SlotsExhausted) as error:
+            log.error("%s: %s", name, error)
+            raise ApiError(KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> None:
+        """Delete a topic; `done` is called when its logs can no longer be reached (perhaps before this returns)."""
+        deletion = self._deletions.get(name)
+        if deletion is not None:
+            deletion.done.append(done)
+            return
+        _stored(lambda: self.state.mark_deletion(name))
+        rows = self.state.topics[name]["partitions"]
+        self._deletions[name] = _Deletion(dict(enumerate(rows)), [done])
+        self.tick()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `tick` has something to try again."""
+        return bool(self._deletions or self._stale_min_isr)
+
+    def tick(self) -> None:
+        """Go on with what waits for partition locks; call every millisecond while `waiting`."""
+        for name, deletion in list(self._deletions.items()):
+            for index, row in list(deletion.rows.items()):
+                if self._retire(name, index, row):
+                    del deletion.rows[index]
+            if not deletion.rows:
+                self._finish_deletion(name, deletion)
+        for name in list(self._stale_min_isr):
+            if name not in self.state.topics or self._update_min_isr(name):
+                self._stale_min_isr.discard(name)
+
+    def _retire(self, name: str, index: int, row: Row) -> bool:
+        """Take a partition's log out of use; False while somebody holds its lock."""
+        slot = row[SLOT]
+        if slot == NOWHERE:
+            self._retire_dir(name, index)
+            return True
+        if not self.book.try_lock(slot):
+            return False
+        self.book.mark_deleting(slot)
+        self._retire_dir(name, index)
+        for role in self.book.unlock(slot):
+            self._ring(role)
+        self.to_free.append(slot)
+        return True
+
+    def _retire_dir(self, name: str, index: int) -> None:
+        if (name, index) in self.dirs:
+            try:
+                self.dirs.retire(name, index)
+            except OSError as error:
+                log.error("%s-%d: its directory could not be renamed: %s", name, index, error)
+
+    def _finish_deletion(self, name: str, deletion: _Deletion) -> None:
+        del self._deletions[name]
+        error = None
+        try:
+            _stored(lambda: self.state.delete_topic(name))
+            log.info("deleted topic %s", name)
+        except ApiError as refused:
+            error = refused
+        self.changed = True
+        for done in deletion.done:
+            done(error)
+
+    # -- configs
+
+    def set_topic_config(self, name: str, configs: dict[str, str]) -> None:
+        """Replace a topic's overrides (already validated)."""
+        _stored(lambda: self.state.set_topic_config(name, configs))
+        self.changed = True
+        self._stale_min_isr.add(name)
+        self.tick()
+
+    def set_broker_config(self, broker: int | None, configs: dict[str, str]) -> None:
+        """Replace dynamic broker configs (already validated)."""
+        before = self.broker_setting(_MIN_ISR)
+        _stored(lambda: self.state.set_broker_config(broker, configs))
+        self.changed = True
+        if self.broker_setting(_MIN_ISR) != before:
+            self._stale_min_isr.update(self.state.topics)
+            self.tick()
+
+    def _update_min_isr(self, name: str) -> bool:
+        """Bring a topic's slots up to its min.insync.replicas; False while a lock is taken."""
+        wanted = self._min_isr(name)
+        for row in self.state.topics[name]["partitions"]:
+            slot = row[SLOT]
+            if slot == NOWHERE or not self.book.matches(slot, row[INCARNATION]) or self.book.min_isr(slot) == wanted:
+                continue
+            if not self.book.try_lock(slot):
+                return False
+            self.book.set_min_isr(slot, wanted)
+            for role in self.book.unlock(slot):
+                self._ring(role)
+        return True
+
+    def current_config(self, topic: str) -> dict[str, str]:
+        """A topic's overrides as text."""
+        return dict(self.state.topics[topic]["config"])
+
+    def broker_setting(self, name: str) -> Any:
+        """A broker config in force on this broker."""
+        return self.snapshot.broker_config(name, self.state.broker)
+
+    def producer_ids(self) -> tuple[int, int]:
+        """(first, count) of a block of producer ids. ApiError KAFKA_STORAGE_ERROR."""
+        return _stored(self.state.producer_ids)
+
+
+class _Deletion:
+    """A topic on its way out: the partitions whose lock was not to be had yet, and who waits."""
+
+    def __init__(self, rows: dict[int, Row], done: list[Callable[[ApiError | None], None]]) -> None:
+        self.rows = rows
+        self.done = done
+
+
+def _stored(write: Callable[[], T]) -> T:
+    """Call `write`; a tree that cannot be written becomes KAFKA_STORAGE_ERROR."""
+    try:
+        return write()
+    except TreeUnavailable as error:
+        log.error("metadata: %s", error)
+        raise ApiError(KAFKA_STORAGE_ERROR, f"The metadata cannot be written: {error}") from error

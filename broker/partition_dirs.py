@@ -1,0 +1,136 @@
+"""Directories of this broker's partitions: found at start, made, and put aside when a topic is deleted.
+
+Layout    : `<log.dir>/<topic>-<partition>/` with `partition.metadata`; names with a mark are not partitions any more.
+Owner     : the controller makes and renames them, the janitor removes marked ones.
+Writers   : the controller; a rename of a live partition's directory happens under its partition lock.
+Lock      : the partition's, for the rename.
+Crash rule: the metadata tree is the truth. A directory it knows and that is missing is made again, empty; one that
+            belongs to another topic id, or to no topic, is renamed to `…-stray` and never read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from odradek.storage import checkpoints, names
+from odradek.storage.checkpoints import CheckpointError
+from odradek.storage.durable import FILES, replace
+
+log = logging.getLogger(__name__)
+
+
+class PartitionDirs:
+    """The log directories and which partition is in which."""
+
+    def __init__(self, log_dirs: Sequence[str]) -> None:
+        self.log_dirs = tuple(log_dirs)
+        self._where: dict[tuple[str, int], int] = {}
+        self._counts = [0] * len(self.log_dirs)
+        for number, folder in enumerate(self.log_dirs):
+            self._scan(number, folder)
+
+    def _scan(self, number: int, folder: str) -> None:
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            parsed = names.parse_partition_dir(entry.name) if entry.is_dir(follow_symlinks=False) else None
+            if parsed is None or parsed.mark:
+                continue
+            key = (parsed.topic, parsed.partition)
+            if key in self._where:
+                other = self.log_dirs[self._where[key]]
+                log.error("%s-%d is in %s and in %s: using the first", *key, other, folder)
+                continue
+            self._put(key, number)
+
+    def _put(self, key: tuple[str, int], number: int) -> None:
+        self._where[key] = number
+        self._counts[number] += 1
+
+    def _drop(self, key: tuple[str, int]) -> None:
+        self._counts[self._where.pop(key)] -= 1
+
+    def path(self, topic: str, partition: int, number: int) -> str:
+        """A partition's directory in log directory `number`."""
+        return os.path.join(self.log_dirs[number], names.partition_dir(topic, partition))
+
+    def directory(self, topic: str, partition: int) -> Path:
+        """The directory of a partition that was found or made."""
+        return Path(self.path(topic, partition, self._where[(topic, partition)]))
+
+    def has_log(self, topic: str, partition: int) -> bool:
+        """Whether the directory has any file of a log."""
+        files = os.listdir(self.directory(topic, partition))
+        return any(names.parse_segment_file(name) is not None for name in files)
+
+    def found(self) -> list[tuple[str, int]]:
+        """(topic, partition) of every directory found or made."""
+        return list(self._where)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._where
+
+    def topic_id(self, topic: str, partition: int) -> bytes | None:
+        """The topic id that the directory was made for, None when it does not say (or is not there)."""
+        number = self._where.get((topic, partition))
+        if number is None:
+            return None
+        try:
+            return checkpoints.read_partition_metadata(self.path(topic, partition, number))
+        except CheckpointError as error:
+            log.warning("%s: writing it again", error)
+            return None
+
+    def adopt(self, topic: str, partition: int, topic_id: bytes) -> int:
+        """The log directory of a partition, which is made where it is missing. OSError as the disk does."""
+        key = (topic, partition)
+        theirs = self.topic_id(topic, partition)
+        if theirs is not None and theirs != topic_id:
+            self.set_aside(topic, partition)
+        number = self._where.get(key)
+        if number is not None and theirs == topic_id:
+            return number
+        if number is None:
+            number = min(range(len(self._counts)), key=lambda n: self._counts[n])
+            os.mkdir(self.path(topic, partition, number))
+            self._put(key, number)
+        self._write_metadata(topic, partition, number, topic_id)
+        return number
+
+    def create(self, topic: str, partition: int, topic_id: bytes) -> int:
+        """A new, empty directory for a new partition; what was there is put aside. OSError as the disk does."""
+        if (topic, partition) in self._where:
+            self.set_aside(topic, partition)
+        return self.adopt(topic, partition, topic_id)
+
+    def _write_metadata(self, topic: str, partition: int, number: int, topic_id: bytes) -> None:
+        """Not synced: `adopt` writes it again where a power failure took it."""
+        content = f"version: 0\ntopic_id: {checkpoints.format_uuid(topic_id)}"
+        path = os.path.join(self.path(topic, partition, number), checkpoints.PARTITION_METADATA)
+        replace(path, content.encode(), sync=False)
+
+    def retire(self, topic: str, partition: int) -> None:
+        """Rename the directory so that the janitor removes it. Caller holds the partition's lock."""
+        self._rename(topic, partition, names.DELETE_DIR)
+
+    def set_aside(self, topic: str, partition: int) -> None:
+        """Rename a directory that belongs to no topic of this cluster; nobody removes it."""
+        moved = self._rename(topic, partition, names.STRAY_DIR)
+        log.warning("%s-%d belongs to no topic of this cluster: its log is now in %s", topic, partition, moved)
+
+    def _rename(self, topic: str, partition: int, mark: str) -> str:
+        number = self._where[(topic, partition)]
+        old = self.path(topic, partition, number)
+        new = os.path.join(self.log_dirs[number], names.marked_dir(topic, partition, mark))
+        try:
+            os.rename(old, new)
+        except FileNotFoundError:
+            pass
+        self._drop((topic, partition))
+        return new
+
+    def sync(self) -> None:
+        """Make what was made and renamed survive a power failure."""
+        for folder in self.log_dirs:
+            FILES.sync_dir(folder)

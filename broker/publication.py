@@ -1,0 +1,97 @@
+"""Publishing snapshots, and knowing when everybody has them.
+
+A reply to a change waits until each running worker and the coordinator has written the snapshot's version into its
+row of the process table, so that no client can then meet a process that does not know of it. The wait is bounded:
+a process that does not look for ACK_PATIENCE_S is stopped or stuck, and looks at the version word before it handles
+anything once it goes on. The janitor is not waited for: it answers no client, and may be busy with a disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from odradek.ipc import processes, roles
+from odradek.ipc.locks import RoleLocks
+from odradek.ipc.shm import Shared
+
+log = logging.getLogger(__name__)
+
+ACK_PATIENCE_S = 1.0
+_WAITED_FOR = (roles.COORDINATOR, *range(roles.FIRST_WORKER, roles.ROLES))
+_TOLD = (roles.ACCEPTOR, roles.REPLICATOR, roles.JANITOR, *_WAITED_FOR)
+_SERVING = (processes.RUNNING, processes.DRAINING)
+
+
+class _Waiting(NamedTuple):
+    version: int
+    deadline: float
+    action: Callable[[], None]
+
+
+class Publication:
+    """The published version and who still waits for it to arrive everywhere."""
+
+    def __init__(self, shared: Shared, locks: RoleLocks, ring: Callable[[int], None]) -> None:
+        self._shared = shared
+        self._locks = locks
+        self._ring = ring
+        self._waiting: list[_Waiting] = []
+
+    @property
+    def version(self) -> int:
+        """The version everyone can see."""
+        return self._shared.metadata.version
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `check` has something to look for."""
+        return bool(self._waiting)
+
+    def publish(self, blob: Callable[[int], bytes]) -> int:
+        """Make `blob(version)` the next version, and ring everyone."""
+        version = self.version + 1
+        self._shared.metadata.publish(version, blob(version))
+        for role in _TOLD:
+            if self._shared.processes.get(role, "state") != processes.DEAD:
+                self._ring(role)
+        return version
+
+    def when_known(self, action: Callable[[], None]) -> None:
+        """Call `action` once everybody has the current version (at once when they have)."""
+        self._waiting.append(_Waiting(self.version, time.monotonic() + ACK_PATIENCE_S, action))
+        self.check()
+
+    def check(self) -> None:
+        """Do what was waited for; call every millisecond while `waiting`."""
+        if not self._waiting:
+            return
+        known, now = self._known(), time.monotonic()
+        due = [entry for entry in self._waiting if entry.version <= known or entry.deadline <= now]
+        self._waiting = [entry for entry in self._waiting if entry not in due]
+        if any(entry.version > known for entry in due):
+            log.warning("metadata version %d is not known everywhere: %s", self.version, self._laggards())
+        for entry in due:
+            entry.action()
+
+    def _known(self) -> int:
+        """The version that every serving process has at least."""
+        table = self._shared.processes
+        behind = [role for role in _WAITED_FOR if table.get(role, "state") in _SERVING]
+        versions = [
+            table.get(role, "meta_version")
+            for role in behind
+            if table.get(role, "meta_version") < self.version and self._locks.alive(role)
+        ]
+        return min(versions, default=self.version)
+
+    def _laggards(self) -> str:
+        table = self._shared.processes
+        late = [
+            roles.role_name(role)
+            for role in _WAITED_FOR
+            if table.get(role, "state") in _SERVING and table.get(role, "meta_version") < self.version
+        ]
+        return ", ".join(late)

@@ -1,0 +1,102 @@
+"""The controller's side of the partition table: giving slots out, marking them deleted, taking them back.
+
+Owner     : the controller. Lock: each change is made with the slot's partition lock held, only ever tried.
+Crash rule: which slots are whose is in the last published snapshot; a respawned controller takes it from there.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from odradek.cluster.slotalloc import SlotAllocator
+from odradek.ipc import slots
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.shm import Shared
+from odradek.ipc.slots import SlotState
+
+_USED = (slots.RECOVERING, slots.LEADER, slots.FOLLOWER, slots.OFFLINE, slots.DELETING)
+
+
+class SlotBook:
+    """Slots of one broker's shared memory."""
+
+    def __init__(self, shared: Shared, locks: PartitionLocks, start: int) -> None:
+        """`start` is this controller's number of start (see slotalloc)."""
+        self._table = shared.slots
+        self._locks = locks
+        # Before the first snapshot nobody had a slot: no need to look, which would load numpy.
+        used = self._table.numbers(*_USED) if shared.metadata.version else []
+        self._free = SlotAllocator(self._table.capacity, start, used)
+
+    def open(self, state: int, leader_epoch: int, min_isr: int, isr_count: int, log_dir: int) -> tuple[int, int]:
+        """Publish a slot for a partition in `state` (RECOVERING, or LEADER when its log is new); (slot, incarnation).
+
+        SlotsExhausted when none is free.
+        """
+        busy = []
+        slot = self._free.take()
+        while not self._locks.try_lock(slot):  # a straggler looks at the partition that was there: leave it that
+            busy.append(slot)
+            slot = self._free.take()
+        for other in busy:
+            self._free.give_back(other)
+        incarnation = self._free.incarnation()
+        fields = SlotState(
+            incarnation=incarnation,
+            generation=1,
+            state=state,
+            leader_epoch=leader_epoch,
+            min_isr=min_isr,
+            isr_count=isr_count,
+            log_dir=log_dir,
+        )
+        entry = self._table[slot]
+        entry.took(os.getpid())
+        entry.dirty = 0
+        entry.publish(fields)
+        self._locks.unlock(slot)
+        return slot, incarnation
+
+    def matches(self, slot: int, incarnation: int) -> bool:
+        """Whether a slot still is what a snapshot says of it."""
+        state = self._table[slot].state()
+        return state.incarnation == incarnation and state.state not in (slots.FREE, slots.DELETING)
+
+    def try_lock(self, slot: int) -> bool:
+        """Take the partition's lock; while it is taken, say so to the supervisor's sweep."""
+        if self._locks.try_lock(slot):
+            self._table[slot].took(os.getpid())
+            return True
+        self._table[slot].contended(time.monotonic_ns() // 1_000_000)
+        return False
+
+    def unlock(self, slot: int) -> set[int]:
+        """Give the lock back; roles that waited for a change of this slot."""
+        self._locks.unlock(slot)
+        return set(self._table[slot].waiters())
+
+    def mark_deleting(self, slot: int) -> None:
+        """From now on every operation on the slot's partition is refused. Caller holds the lock."""
+        self._table[slot].update(state=slots.DELETING, incarnation=self._free.incarnation())
+
+    def set_min_isr(self, slot: int, min_isr: int) -> None:
+        """Publish a new min.insync.replicas. Caller holds the lock."""
+        self._table[slot].update(min_isr=min_isr)
+
+    def min_isr(self, slot: int) -> int:
+        """The published min.insync.replicas."""
+        return self._table[slot].state().min_isr
+
+    def free(self, slot: int) -> bool:
+        """Take a deleted partition's slot back, once no live process refers to it; False: its lock is taken."""
+        if not self._locks.try_lock(slot):
+            return False
+        self._table[slot].update(state=slots.FREE)
+        self._locks.unlock(slot)
+        self._free.give_back(slot)
+        return True
+
+    def leftovers(self, used: set[int]) -> list[int]:
+        """Slots that are not free though no partition has them: a former controller died between two steps."""
+        return [slot for slot in self._table.numbers(*_USED) if slot not in used]

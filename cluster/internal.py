@@ -1,0 +1,30 @@
+"""Requests between this broker's own processes and its controller: negative API keys, bodies in JSON.
+
+    AUTO_CREATE   {"topics": [name]}                        → {"errors": {name: [code, message | null]}}
+    PRODUCER_IDS  {}                                        → {"first": n, "count": n} or {"error": code}
+    COMMIT_V0     {"group": g, "offsets": [[t, p, offset]]} → {"errors": [[t, p, code]]}
+    FETCH_V0      {"group": g, "partitions": [[t, p]]}      → {"offsets": [[t, p, offset | null, code]]}
+
+AUTO_CREATE is answered when every live worker knows the topics. COMMIT_V0 and FETCH_V0 are 0.8's commits, kept
+under /consumers in the metadata tree; a topic or partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+AUTO_CREATE = -3
+COMMIT_V0 = -8
+FETCH_V0 = -9
+PRODUCER_IDS = -22
+
+
+def encode(body: dict[str, Any]) -> bytes:
+    """The body of a request or an answer."""
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def decode(body: bytes) -> dict[str, Any]:
+    """The JSON object in a body."""
+    return dict(json.loads(body))

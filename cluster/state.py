@@ -1,0 +1,211 @@
+"""The cluster as its controller knows it: what the tree says, in memory, and every change written to the tree first.
+
+The tree is the truth and is written before memory; memory is what snapshots are made of. Where partitions live on
+this broker (slot, incarnation, log directory) is not in the tree: the controller sets it when it opens them.
+Topic deletion takes two steps, as in Kafka: a mark under /admin/delete_topics, and the removal of the topic's nodes
+once its logs are gone; whoever finds a mark at start goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from odradek.cluster import topicnames, znodes
+from odradek.cluster.planning import TopicPlan
+from odradek.cluster.snapshot import Snapshot, raw_snapshot
+from odradek.cluster.tree import Create, Operation, Set, Tree
+from odradek.cluster.znodes import PartitionState, TopicNode
+
+SLOT, INCARNATION, LEADER, EPOCH, REPLICAS, ISR, LOG_DIR = range(7)  # columns of a partition's row
+NOWHERE = -1  # slot and log directory of a partition that is not on this broker
+
+
+class ClusterState:
+    """All topics, configs and brokers. One writer: the controller."""
+
+    def __init__(self, tree: Tree, broker: int) -> None:
+        self.tree = tree
+        self.broker = broker
+        self.cluster_id = ""
+        self.controller_epoch = 0
+        self.brokers: dict[int, dict[str, Any]] = {}
+        self.topics: dict[str, dict[str, Any]] = {}
+        self.dynamic: dict[str, dict[str, str]] = {}
+        self.marked: list[str] = []  # topics whose deletion had begun when the tree was loaded
+
+    def prepare(self, cluster_id: str | None) -> str:
+        """Make Kafka's fixed nodes, and the cluster's id if it has none yet (`cluster_id`, or a new one)."""
+        for path in znodes.PERSISTENT:
+            self.tree.ensure(path)
+        stored = self.tree.find(znodes.CLUSTER_ID)
+        if stored is None:
+            cluster_id = cluster_id or znodes.uuid_text(znodes.random_uuid())
+            self.tree.create(znodes.CLUSTER_ID, stored := znodes.encode_cluster_id(cluster_id))
+        self.cluster_id = znodes.decode_cluster_id(stored)
+        return self.cluster_id
+
+    def take_office(self, now_ms: int) -> None:
+        """Become the controller: a new epoch, and the ephemeral node that says so."""
+        epoch = int(self.tree.find(znodes.CONTROLLER_EPOCH) or b"0") + 1
+        self._write(znodes.CONTROLLER_EPOCH, str(epoch).encode())
+        self.controller_epoch = epoch
+        self.tree.create(znodes.CONTROLLER, znodes.encode_controller(self.broker, now_ms), ephemeral=True)
+
+    def count_start(self) -> int:
+        """The number of this start, durable before it is returned: no other start ever has it."""
+        starts = int(self.tree.find(znodes.STARTS) or b"0") + 1
+        self._write(znodes.STARTS, str(starts).encode())
+        return starts
+
+    def register(
+        self, endpoints: Mapping[str, tuple[str, int]], protocols: Mapping[str, str], rack: str | None, now_ms: int
+    ) -> None:
+        """Register this broker with what clients are told of it."""
+        data = znodes.encode_broker(dict(endpoints), dict(protocols), rack, now_ms)
+        self.tree.create(f"{znodes.BROKER_IDS}/{self.broker}", data, ephemeral=True)
+        ends = {name: [host, port] for name, (host, port) in endpoints.items()}
+        self.brokers[self.broker] = {"id": self.broker, "rack": rack, "endpoints": ends}
+
+    def load(self) -> None:
+        """Read topics, configs and marks of deletion from the tree."""
+        self.topics = {name: self._load_topic(name) for name in self.tree.children(znodes.TOPICS)}
+        self.marked = [name for name in self.tree.children(znodes.DELETE_TOPICS) if name in self.topics]
+        for name in set(self.tree.children(znodes.DELETE_TOPICS)) - set(self.topics):
+            self.tree.delete(f"{znodes.DELETE_TOPICS}/{name}")
+        for name in self.tree.children(znodes.BROKER_CONFIGS):
+            configs = znodes.decode_config(self.tree.find(f"{znodes.BROKER_CONFIGS}/{name}"))
+            self.dynamic["" if name == znodes.CLUSTER_WIDE else name] = configs
+
+    def _load_topic(self, name: str) -> dict[str, Any]:
+        node = znodes.decode_topic(self.tree.get(znodes.topic_path(name))[0])
+        if node.id is None:  # written by a Kafka before 2.8
+            node = node._replace(id=znodes.random_uuid())
+            self.tree.set(znodes.topic_path(name), znodes.encode_topic(node))
+        config = znodes.decode_config(self.tree.find(f"{znodes.TOPIC_CONFIGS}/{name}"))
+        rows = [self._load_partition(name, index, replicas) for index, replicas in sorted(node.replicas.items())]
+        return _topic(name, node.id or b"", config, rows)
+
+    def _load_partition(self, name: str, index: int, replicas: list[int]) -> list[Any]:
+        data = self.tree.find(znodes.state_path(name, index))
+        state = znodes.decode_state(data) if data else self._first_state(replicas)
+        return [NOWHERE, 0, state.leader, state.leader_epoch, replicas, state.isr, NOWHERE]
+
+    def _first_state(self, replicas: list[int]) -> PartitionState:
+        alive = [broker for broker in replicas if broker in self.brokers]
+        return PartitionState(alive[0] if alive else -1, 0, alive, self.controller_epoch)
+
+    def snapshot(self, version: int, static: Mapping[str, Any] | None = None) -> Snapshot:
+        """The snapshot of this moment (its parts are shared: encode it before the next change)."""
+        brokers = [self.brokers[broker] for broker in sorted(self.brokers)]
+        raw = raw_snapshot(version, self.cluster_id, self.broker, brokers, self.topics, self.dynamic)
+        return Snapshot(raw, static)
+
+    # -- changes
+
+    def create_topic(self, plan: TopicPlan, topic_id: bytes | None = None, epoch: int = 0) -> bytes:
+        """Make a topic; its id (a new one unless given, for logs that exist). TreeError leaves all as it was."""
+        topic_id = topic_id or znodes.random_uuid()
+        data = znodes.encode_topic(TopicNode(topic_id, plan.replicas))
+        operations: list[Operation] = [Create(znodes.topic_path(plan.name), data)]
+        config_path = f"{znodes.TOPIC_CONFIGS}/{plan.name}"
+        config_data = znodes.encode_config(plan.configs)
+        exists = self.tree.exists(config_path) is not None
+        operations.append(Set(config_path, config_data) if exists else Create(config_path, config_data))
+        operations.append(Create(znodes.partitions_path(plan.name)))
+        rows = self._new_partitions(plan.name, plan.replicas, operations, epoch)
+        self.tree.multi(operations)
+        self.topics[plan.name] = _topic(plan.name, topic_id, plan.configs, rows)
+        return topic_id
+
+    def _new_partitions(
+        self, name: str, replicas: Mapping[int, list[int]], operations: list[Operation], epoch: int = 0
+    ) -> list[list[Any]]:
+        rows = []
+        for index in sorted(replicas):
+            state = self._first_state(replicas[index])._replace(leader_epoch=epoch)
+            operations.append(Create(znodes.partition_path(name, index)))
+            operations.append(Create(znodes.state_path(name, index), znodes.encode_state(state)))
+            rows.append([NOWHERE, 0, state.leader, epoch, list(replicas[index]), list(state.isr), NOWHERE])
+        return rows
+
+    def add_partitions(self, name: str, replicas: Mapping[int, list[int]]) -> None:
+        """Add the planned partitions to a topic."""
+        topic = self.topics[name]
+        all_replicas = {index: row[REPLICAS] for index, row in enumerate(topic["partitions"])} | dict(replicas)
+        data = znodes.encode_topic(TopicNode(bytes.fromhex(topic["id"]), all_replicas))
+        operations: list[Operation] = [Set(znodes.topic_path(name), data)]
+        rows = self._new_partitions(name, replicas, operations)
+        self.tree.multi(operations)
+        topic["partitions"].extend(rows)
+
+    def mark_deletion(self, name: str) -> None:
+        """First step of a deletion: whatever happens now, the topic goes."""
+        path = f"{znodes.DELETE_TOPICS}/{name}"
+        if self.tree.exists(path) is None:
+            self.tree.create(path)
+
+    def delete_topic(self, name: str) -> None:
+        """Last step of a deletion: the topic's nodes, its config and the mark."""
+        paths = (znodes.topic_path(name), f"{znodes.TOPIC_CONFIGS}/{name}", f"{znodes.DELETE_TOPICS}/{name}")
+        self.tree.multi([operation for path in paths for operation in self.tree.removal(path)])
+        self.topics.pop(name, None)
+
+    def set_topic_config(self, name: str, configs: dict[str, str]) -> None:
+        """Replace a topic's config overrides."""
+        self._write(f"{znodes.TOPIC_CONFIGS}/{name}", znodes.encode_config(configs))
+        self.topics[name]["config"] = configs
+
+    def set_broker_config(self, broker: int | None, configs: dict[str, str]) -> None:
+        """Replace the dynamic configs of a broker, or (None) the cluster-wide ones."""
+        self._write(znodes.broker_config_path(broker), znodes.encode_config(configs))
+        self.dynamic["" if broker is None else str(broker)] = configs
+
+    def bump_leader_epochs(self, names: Mapping[str, Any]) -> None:
+        """Raise the leader epoch of every partition this broker leads (KIP-320: its log's end may have changed)."""
+        operations: list[Operation] = []
+        bumped = []
+        for name in names:
+            for index, row in enumerate(self.topics[name]["partitions"]):
+                if row[LEADER] == self.broker:
+                    state = PartitionState(row[LEADER], row[EPOCH] + 1, row[ISR], self.controller_epoch)
+                    operations.append(self._state_write(name, index, state))
+                    bumped.append(row)
+        if operations:
+            self.tree.multi(operations)
+        for row in bumped:
+            row[EPOCH] += 1
+
+    def _state_write(self, name: str, index: int, state: PartitionState) -> Operation:
+        return Set(znodes.state_path(name, index), znodes.encode_state(state))
+
+    def producer_ids(self) -> tuple[int, int]:
+        """(first id, how many) of a block nobody else was or will be given; durable before it is returned."""
+        data, stat = self.tree.get(znodes.PRODUCER_IDS)
+        first, claimed = znodes.next_producer_block(data, self.broker)
+        self.tree.set(znodes.PRODUCER_IDS, claimed, stat.version)
+        return first, 1000
+
+    # -- 0.8's offset commits (OffsetCommit v0)
+
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Write one offset where ZooKeeper-based consumers look for it."""
+        self._write(znodes.consumer_offset_path(group, topic, partition), str(offset).encode())
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        """An offset committed so, None when there is none."""
+        data = self.tree.find(znodes.consumer_offset_path(group, topic, partition))
+        return int(data) if data else None
+
+    def _write(self, path: str, data: bytes) -> None:
+        """Set a node, with all that is missing above it."""
+        missing = self.tree.missing(path)
+        if not missing:
+            self.tree.set(path, data)
+            return
+        self.tree.multi([*(Create(above) for above in missing[:-1]), Create(path, data)])
+
+
+def _topic(name: str, topic_id: bytes, config: dict[str, str], rows: list[list[Any]]) -> dict[str, Any]:
+    internal = name in topicnames.INTERNAL
+    return {"id": topic_id.hex(), "internal": internal, "config": config, "partitions": rows}

@@ -1,0 +1,184 @@
+"""Metadata (key 3), versions 0 to 13: brokers, and the leaders of topics.
+
+v0 an empty list, v1+ a null one asks for all topics. v4+ says whether missing topics may be made (before, they may),
+which happens when the broker also allows it (auto.create.topics.enable); the answer then has the new topic with its
+leaders, where Kafka lets clients ask again. v8-10 cluster operations, v8+ topic operations (all: there is no
+authorizer). v10+ topic ids in answers, v12+ in requests.
+Answers are the same for everyone who asks the same of one listener: they are encoded once for each snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from odradek.cluster import internal, topicnames
+from odradek.cluster.snapshot import Snapshot
+from odradek.ipc import forward
+from odradek.protocol import errors
+from odradek.workers import topology
+from odradek.workers.api import Api, message_class
+from odradek.workers.context import Context
+
+if TYPE_CHECKING:
+    from odradek.workers.worker import Worker
+
+CAN_FORBID_CREATION, OPERATIONS, IDS_IN_REQUESTS, LAST_CLUSTER_OPERATIONS = 4, 8, 12, 10
+_CACHED = 256
+
+
+class Query(NamedTuple):
+    """A decoded request, with its bytes to find the answer of an equal one."""
+
+    request: Any
+    body: bytes
+
+
+class _Codec:
+    """Keeps the request's bytes; passes on answers that are encoded already."""
+
+    def decode(self, version: int, body: memoryview) -> Query:
+        return Query(message_class("MetadataRequest").decode(body, version=version), bytes(body))
+
+    def encode(self, version: int, response: Any) -> bytes:
+        return response if isinstance(response, bytes) else bytes(response.encode(version=version))
+
+
+class _Cache:
+    """Encoded answers of one snapshot."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+        self._answers: dict[tuple[int, str, bytes], bytes] = {}
+
+    def of(self, snapshot: Snapshot) -> dict[tuple[int, str, bytes], bytes]:
+        """The answers for `snapshot`; those for another one are forgotten."""
+        if self._snapshot is not snapshot or len(self._answers) >= _CACHED:
+            self._snapshot, self._answers = snapshot, {}
+        return self._answers
+
+
+_cache = _Cache()
+
+
+def handle(worker: Worker, query: Query, context: Context) -> Any:
+    key = (context.version, context.listener, query.body)
+    answer = _cache.of(worker.snapshot).get(key)
+    if answer is not None:
+        return answer
+    missing = _to_create(worker, query.request, context.version)
+    if not missing:
+        return _cached(worker, query, context, {})
+
+    def created(flags: int, body: bytes) -> None:
+        refused = internal.decode(body)["errors"] if flags == forward.OK else {}
+        context.reply(_cached(worker, query, context, {name: code for name, (code, _) in refused.items()}))
+
+    worker.forward(internal.AUTO_CREATE, 0, internal.encode({"topics": missing}), created)
+    return None
+
+
+def _cached(worker: Worker, query: Query, context: Context, refused: dict[str, int]) -> bytes:
+    """The encoded answer, kept for the next one who asks unless something is missing from it."""
+    response = _answer(worker.snapshot, query.request, context, refused)
+    encoded = bytes(response.encode(version=context.version))
+    if not any(topic.error_code for topic in response.topics):
+        _cache.of(worker.snapshot)[context.version, context.listener, query.body] = encoded
+    return encoded
+
+
+def _wants_all(request: Any, version: int) -> bool:
+    return request.topics is None or (version == 0 and not request.topics)
+
+
+def _to_create(worker: Worker, request: Any, version: int) -> list[str]:
+    """Topics asked for that do not exist, may, and are to be made."""
+    allowed = version < CAN_FORBID_CREATION or request.allow_auto_topic_creation
+    if not allowed or _wants_all(request, version) or not worker.config["auto.create.topics.enable"]:
+        return []
+    names = [topic.name for topic in request.topics if topic.name is not None and not topology.asked_id(topic)]
+    known = worker.snapshot.topics
+    return sorted({name for name in names if name not in known and topicnames.problem(name) is None})
+
+
+def _answer(snapshot: Snapshot, request: Any, context: Context, refused: dict[str, int]) -> Any:
+    response = message_class("MetadataResponse")
+    version, listener = context.version, context.listener
+    operations = topology.TOPIC_OPERATIONS if version >= OPERATIONS and _asks(request, "topic") else None
+    if _wants_all(request, version):
+        topics = [_topic(snapshot, name, listener, version, operations) for name in snapshot.topics]
+    else:
+        topics = [_asked_topic(snapshot, topic, context, operations, refused) for topic in _once(request.topics)]
+    brokers = [
+        response.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+        for node in topology.nodes(snapshot, listener)
+    ]
+    answer = response(
+        brokers=brokers, cluster_id=snapshot.cluster_id, controller_id=snapshot.controller_id, topics=topics
+    )
+    if OPERATIONS <= version <= LAST_CLUSTER_OPERATIONS and _asks(request, "cluster"):
+        answer.authorized_operations = set(topology.CLUSTER_OPERATIONS)
+    return answer
+
+
+def _asks(request: Any, what: str) -> bool:
+    return bool(getattr(request, f"include_{what}_authorized_operations", False))
+
+
+def _once(topics: list[Any]) -> list[Any]:
+    """Each topic once, as Kafka answers, in the order asked."""
+    return list({(topology.asked_id(topic), topic.name): topic for topic in topics}.values())
+
+
+def _asked_topic(
+    snapshot: Snapshot, asked: Any, context: Context, operations: Any, refused: dict[str, int]
+) -> Any:
+    topic_id = topology.asked_id(asked) if context.version >= IDS_IN_REQUESTS else None
+    name = snapshot.by_id(topic_id) if topic_id else asked.name
+    if name is not None and name in snapshot.topics:
+        return _topic(snapshot, name, context.listener, context.version, operations)
+    if topic_id:
+        return _missing(None, errors.UNKNOWN_TOPIC_ID, UUID(bytes=topic_id))
+    code = refused.get(name) or topology.unknown_topic(name or "")
+    return _missing(name or "", code, topology.NO_ID)
+
+
+def _missing(name: str | None, code: int, topic_id: UUID) -> Any:
+    topic_class = message_class("MetadataResponse").MetadataResponseTopic
+    internal_ = name in topicnames.INTERNAL
+    return topic_class(error_code=code, name=name, topic_id=topic_id, is_internal=internal_, partitions=[])
+
+
+def _topic(snapshot: Snapshot, name: str, listener: str, version: int, operations: Any) -> Any:
+    topic_class = message_class("MetadataResponse").MetadataResponseTopic
+    topic = snapshot.topics[name]
+    described = topic_class(
+        error_code=errors.NONE,
+        name=name,
+        topic_id=UUID(bytes=topic.id),
+        is_internal=topic.internal,
+        partitions=[
+            _partition(snapshot, index, info, listener, version) for index, info in enumerate(topic.partitions)
+        ],
+    )
+    if operations is not None:
+        described.authorized_operations = set(operations)
+    return described
+
+
+def _partition(snapshot: Snapshot, index: int, info: Any, listener: str, version: int) -> Any:
+    code, leader = topology.leadership(snapshot, info, listener)
+    if version < 6 and code == topology.LISTENER_NOT_FOUND:
+        code = errors.LEADER_NOT_AVAILABLE
+    return message_class("MetadataResponse").MetadataResponseTopic.MetadataResponsePartition(
+        error_code=code,
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=info.leader_epoch,
+        replica_nodes=info.replicas,
+        isr_nodes=info.isr,
+        offline_replicas=topology.offline(snapshot, info, listener),
+    )
+
+
+API = Api(key=3, name="Metadata", versions=(0, 13), handle=handle, codec=_Codec())

@@ -1,0 +1,43 @@
+"""DescribeCluster (key 60), versions 0 to 2: brokers, controller and cluster id.
+
+v1 asks for brokers or for KRaft controllers (endpoint type 2): there are none of the latter to speak to, which gets
+UNSUPPORTED_ENDPOINT_TYPE. v2 may include fenced brokers, of which there are none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.workers import topology
+from odradek.workers.api import Api, message_class
+from odradek.workers.context import Context
+
+if TYPE_CHECKING:
+    from odradek.workers.worker import Worker
+
+BROKERS = 1
+UNSUPPORTED_ENDPOINT_TYPE = 115
+
+
+def handle(worker: Worker, request: Any, context: Context) -> Any:
+    response = message_class("DescribeClusterResponse")
+    if context.version >= 1 and request.endpoint_type != BROKERS:
+        message = "This broker has no KRaft controllers to describe."
+        return response(error_code=UNSUPPORTED_ENDPOINT_TYPE, error_message=message, endpoint_type=request.endpoint_type)
+    snapshot = worker.snapshot
+    brokers = [
+        response.DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
+        for node in topology.nodes(snapshot, context.listener)
+    ]
+    answer = response(
+        endpoint_type=BROKERS,
+        cluster_id=snapshot.cluster_id,
+        controller_id=snapshot.controller_id,
+        brokers=brokers,
+    )
+    if request.include_cluster_authorized_operations:
+        answer.authorized_operations = set(topology.CLUSTER_OPERATIONS)
+    return answer
+
+
+API = Api(key=60, name="DescribeCluster", versions=(0, 2), handle=handle)

@@ -1,0 +1,71 @@
+"""What Metadata, DescribeCluster and DescribeTopicPartitions say of brokers and partitions, to one listener.
+
+Clients are told of brokers as the listener they came by advertises them. Without an authorizer everyone may do
+everything: the `*_OPERATIONS` are what Kafka answers then (AclOperation codes).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from odradek.cluster import topicnames
+from odradek.cluster.snapshot import Broker, PartitionInfo, Snapshot
+from odradek.protocol import errors
+
+TOPIC_OPERATIONS = frozenset({3, 4, 5, 6, 7, 8, 10, 11})
+CLUSTER_OPERATIONS = frozenset({5, 7, 8, 9, 10, 11, 12})
+
+NO_ID = UUID(int=0)
+LISTENER_NOT_FOUND = 72
+
+
+class Node(NamedTuple):
+    """A broker as a listener's clients reach it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def nodes(snapshot: Snapshot, listener: str) -> list[Node]:
+    """Brokers that have an endpoint for `listener`."""
+    found = (_node(broker, listener) for broker in snapshot.brokers.values())
+    return [node for node in found if node is not None]
+
+
+def _node(broker: Broker, listener: str) -> Node | None:
+    endpoint = broker.endpoints.get(listener)
+    return Node(broker.id, endpoint[0], endpoint[1], broker.rack) if endpoint else None
+
+
+def leadership(snapshot: Snapshot, info: PartitionInfo, listener: str) -> tuple[int, int]:
+    """(error code, leader id or -1) of a partition for clients of `listener`."""
+    leader = snapshot.brokers.get(info.leader)
+    if leader is None:
+        return errors.LEADER_NOT_AVAILABLE, -1
+    if listener not in leader.endpoints:
+        return LISTENER_NOT_FOUND, -1
+    return errors.NONE, leader.id
+
+
+def offline(snapshot: Snapshot, info: PartitionInfo, listener: str) -> list[int]:
+    """Replicas on brokers that are not there, or not for `listener`."""
+    return [b for b in info.replicas if b not in snapshot.brokers or listener not in snapshot.brokers[b].endpoints]
+
+
+def unknown_topic(name: str) -> int:
+    """The error for a topic that does not exist: another one when it never could."""
+    return errors.INVALID_TOPIC_EXCEPTION if topicnames.problem(name) else errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def topic_uuid(snapshot: Snapshot, name: str) -> UUID:
+    """A topic's id for a response, all zeros for one that does not exist."""
+    return UUID(bytes=snapshot.topics[name].id) if name in snapshot.topics else NO_ID
+
+
+def asked_id(topic: Any) -> bytes | None:
+    """The 16-byte id by which a request names a topic, None when it has none (older versions, all zeros)."""
+    given = getattr(topic, "topic_id", None)
+    return given.bytes if given is not None and given.int else None
