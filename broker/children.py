@@ -27,9 +27,11 @@ class Backoff:
     """When to start a dead process again: at once after a long life, later and later after short ones."""
 
     delay: float = 0.0
+    deaths: int = 0
 
     def died(self, lived: float) -> float:
         """Seconds to wait before the next start, of a process that lived for `lived` seconds."""
+        self.deaths += 1
         if lived >= HEALTHY_S:
             self.delay = 0.0
         waiting = self.delay
@@ -81,6 +83,10 @@ class Children:
         """The child's pid, 0 when there is none."""
         child = self._living.get(role)
         return child.pid if child else 0
+
+    def deaths(self, role: int) -> int:
+        """How often the process of `role` has died."""
+        return self._backoffs[role].deaths if role in self._backoffs else 0
 
     def start_missing(self) -> list[int]:
         """Start every wanted role that has no process and whose back-off is over; returns those started.

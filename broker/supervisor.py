@@ -18,7 +18,7 @@ from odradek.broker import control, logs, spawn, systemd
 from odradek.broker.banner import banner, ready_line
 from odradek.broker.boot import Boot
 from odradek.broker.children import Children, Death, is_fatal
-from odradek.broker.errors import FATAL_BOOT, OK, OdradekError
+from odradek.broker.errors import FAILED, FATAL_BOOT, OK, OdradekError
 from odradek.broker.process import Signals
 from odradek.broker.sweep import StuckHolders
 from odradek.ipc import processes, roles, shm
@@ -33,6 +33,7 @@ BOOT_TURN_S = 0.01  # children say in shared memory that they run, which wakes n
 FIRST_PROGRESS_S = 2.0
 PROGRESS_S = 5.0
 RETIRED_GRACE_S = 5.0
+MOST_BOOT_DEATHS = 5  # a broker that never becomes ready helps nobody; once ready it never gives up
 HELPERS = (roles.ACCEPTOR, roles.COORDINATOR, roles.JANITOR)
 # Who depends on whom decides the order: no new connections, then no requests, then no state to keep.
 STOP_ORDER: tuple[tuple[tuple[int, ...], float], ...] = (
@@ -122,10 +123,14 @@ class Supervisor:
         level = logging.INFO if expected and death.code == OK else logging.WARNING
         log.log(level, "%s (pid %d) ended: %s", name, death.pid, death.reason)
         self._events.publish("died", process=name, pid=death.pid, reason=death.reason, expected=expected)
-        if is_fatal(death) and not self._stopping:
+        if self._stopping:
+            return
+        if is_fatal(death):
             log.error("%s cannot run as it is configured: stopping", name)
-            self._exit_code = FATAL_BOOT
-            self._stopping = True
+            self._exit_code, self._stopping = FATAL_BOOT, True
+        elif not self._ready and self._children.deaths(death.role) >= MOST_BOOT_DEATHS:
+            log.error("%s has died %d times before the broker was ready: giving up", name, MOST_BOOT_DEATHS)
+            self._exit_code, self._stopping = FAILED, True
 
     def _is_ours(self, pid: int) -> bool:
         table = self._boot.shared.processes

@@ -2,12 +2,14 @@
 
 `python standin.py start DATA_DIR [KEY=VALUE…]` supervises; children run `standin.py ROLE --run-dir DIR`.
 Files in the data directory steer a child: `<role>.exit` holds an exit code for it to end with at once.
+Roles named in $STANDIN_REAL are the real ones.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import os
 import signal
 import sys
 import time
@@ -33,6 +35,8 @@ def finish(booted: boot.Boot) -> None:
 
 
 def command_line(role: int, run_dir: Path) -> list[str]:
+    if roles.role_name(role) in os.environ.get("STANDIN_REAL", "").split(","):
+        return spawn.command_line(role, run_dir)
     return [sys.executable, __file__, roles.role_name(role), str(run_dir)]
 
 

@@ -1,0 +1,173 @@
+"""From server.properties and overrides to a BrokerConfig, and through config.json."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from odradek.broker import config as configuration
+from odradek.broker.config import BrokerConfig, ConfigFault
+from odradek.broker.errors import FATAL_BOOT
+from odradek.broker.listeners import Endpoint
+from odradek.cluster import configdef
+
+
+def resolve(**given: str) -> BrokerConfig:
+    """`log_dirs` stands for `log.dirs`."""
+    return configuration.resolve({"log.dirs": "d", **{key.replace("_", "."): value for key, value in given.items()}})
+
+
+def test_defaults_without_a_file() -> None:
+    config = configuration.load(None)
+    assert config.listeners == config.advertised == (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
+    assert config.log_dirs == (os.path.abspath("data"),)
+    assert config.workers == (os.cpu_count() or 1)
+    assert config["log.segment.bytes"] == 1 << 30
+    assert config.warnings == ()
+
+
+def test_overrides_win_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("broker.id=1\nlog.dirs=/a,/b\nnum.partitions=3\n")
+    config = configuration.load(path, ["num.partitions=5", "log.dirs=/c = d"])
+    assert (config["broker.id"], config["num.partitions"]) == (1, 5)
+    assert config.log_dirs == ("/c = d",)
+
+
+def test_kafkas_own_example_file_loads(tmp_path: Path) -> None:
+    """The settings of the server.properties that Kafka 3.9 ships."""
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "broker.id=0\nnum.network.threads=3\nnum.io.threads=8\nsocket.send.buffer.bytes=102400\n"
+        "socket.receive.buffer.bytes=102400\nsocket.request.max.bytes=104857600\nlog.dirs=/tmp/kafka-logs\n"
+        "num.partitions=1\nnum.recovery.threads.per.data.dir=1\noffsets.topic.replication.factor=1\n"
+        "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\nlog.retention.hours=168\n"
+        "log.retention.check.interval.ms=300000\nzookeeper.connect=localhost:2181\n"
+        "zookeeper.connection.timeout.ms=18000\ngroup.initial.rebalance.delay.ms=0\n"
+    )
+    config = configuration.load(path)
+    assert [line.partition(":")[0] for line in config.warnings] == ["zookeeper.connect is not there yet"]
+
+
+def test_kraft_example_serves_only_the_broker_listener() -> None:
+    config = resolve(
+        process_roles="broker,controller",
+        node_id="7",
+        controller_listener_names="CONTROLLER",
+        listeners="PLAINTEXT://:9092,CONTROLLER://:9093",
+        advertised_listeners="PLAINTEXT://localhost:9092",
+        listener_security_protocol_map="CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    )
+    assert config.listeners == (Endpoint("PLAINTEXT", "", 9092),)
+    assert config["broker.id"] == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"port": "1234"}, "PLAINTEXT://127.0.0.1:1234"),
+        ({"host.name": "h"}, "PLAINTEXT://h:9092"),
+        ({"host.name": "::1", "port": "0"}, "PLAINTEXT://[::1]:0"),
+        ({"host.name": "h", "port": "1", "listeners": "PLAINTEXT://g:2"}, "PLAINTEXT://g:2"),
+    ],
+)
+def test_old_listener_names(given: dict[str, str], expected: str) -> None:
+    config = configuration.resolve({"log.dirs": "d", **given})
+    assert [str(endpoint) for endpoint in config.listeners] == [expected]
+    assert config.warnings == ()
+
+
+def test_old_advertised_names() -> None:
+    config = configuration.resolve(
+        {"log.dirs": "d", "listeners": "PLAINTEXT://:1", "advertised.host.name": "pub", "advertised.port": "2"}
+    )
+    assert config.advertised == (Endpoint("PLAINTEXT", "pub", 2),)
+
+
+def test_log_dir_and_log_dirs() -> None:
+    assert configuration.resolve({"log.dir": "/a"}).log_dirs == ("/a",)
+    assert configuration.resolve({"log.dir": "/a", "log.dirs": "/b,/c"}).log_dirs == ("/b", "/c")
+    assert configuration.resolve({}).log_dirs == ("/tmp/kafka-logs",)
+
+
+@pytest.mark.parametrize(
+    ("given", "ms"),
+    [
+        ({}, 168 * 3_600_000),
+        ({"log.retention.hours": "1"}, 3_600_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "2"}, 120_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "2", "log.retention.ms": "3"}, 3),
+        ({"log.retention.ms": "-1"}, -1),
+    ],
+)
+def test_retention_precedence(given: dict[str, str], ms: int) -> None:
+    config = configuration.resolve({"log.dirs": "d", **given})
+    assert configdef.resolve_topic({}, (), config)["retention.ms"] == ms
+
+
+def test_unknown_key_is_a_warning_with_the_nearest() -> None:
+    config = resolve(log_retention_hour="1", utterly_unheard_of="2")
+    assert config.warnings[0] == "unknown setting log.retention.hour: ignored (did you mean log.retention.hours?)"
+    assert config.warnings[1].startswith("unknown setting utterly.unheard.of: ignored")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"num.partitions": "many"}, "num.partitions"),
+        ({"log.retention.ms": "0"}, "log.retention.ms"),
+        ({"log.roll.ms": "0"}, "log.roll.ms"),
+        ({"broker.id": "-2"}, "broker.id"),
+        ({"odradek.workers": "65"}, "odradek.workers"),
+        ({"port": "http"}, "port"),
+        ({"listeners": "SSL://:9093"}, "SSL is not there yet"),
+        ({"listeners": "A://:1"}, "add A:PLAINTEXT"),
+        ({"log.dirs": "/a,/b/../a"}, "twice"),
+        ({"log.dirs": " , "}, "at least one directory"),
+        ({"inter.broker.listener.name": "X"}, "X is not among"),
+    ],
+)
+def test_bad_values(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigFault, match=message) as caught:
+        configuration.resolve({"log.dirs": "d", **given})
+    assert caught.value.exit_code == FATAL_BOOT
+
+
+def test_all_bad_values_are_told_at_once() -> None:
+    with pytest.raises(ConfigFault) as caught:
+        resolve(num_partitions="x", log_segment_bytes="y")
+    assert len(str(caught.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize("text", ["x", "=1", " =1"])
+def test_bad_override(text: str) -> None:
+    with pytest.raises(ConfigFault, match="key=value"):
+        configuration.load(None, [text])
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigFault, match="No such file"):
+        configuration.load(tmp_path / "nothing")
+
+
+def test_ports_fill_listeners_and_advertised() -> None:
+    config = resolve(listeners="PLAINTEXT://127.0.0.1:0").with_ports({"PLAINTEXT": 4711})
+    assert config.listeners == config.advertised == (Endpoint("PLAINTEXT", "127.0.0.1", 4711),)
+
+
+def test_saved_and_back(tmp_path: Path) -> None:
+    config = resolve(num_partitions="3", listeners="PLAINTEXT://[::1]:1").with_value("broker.id", 5)
+    config = config.with_clean([True])
+    config.save(tmp_path)
+    back = configuration.saved(tmp_path)
+    assert dict(back) == dict(config)
+    assert (back.listeners, back.advertised, back.log_dirs) == (config.listeners, config.advertised, config.log_dirs)
+    assert (back.given, back.clean, back["broker.id"]) == (config.given, (True,), 5)
+    assert stat.S_IMODE((tmp_path / "config.json").stat().st_mode) == 0o600
+
+
+def test_nothing_saved(tmp_path: Path) -> None:
+    with pytest.raises(ConfigFault, match="no broker has started there"):
+        configuration.saved(tmp_path)

@@ -1,0 +1,189 @@
+"""Banner, limits, log levels, systemd's words, back-off, connection limits."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from odradek.broker import config as configuration
+from odradek.broker import limits, logs, systemd
+from odradek.broker.banner import banner, ready_line
+from odradek.broker.children import HEALTHY_S, LONGEST_DELAY_S, Backoff, Death, is_fatal
+from odradek.broker.connection_limits import ConnectionCounts, Limits, parse_overrides
+
+
+def _config(listeners: str) -> configuration.BrokerConfig:
+    return configuration.resolve(
+        {"log.dirs": "/d", "listeners": listeners, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT"}
+    )
+
+
+def test_banner_tells_where_and_how_safe() -> None:
+    text = banner(_config("PLAINTEXT://127.0.0.1:9092"), 3, 0.5)
+    assert "listening on  PLAINTEXT://127.0.0.1:9092" in text
+    assert "3 workers" in text
+    assert "no authentication yet, so only this machine can connect" in text
+    assert text.count("--bootstrap-server localhost:9092") == 3
+    assert len(text.splitlines()) < 20
+
+
+def test_banner_warns_of_the_world() -> None:
+    text = banner(_config("PLAINTEXT://127.0.0.1:9092,B://0.0.0.0:9093"), 1, 0.5)
+    assert "WARNING: no authentication yet" in text
+    assert f"clients are told {socket.gethostname()}:9093" in text
+
+
+def test_banner_writes_ipv6_in_brackets() -> None:
+    assert "--bootstrap-server [::1]:9092" in banner(_config("PLAINTEXT://[::1]:9092"), 1, 0.5)
+
+
+def test_ready_line() -> None:
+    assert ready_line(_config("PLAINTEXT://127.0.0.1:1,B://[::1]:2")) == "READY PLAINTEXT://127.0.0.1:1 B://[::1]:2"
+
+
+def test_open_files_are_raised() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        assert limits.raise_open_files() == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_shortages_name_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WANTED_FILES", 1 << 40)
+    monkeypatch.setattr(limits, "WANTED_SHM", 1 << 60)
+    files, shm = limits.shortages()
+    assert "ulimit -n 65536" in files and "\n" not in files
+    assert "remount,size=" in shm and "\n" not in shm
+
+
+def test_missing_shm_is_named(tmp_path: Path) -> None:
+    assert limits.shm_free(str(tmp_path / "none")) == -1
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("debug", 10), ("INFO", 20), ("warn", 30), ("WARNING", 30), ("fatal", 50), ("OFF", 50)],
+)
+def test_level_names(name: str, number: int) -> None:
+    assert logs.level_number(name) == number
+
+
+def test_bad_level() -> None:
+    with pytest.raises(logs.LevelError, match="the levels are DEBUG"):
+        logs.level_number("loud")
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("root", "odradek"), ("workers.loop", "odradek.workers.loop"), ("odradek.storage", "odradek.storage")],
+)
+def test_logger_names(module: str, name: str) -> None:
+    assert logs.logger_name(module) == name
+
+
+def test_levels_from_config_and_wishes(tmp_path: Path) -> None:
+    config = {"odradek.log.level": "WARNING", "odradek.log.levels": "test_a=DEBUG,test_b=ERROR"}
+    logs.change_level(tmp_path, "test_b", "INFO")
+    before = logging.getLogger("odradek").level
+    try:
+        logs._apply_all(config, tmp_path)
+        levels = [logging.getLogger(f"odradek{name}").level for name in ("", ".test_a", ".test_b")]
+    finally:
+        logging.getLogger("odradek").setLevel(before)
+    assert levels == [logging.WARNING, logging.DEBUG, logging.INFO]
+
+
+@pytest.mark.parametrize("text", ["x", "x=loud"])
+def test_bad_levels(text: str) -> None:
+    with pytest.raises(logs.LevelError):
+        logs.parse_levels(text)
+
+
+def test_each_role_has_its_log_file(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "odradek.log"
+    assert logs.file_of("supervisor", path) == path
+    assert logs.file_of("worker-3", path).name == "odradek-worker-3.log"
+
+
+def test_sockets_by_environment() -> None:
+    environment = systemd.listen_environment(["A", "B"])
+    first = os.open("/dev/null", os.O_RDONLY)
+    os.close(first)
+    assert environment == {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "A:B"}
+    assert systemd.inherited({}) == []
+    assert systemd.inherited({**environment, "LISTEN_PID": "1"}) == []
+
+
+def test_notify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    assert not systemd.notify("READY=1")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        assert systemd.notify("READY=1")
+        assert manager.recv(100) == b"READY=1"
+
+
+def test_backoff_grows_and_forgets() -> None:
+    backoff = Backoff()
+    waits = [backoff.died(0.1) for _ in range(10)]
+    assert waits[0] == 0
+    assert waits == sorted(waits)
+    assert waits[-1] == LONGEST_DELAY_S
+    assert backoff.died(HEALTHY_S) == 0
+
+
+def test_deaths_in_words() -> None:
+    assert Death(1, 2, -9).reason == "signal SIGKILL"
+    assert Death(1, 2, 3).reason == "exit code 3"
+    assert is_fatal(Death(1, 2, 3)) and not is_fatal(Death(1, 2, 1))
+
+
+def test_overrides_by_host() -> None:
+    assert parse_overrides("a:1, [::1]:2") == {"a": 1, "::1": 2}
+    with pytest.raises(ValueError, match="host:number"):
+        parse_overrides("a")
+
+
+def test_connections_by_host() -> None:
+    counts = ConnectionCounts(Limits(per_host=1, overrides={"b": 2}), 0)
+    for host in ("a", "b"):
+        assert not counts.refuses(host)
+        counts.opened(host)
+    assert counts.refuses("a") and not counts.refuses("b")
+    counts.closed("a")
+    assert not counts.refuses("a")
+
+
+def test_all_connections() -> None:
+    counts = ConnectionCounts(Limits(total=1), 0)
+    assert counts.wait(0) == 0
+    counts.opened("a")
+    assert counts.wait(0) == -1
+    counts.closed("a")
+    assert counts.wait(0) == 0
+    assert not counts.hosts
+
+
+@given(st.integers(1, 100), st.integers(1, 20))
+def test_creation_rate(rate: int, seconds: int) -> None:
+    """Nobody gets in faster than the rate, after the first second's worth."""
+    counts = ConnectionCounts(Limits(rate=rate), 0)
+    now, came = 0.0, 0
+    while now < seconds:
+        wait = counts.wait(now)
+        if wait:
+            now += wait + 1e-9
+            continue
+        counts.accepted()
+        came += 1
+    assert came <= rate * (seconds + 1) + 1
+    assert came >= rate * seconds - 1
