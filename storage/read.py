@@ -37,7 +37,7 @@ def fetch(
     if offset >= limit:
         return None
     base, position = locate(partition, values, offset)
-    file, end, following = _extent(partition, values, base, limit)
+    file, end, following = extent(partition, values, base, limit)
     size = end - position
     if size <= 0:
         return None
@@ -75,7 +75,7 @@ def _files(partition: Partition, values: Values, base: int) -> tuple[OffsetIndex
     return sealed.index, sealed.index.entries, sealed.file, sealed.size
 
 
-def _extent(partition: Partition, values: Values, base: int, limit: int) -> tuple[OpenFile, int, int]:
+def extent(partition: Partition, values: Values, base: int, limit: int) -> tuple[OpenFile, int, int]:
     """(log file, end of the records below `limit` in it, offset that follows that end)."""
     _, _, file, size = _files(partition, values, base)
     if base == values[slots.F_ACTIVE_BASE]:
@@ -155,7 +155,7 @@ def batches_from(partition: Partition, values: Values, offset: int, limit: int) 
     """Headers of the batches with records in [offset, limit), across segments."""
     while offset < limit:
         base, position = locate(partition, values, offset)
-        file, end, following = _extent(partition, values, base, limit)
+        file, end, following = extent(partition, values, base, limit)
         for _, header in batch_headers(file, position, end):
             yield header
         offset = following

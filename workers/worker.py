@@ -29,6 +29,7 @@ from odradek.workers.catalog import Catalog
 from odradek.workers.connection import Connection
 from odradek.workers.loop import Loop
 from odradek.workers.parking import Parking
+from odradek.workers.producer_ids import ProducerIds
 from odradek.workers.round import Round
 from odradek.workers.sessions import Sessions
 from odradek.workers.syncer import Syncer
@@ -73,6 +74,7 @@ class Worker:
         self.syncer = Syncer(self)
         self.round = Round(self.syncer.submit)
         self.sessions = Sessions(config["max.incremental.fetch.session.cache.slots"])
+        self.producer_ids = ProducerIds(self)
         self.fetch_max_bytes = config["fetch.max.bytes"]
         self.rows: dict[int, Api] = {}
         self.loop = Loop(self, config["socket.request.max.bytes"])
@@ -82,6 +84,7 @@ class Worker:
         self.draining = False
         self.fetches = 0
         self._rung = False
+        self._again: list[Callable[[], bool]] = []
         self._row = self.shared.processes.row(self.role)
         self._next_tick = 0.0
         self._drain_until = 0.0
@@ -174,6 +177,9 @@ class Worker:
             self.parking.rung()
         if self.round.deferred:
             self.round.retry()
+        if self._again:
+            again, self._again = self._again, []
+            self._again.extend(work for work in again if not work())
         deadline = self.parking.next_deadline()
         if deadline is not None and deadline <= now:
             self.parking.expire(now)
@@ -186,7 +192,7 @@ class Worker:
         if self._rung:
             return 0.0
         wait = max(0.0, self._next_tick - time.monotonic())
-        if self.round.deferred:
+        if self.round.deferred or self._again:
             return RETRY_S
         deadline = self.parking.next_deadline()
         return wait if deadline is None else max(0.0, min(wait, deadline - time.monotonic()))
@@ -350,6 +356,10 @@ class Worker:
             if partition is not None:
                 self._parts[key] = partition
         return partition
+
+    def again(self, work: Callable[[], bool]) -> None:
+        """Call `work` every millisecond until it returns True: it waits for a partition's lock."""
+        self._again.append(work)
 
     def forward(self, api_key: int, version: int, body: bytes, answered: Callable[[int, bytes], None]) -> None:
         """Ask the controller something of our own; `answered(flags, body)` is called once."""

@@ -1,0 +1,54 @@
+"""OffsetForLeaderEpoch (key 23), versions 0 to 4: where a leader epoch ended (KIP-101, KIP-320).
+
+Consumers use it to notice that the log was truncated under them. Answered from the partition's epoch checkpoint;
+the newest epoch ends at the log end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.ipc import slots
+from odradek.protocol import errors
+from odradek.storage.checkpoints import CheckpointError
+from odradek.storage.epochs import EpochCache
+from odradek.workers.api import Api, message_class
+from odradek.workers.apis.k02_list_offsets import refusal
+from odradek.workers.context import Context
+
+if TYPE_CHECKING:
+    from odradek.workers.worker import Worker
+
+
+def handle(worker: Worker, request: Any, context: Context) -> Any:
+    """One answer for each partition asked for."""
+    response = message_class("OffsetForLeaderEpochResponse")
+    topic_class = response.OffsetForLeaderTopicResult
+    topics = [
+        topic_class(
+            topic=topic.topic,
+            partitions=[topic_class.EpochEndOffset(**_answer(worker, topic.topic, part)) for part in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return response(throttle_time_ms=0, topics=topics)
+
+
+def _answer(worker: Worker, topic: str, part: Any) -> dict[str, int]:
+    unknown = {"partition": part.partition, "leader_epoch": -1, "end_offset": -1}
+    partition = worker.partition_of(topic.encode(), part.partition, False)
+    if partition is None:
+        return {"error_code": errors.UNKNOWN_TOPIC_OR_PARTITION, **unknown}
+    values = partition.slot.read()
+    error = refusal(partition, values, part.current_leader_epoch)
+    if error:
+        return {"error_code": error, **unknown}
+    try:
+        cache = EpochCache.read(partition.directory)
+    except (OSError, CheckpointError):
+        return {"error_code": errors.KAFKA_STORAGE_ERROR, **unknown}
+    epoch, end = cache.end_offset(part.leader_epoch, values[slots.F_LEO])
+    return {"error_code": errors.NONE, "partition": part.partition, "leader_epoch": epoch, "end_offset": end}
+
+
+API = Api(key=23, name="OffsetForLeaderEpoch", versions=(0, 4), handle=handle)

@@ -1,0 +1,45 @@
+"""Producer ids in stock: a block at a time from the controller, which remembers what it gave."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from odradek.cluster import internal
+from odradek.ipc import forward
+
+if TYPE_CHECKING:
+    from odradek.workers.worker import Worker
+
+Taker = Callable[[int], None]
+
+
+class ProducerIds:
+    """A worker's stock of ids that nobody else will ever give."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._next = self._end = 0
+        self._waiting: deque[Taker] = deque()
+
+    def take(self, taker: Taker) -> None:
+        """`taker(id)` now or when there are new ones; -1 when none can be had."""
+        if self._next < self._end:
+            self._next += 1
+            taker(self._next - 1)
+            return
+        self._waiting.append(taker)
+        if len(self._waiting) == 1:
+            self._worker.forward(internal.PRODUCER_IDS, 0, internal.encode({}), self._arrived)
+
+    def _arrived(self, flags: int, body: bytes) -> None:
+        answer = internal.decode(body) if flags == forward.OK else {}
+        first, count = answer.get("first", 0), answer.get("count", 0)
+        self._next, self._end = first, first + count
+        waiting, self._waiting = self._waiting, deque()
+        for taker in waiting:
+            if count:
+                self.take(taker)
+            else:
+                taker(-1)
