@@ -130,9 +130,7 @@ def _once(topics: list[Any]) -> list[Any]:
     return list({(topology.asked_id(topic), topic.name): topic for topic in topics}.values())
 
 
-def _asked_topic(
-    snapshot: Snapshot, asked: Any, context: Context, operations: Any, refused: dict[str, int]
-) -> Any:
+def _asked_topic(snapshot: Snapshot, asked: Any, context: Context, operations: Any, refused: dict[str, int]) -> Any:
     topic_id = topology.asked_id(asked) if context.version >= IDS_IN_REQUESTS else None
     name = snapshot.by_id(topic_id) if topic_id else asked.name
     if name is not None and name in snapshot.topics:

@@ -1,0 +1,77 @@
+"""What the handlers that run in the controller process may ask of it, and what several of them share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from odradek.cluster.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError
+from odradek.cluster.planning import Defaults, TopicPlan
+from odradek.cluster.snapshot import Snapshot
+
+
+class Owner(Protocol):
+    """The metadata, and every change to it. Changes raise ApiError and are in the tree when they return."""
+
+    def create_topic(self, plan: TopicPlan) -> bytes:
+        """Make a topic; its id."""
+
+    def add_partitions(self, name: str, replicas: dict[int, list[int]]) -> None:
+        """Add partitions to a topic."""
+
+    def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> None:
+        """Delete a topic; `done` when it is gone."""
+
+    def set_topic_config(self, name: str, configs: dict[str, str]) -> None:
+        """Replace a topic's config overrides."""
+
+    def set_broker_config(self, broker: int | None, configs: dict[str, str]) -> None:
+        """Replace the dynamic configs of a broker, or (None) of the cluster."""
+
+
+class Controller(Protocol):
+    """The controller process as its handlers see it."""
+
+    @property
+    def owner(self) -> Owner:
+        """The metadata."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The metadata as it is now."""
+
+    @property
+    def config(self) -> Any:
+        """This broker's static configuration."""
+
+    def defaults(self) -> Defaults:
+        """num.partitions and default.replication.factor."""
+
+    def when_published(self, action: Callable[[], None]) -> None:
+        """Call `action` when every process knows what has been changed so far."""
+
+    def after(self, milliseconds: int, action: Callable[[], None]) -> None:
+        """Call `action` at the end of a time."""
+
+
+def attempt(action: Callable[[], Any]) -> tuple[int, str | None]:
+    """(error code, message) of an action that raises ApiError when it is refused."""
+    try:
+        action()
+    except ApiError as error:
+        return error.code, error.message
+    return NONE, None
+
+
+def twice(names: Iterable[Any]) -> set[Any]:
+    """What is named more than once."""
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def refuse_duplicate(message: str) -> ApiError:
+    """The error for a resource or topic that a request names more than once."""
+    return ApiError(INVALID_REQUEST, message)
+
+
+TIMED_OUT = ApiError(REQUEST_TIMED_OUT, None)

@@ -1,0 +1,105 @@
+"""CreateTopics (key 19), versions 0 to 7.
+
+v1+ can only validate and have error messages, v4+ -1 for the broker's defaults (KIP-464; taken from older clients
+too), v5+ answer with the topic's configs (KIP-525), v7 with its id. Answered when every live worker knows the
+topics, so that a client that goes on at another worker finds them. There are no policies and no quotas.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from odradek.cluster import describe, topicnames
+from odradek.cluster.describe import Static
+from odradek.cluster.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError
+from odradek.cluster.planning import TopicPlan, TopicRequest, plan_topic
+from odradek.workers.administration import Controller, twice
+from odradek.workers.api import CONTROLLER, Api, message_class
+from odradek.workers.context import Context
+
+HAS_CONFIGS = 5
+
+
+def handle(controller: Controller, request: Any, context: Context) -> Any:
+    validate_only = context.version >= 1 and request.validate_only
+    repeated = twice(topic.name for topic in request.topics)
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    asked = {topic.name: topic for topic in request.topics}
+    results = []
+    for name in names:
+        try:
+            _refuse(name, repeated)
+            results.append(_create(controller, asked[name], validate_only, request.timeout_ms, context.version))
+        except ApiError as error:
+            results.append(_failed(name, error))
+    response = message_class("CreateTopicsResponse")(topics=results)
+    controller.when_published(lambda: context.reply(response))
+    return None
+
+
+def _refuse(name: str, repeated: set[str]) -> None:
+    if name == topicnames.KRAFT_METADATA:
+        raise ApiError(INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+    if name in repeated:
+        raise ApiError(INVALID_REQUEST, "Found multiple entries for this topic.")
+
+
+def _create(controller: Controller, asked: Any, validate_only: bool, timeout_ms: int, version: int) -> Any:
+    plan = plan_topic(_request(asked), controller.snapshot, controller.defaults())
+    configs = _configs(controller, plan) if version >= HAS_CONFIGS else []
+    if validate_only:
+        return _made(plan, None, configs)
+    made = _made(plan, controller.owner.create_topic(plan), configs)
+    if timeout_ms <= 0:  # the topic is made, but nobody waits to hear so
+        return _failed(plan.name, ApiError(REQUEST_TIMED_OUT, None))
+    return made
+
+
+def _request(asked: Any) -> TopicRequest:
+    assignments = {entry.partition_index: entry.broker_ids for entry in asked.assignments}
+    configs = {entry.name: entry.value for entry in asked.configs}
+    return TopicRequest(asked.name, asked.num_partitions, asked.replication_factor, assignments, configs)
+
+
+def _configs(controller: Controller, plan: TopicPlan) -> list[Any]:
+    config = message_class("CreateTopicsResponse").CreatableTopicResult.CreatableTopicConfigs
+    static = Static(controller.config, controller.config.given)
+    snapshot = controller.snapshot
+    return [
+        config(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=entry.sensitive,
+        )
+        for entry in describe.topic_config_entries(plan.configs, snapshot, snapshot.controller_id, static)
+    ]
+
+
+def _made(plan: TopicPlan, topic_id: bytes | None, configs: list[Any]) -> Any:
+    return message_class("CreateTopicsResponse").CreatableTopicResult(
+        name=plan.name,
+        topic_id=UUID(bytes=topic_id) if topic_id else UUID(int=0),
+        error_code=NONE,
+        num_partitions=len(plan.replicas),
+        replication_factor=plan.factor,
+        configs=configs,
+    )
+
+
+def _failed(name: str, error: ApiError) -> Any:
+    result = message_class("CreateTopicsResponse").CreatableTopicResult
+    return result(
+        name=name,
+        topic_id=UUID(int=0),
+        error_code=error.code,
+        error_message=error.message,
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=[],
+    )
+
+
+API = Api(key=19, name="CreateTopics", versions=(0, 7), runs_in=CONTROLLER, handle=handle)

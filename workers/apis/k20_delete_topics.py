@@ -1,0 +1,123 @@
+"""DeleteTopics (key 20), versions 0 to 6: by name, v6 also by id.
+
+Answered when the logs can no longer be reached and every live worker knows it, or with REQUEST_TIMED_OUT when that
+takes longer than the client waits; the deletion goes on. v5+ have error messages. With delete.topic.enable=false:
+INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from odradek.cluster.errors import (
+    INVALID_REQUEST,
+    NONE,
+    REQUEST_TIMED_OUT,
+    TOPIC_DELETION_DISABLED,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    ApiError,
+)
+from odradek.cluster.snapshot import Snapshot
+from odradek.workers.administration import Controller
+from odradek.workers.api import CONTROLLER, Api, message_class
+from odradek.workers.context import Context
+from odradek.workers.topology import NO_ID, asked_id
+
+BY_ID, DISABLED_HAS_CODE = 6, 3
+
+
+class Asked(NamedTuple):
+    """A topic as a request names it; `name` is None for an id that nobody has."""
+
+    name: str | None
+    topic_id: UUID
+
+
+def handle(controller: Controller, request: Any, context: Context) -> Any:
+    asked = _asked(request, context.version, controller.snapshot)
+    _Deletion(controller, asked, context).start(request.timeout_ms)
+    return None
+
+
+def _asked(request: Any, version: int, snapshot: Snapshot) -> list[Asked]:
+    if version < BY_ID:
+        return [Asked(name, NO_ID) for name in dict.fromkeys(request.topic_names)]
+    found = []
+    for topic in request.topics:
+        topic_id = asked_id(topic)
+        name = snapshot.by_id(topic_id) if topic_id else topic.name
+        found.append(Asked(name, UUID(bytes=topic_id) if topic_id else NO_ID))
+    return list(dict.fromkeys(found))
+
+
+class _Deletion:
+    """One request: what became of each topic, and the answer when all are done or time is over."""
+
+    def __init__(self, controller: Controller, asked: list[Asked], context: Context) -> None:
+        self._controller = controller
+        self._asked = asked
+        self._context = context
+        self._errors: dict[str | None, ApiError | None] = {}
+        self._answered = False
+
+    def start(self, timeout_ms: int) -> None:
+        wanted = []
+        for topic in self._asked:
+            error = self._refusal(topic)
+            if error is not None:
+                self._errors[topic.name] = error
+            else:
+                wanted.append(str(topic.name))
+        for name in dict.fromkeys(wanted):
+            self._delete(name)
+        self._controller.after(max(0, timeout_ms), self._answer)
+        self._maybe_answer()
+
+    def _refusal(self, topic: Asked) -> ApiError | None:
+        if not self._controller.config["delete.topic.enable"]:
+            old = self._context.version < DISABLED_HAS_CODE
+            return ApiError(INVALID_REQUEST if old else TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+        if topic.name is None:
+            return ApiError(UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        if topic.name not in self._controller.snapshot.topics:
+            return ApiError(UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        return None
+
+    def _delete(self, name: str) -> None:
+        try:
+            self._controller.owner.delete_topic(name, self._done(name))
+        except ApiError as error:
+            self._errors[name] = error
+
+    def _done(self, name: str) -> Callable[[ApiError | None], None]:
+        def done(error: ApiError | None) -> None:
+            self._errors[name] = error
+            self._maybe_answer()
+
+        return done
+
+    def _maybe_answer(self) -> None:
+        if all(topic.name in self._errors for topic in self._asked):
+            self._controller.when_published(self._answer)
+
+    def _answer(self) -> None:
+        if self._answered:
+            return
+        self._answered = True
+        results = [self._result(topic) for topic in self._asked]
+        self._context.reply(message_class("DeleteTopicsResponse")(responses=results))
+
+    def _result(self, topic: Asked) -> Any:
+        error = self._errors.get(topic.name, ApiError(REQUEST_TIMED_OUT, None))
+        return message_class("DeleteTopicsResponse").DeletableTopicResult(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            error_code=error.code if error else NONE,
+            error_message=error.message if error else None,
+        )
+
+
+API = Api(key=20, name="DeleteTopics", versions=(0, 6), runs_in=CONTROLLER, handle=handle)

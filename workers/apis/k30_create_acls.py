@@ -1,0 +1,21 @@
+"""CreateAcls (key 30), versions 0 to 3: every one refused with SECURITY_DISABLED, as without an authorizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.protocol.errors import SECURITY_DISABLED
+from odradek.workers.api import Api, message_class
+from odradek.workers.apis.k29_describe_acls import NO_AUTHORIZER
+from odradek.workers.context import Context
+
+
+def handle(worker: Any, request: Any, context: Context) -> Any:
+    response = message_class("CreateAclsResponse")
+    refused = response.AclCreationResult
+    return response(
+        results=[refused(error_code=SECURITY_DISABLED, error_message=NO_AUTHORIZER) for _ in request.creations]
+    )
+
+
+API = Api(key=30, name="CreateAcls", versions=(0, 3), handle=handle)

@@ -1,0 +1,24 @@
+"""DeleteAcls (key 31), versions 0 to 3: every filter refused with SECURITY_DISABLED, as without an authorizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.protocol.errors import SECURITY_DISABLED
+from odradek.workers.api import Api, message_class
+from odradek.workers.apis.k29_describe_acls import NO_AUTHORIZER
+from odradek.workers.context import Context
+
+
+def handle(worker: Any, request: Any, context: Context) -> Any:
+    response = message_class("DeleteAclsResponse")
+    refused = response.DeleteAclsFilterResult
+    return response(
+        filter_results=[
+            refused(error_code=SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[])
+            for _ in request.filters
+        ]
+    )
+
+
+API = Api(key=31, name="DeleteAcls", versions=(0, 3), handle=handle)

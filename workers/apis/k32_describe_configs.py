@@ -1,0 +1,108 @@
+"""DescribeConfigs (key 32), versions 0 to 4: configs of topics, of this broker, of the cluster, log levels.
+
+Resource types: topic 2, broker 4 (an empty name is the cluster-wide dynamic configs), broker logger 8. v0 tells
+defaults by a flag, v1+ sources and synonyms (KIP-226), v3+ types and documentation (KIP-569).
+Client metrics and groups as resources (16, 32) are not there and get INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from odradek.cluster import alter, describe, topicnames
+from odradek.cluster.describe import Entry, Static
+from odradek.cluster.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ApiError
+from odradek.protocol import errors
+from odradek.workers.api import Api, message_class
+from odradek.workers.context import Context
+
+if TYPE_CHECKING:
+    from odradek.workers.worker import Worker
+
+_LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}  # Python's names to log4j's
+_ROOT = "odradek"
+
+
+def handle(worker: Worker, request: Any, context: Context) -> Any:
+    response = message_class("DescribeConfigsResponse")
+    return response(results=[_resource(worker, asked, request, context.version) for asked in request.resources])
+
+
+def _resource(worker: Worker, asked: Any, request: Any, version: int) -> Any:
+    result = message_class("DescribeConfigsResponse").DescribeConfigsResult
+    named: dict[str, Any] = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
+    try:
+        entries = _entries(worker, asked.resource_type, asked.resource_name)
+    except ApiError as error:
+        return result(error_code=error.code, error_message=error.message, configs=[], **named)
+    synonyms = version >= 1 and request.include_synonyms
+    docs = version >= 3 and request.include_documentation
+    chosen = describe.chosen(entries, asked.configuration_keys)
+    return result(error_code=errors.NONE, configs=[_config(entry, synonyms, docs) for entry in chosen], **named)
+
+
+def _entries(worker: Worker, kind: int, name: str) -> list[Entry]:
+    describer = _DESCRIBERS.get(kind)
+    if describer is None:
+        raise ApiError(INVALID_REQUEST, f"Unexpected resource type {kind} for resource {name}")
+    return describer(worker, name)
+
+
+def _topic(worker: Worker, name: str) -> list[Entry]:
+    topicnames.validate(name)
+    if name not in worker.snapshot.topics:
+        raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    return describe.topic_entries(name, worker.snapshot, worker.config["broker.id"], _static(worker))
+
+
+def _static(worker: Worker) -> Static:
+    return Static(worker.config, getattr(worker.config, "given", {}))
+
+
+def _broker(worker: Worker, name: str) -> list[Entry]:
+    broker = alter.broker_of(name, worker.snapshot.brokers)
+    if broker is None:
+        return describe.cluster_entries(worker.snapshot)
+    return describe.broker_entries(worker.snapshot, broker, _static(worker))
+
+
+def _loggers(worker: Worker, name: str) -> list[Entry]:
+    if alter.broker_of(name, worker.snapshot.brokers) is None:
+        raise ApiError(INVALID_REQUEST, "Broker id must not be empty")
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == _ROOT]
+    return [_logger(name) for name in sorted(names)]
+
+
+def _logger(name: str) -> Entry:
+    level = logging.getLevelName(logging.getLogger(name).getEffectiveLevel())
+    return Entry(name, _LEVELS.get(level, level), False, describe.BROKER_LOGGER, False, 0, "", ())
+
+
+_DESCRIBERS: dict[int, Callable[[Worker, str], list[Entry]]] = {
+    alter.TOPIC: _topic,
+    alter.BROKER: _broker,
+    alter.BROKER_LOGGER: _loggers,
+}
+
+
+def _config(entry: Entry, synonyms: bool, docs: bool) -> Any:
+    config = message_class("DescribeConfigsResponse").DescribeConfigsResult.DescribeConfigsResourceResult
+    return config(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_default=entry.source == describe.DEFAULT,
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            config.DescribeConfigsSynonym(name=name, value=value, source=source)
+            for name, value, source in (entry.synonyms if synonyms else ())
+        ],
+        config_type=entry.type,
+        documentation=entry.doc if docs else None,
+    )
+
+
+API = Api(key=32, name="DescribeConfigs", versions=(0, 4), handle=handle)

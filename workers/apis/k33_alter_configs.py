@@ -1,0 +1,32 @@
+"""AlterConfigs (key 33), versions 0 to 2: replaces all overrides of a resource by those given (KIP-133).
+
+Kept for old clients and tools; IncrementalAlterConfigs took its place. In force when it is answered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.cluster.alter import SET, Change
+from odradek.workers import config_changes
+from odradek.workers.administration import Controller
+from odradek.workers.api import CONTROLLER, Api
+from odradek.workers.config_changes import Resource
+from odradek.workers.context import Context
+
+
+def handle(controller: Controller, request: Any, context: Context) -> Any:
+    resources = [
+        Resource(
+            resource.resource_type,
+            resource.resource_name,
+            [Change(config.name, SET, config.value) for config in resource.configs],
+            replace=True,
+        )
+        for resource in request.resources
+    ]
+    config_changes.handle(controller, "AlterConfigsResponse", resources, request.validate_only, context)
+    return None
+
+
+API = Api(key=33, name="AlterConfigs", versions=(0, 2), runs_in=CONTROLLER, handle=handle)

@@ -1,0 +1,90 @@
+"""DescribeLogDirs (key 35), versions 0 to 5: log directories, and the size of partitions in them.
+
+v3+ have an error of their own, v4+ the sizes of the file system (KIP-827). Sizes are those of the .log files, in
+bytes. No topics (null) is all of them. Offset lags are 0: there are no followers and no moves between directories.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from odradek.cluster.errors import KAFKA_STORAGE_ERROR
+from odradek.protocol import errors
+from odradek.storage import names
+from odradek.workers.api import Api, message_class
+from odradek.workers.context import Context
+
+if TYPE_CHECKING:
+    from odradek.workers.worker import Worker
+
+
+def handle(worker: Worker, request: Any, context: Context) -> Any:
+    log_dirs = worker.config.log_dirs  # type: ignore[attr-defined]
+    wanted = _wanted(worker, request)
+    results = [_log_dir(number, path, wanted) for number, path in enumerate(log_dirs)]
+    return message_class("DescribeLogDirsResponse")(error_code=errors.NONE, results=results)
+
+
+def _wanted(worker: Worker, request: Any) -> dict[int, dict[str, list[int]]]:
+    """Partitions asked for that are here, by log directory and topic."""
+    topics = worker.snapshot.topics
+    if request.topics is None:
+        asked = [(name, index) for name, topic in topics.items() for index in range(len(topic))]
+    else:
+        asked = [(topic.topic, index) for topic in request.topics for index in topic.partitions]
+    found: dict[int, dict[str, list[int]]] = {}
+    for name, index in dict.fromkeys(asked):
+        info = worker.snapshot.partition(name, index)
+        if info is not None and info.slot >= 0:
+            found.setdefault(info.log_dir, {}).setdefault(name, []).append(index)
+    return found
+
+
+def _log_dir(number: int, path: str, wanted: dict[int, dict[str, list[int]]]) -> Any:
+    result = message_class("DescribeLogDirsResponse").DescribeLogDirsResult
+    try:
+        disk = os.statvfs(path)
+        topics = [_topic(path, name, indexes) for name, indexes in wanted.get(number, {}).items()]
+    except OSError:
+        return result(error_code=KAFKA_STORAGE_ERROR, log_dir=path, topics=[])
+    return result(
+        error_code=errors.NONE,
+        log_dir=path,
+        topics=topics,
+        total_bytes=disk.f_blocks * disk.f_frsize,
+        usable_bytes=disk.f_bavail * disk.f_frsize,
+    )
+
+
+def _topic(path: str, name: str, indexes: list[int]) -> Any:
+    topic = message_class("DescribeLogDirsResponse").DescribeLogDirsResult.DescribeLogDirsTopic
+    partitions = [
+        topic.DescribeLogDirsPartition(
+            partition_index=index,
+            partition_size=_size(os.path.join(path, names.partition_dir(name, index))),
+            offset_lag=0,
+            is_future_key=False,
+        )
+        for index in sorted(indexes)
+    ]
+    return topic(name=name, partitions=partitions)
+
+
+def _size(directory: str) -> int:
+    """Bytes in the .log files; files and directories may go meanwhile."""
+    total = 0
+    try:
+        entries = list(os.scandir(directory))
+    except FileNotFoundError:
+        return 0
+    for entry in entries:
+        if entry.name.endswith(names.LOG):
+            try:
+                total += entry.stat().st_size
+            except FileNotFoundError:
+                continue
+    return total
+
+
+API = Api(key=35, name="DescribeLogDirs", versions=(0, 5), handle=handle)

@@ -1,0 +1,37 @@
+"""CreatePartitions (key 37), versions 0 to 3: more partitions for topics that exist (KIP-195).
+
+`count` is the new total. All versions behave alike here: there are no controller quotas (v3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.cluster.planning import plan_partitions
+from odradek.workers.administration import Controller, attempt, refuse_duplicate, twice
+from odradek.workers.api import CONTROLLER, Api, message_class
+from odradek.workers.context import Context
+
+
+def handle(controller: Controller, request: Any, context: Context) -> Any:
+    repeated = twice(topic.name for topic in request.topics)
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        code, message = attempt(lambda topic=topic: _add(controller, topic, repeated, request.validate_only))  # type: ignore[misc]
+        result = message_class("CreatePartitionsResponse").CreatePartitionsTopicResult
+        results.append(result(name=topic.name, error_code=code, error_message=message))
+    response = message_class("CreatePartitionsResponse")(results=results)
+    controller.when_published(lambda: context.reply(response))
+    return None
+
+
+def _add(controller: Controller, topic: Any, repeated: set[str], validate_only: bool) -> None:
+    if topic.name in repeated:
+        raise refuse_duplicate("Duplicate topic in request.")
+    given = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
+    replicas = plan_partitions(topic.name, topic.count, given, controller.snapshot)
+    if not validate_only:
+        controller.owner.add_partitions(topic.name, replicas)
+
+
+API = Api(key=37, name="CreatePartitions", versions=(0, 3), runs_in=CONTROLLER, handle=handle)

@@ -1,0 +1,33 @@
+"""IncrementalAlterConfigs (key 44), versions 0 and 1: set, delete, append to or subtract from configs (KIP-339).
+
+Of topics, of this broker, and (an empty broker name) cluster-wide. In force when it is answered.
+Log levels (broker logger) are refused for now.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.cluster.alter import Change
+from odradek.workers import config_changes
+from odradek.workers.administration import Controller
+from odradek.workers.api import CONTROLLER, Api
+from odradek.workers.config_changes import Resource
+from odradek.workers.context import Context
+
+
+def handle(controller: Controller, request: Any, context: Context) -> Any:
+    resources = [
+        Resource(
+            resource.resource_type,
+            resource.resource_name,
+            [Change(config.name, config.config_operation, config.value) for config in resource.configs],
+            replace=False,
+        )
+        for resource in request.resources
+    ]
+    config_changes.handle(controller, "IncrementalAlterConfigsResponse", resources, request.validate_only, context)
+    return None
+
+
+API = Api(key=44, name="IncrementalAlterConfigs", versions=(0, 1), runs_in=CONTROLLER, handle=handle)

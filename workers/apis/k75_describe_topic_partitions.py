@@ -1,0 +1,114 @@
+"""DescribeTopicPartitions (key 75), version 0: topics by name with their partitions, page by page (KIP-966).
+
+Topics come in alphabetical order, at most `response_partition_limit` (and max.request.partition.size.limit)
+partitions at once; the cursor names the first partition of the next page. No topics asked for is all of them.
+Eligible leader replicas are not kept here and null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.cluster import topicnames
+from odradek.cluster.snapshot import Snapshot
+from odradek.protocol import errors
+from odradek.workers import topology
+from odradek.workers.api import Api, message_class
+from odradek.workers.context import Context
+
+if TYPE_CHECKING:
+    from odradek.workers.worker import Worker
+
+
+def handle(worker: Worker, request: Any, context: Context) -> Any:
+    response = message_class("DescribeTopicPartitionsResponse")
+    limit = min(request.response_partition_limit, worker.config["max.request.partition.size.limit"])
+    page = _Page(worker.snapshot, context.listener, max(1, limit))
+    asked = [topic.name for topic in request.topics or ()]
+    cursor = request.cursor
+    for name, first in _from_cursor(asked or list(worker.snapshot.topics), cursor):
+        if not page.add(name, first, silent=not asked):
+            break
+    return response(topics=page.topics, next_cursor=page.cursor)
+
+
+def _from_cursor(names: list[str], cursor: Any) -> Iterator[tuple[str, int]]:
+    """(topic, first partition) in order, from the cursor on."""
+    for name in sorted(set(names)):
+        if cursor is None or name > cursor.topic_name:
+            yield name, 0
+        elif name == cursor.topic_name:
+            yield name, max(0, cursor.partition_index)
+
+
+class _Page:
+    """One answer as it fills."""
+
+    def __init__(self, snapshot: Snapshot, listener: str, limit: int) -> None:
+        self._snapshot = snapshot
+        self._listener = listener
+        self._left = limit
+        self._response = message_class("DescribeTopicPartitionsResponse")
+        self.topics: list[Any] = []
+        self.cursor: Any = None
+
+    def add(self, name: str, first: int, silent: bool) -> bool:
+        """Add a topic's partitions from `first` on; False when the page is full."""
+        if self._left == 0:
+            self.cursor = self._response.Cursor(topic_name=name, partition_index=first)
+            return False
+        topic = self._snapshot.topics.get(name)
+        if topic is None:
+            if not silent:
+                self._add_missing(name)
+            return True
+        partitions = topic.partitions[first : first + self._left]
+        rows = [self._partition(first + i, info) for i, info in enumerate(partitions)]
+        described = self._response.DescribeTopicPartitionsResponseTopic
+        self.topics.append(
+            described(
+                error_code=errors.NONE,
+                name=name,
+                topic_id=UUID(bytes=topic.id),
+                is_internal=topic.internal,
+                partitions=rows,
+                authorized_operations=set(topology.TOPIC_OPERATIONS),
+            )
+        )
+        self._left -= len(rows)
+        if first + len(rows) < len(topic):
+            self.cursor = self._response.Cursor(topic_name=name, partition_index=first + len(rows))
+            return False
+        return True
+
+    def _add_missing(self, name: str) -> None:
+        missing = self._response.DescribeTopicPartitionsResponseTopic
+        self.topics.append(
+            missing(
+                error_code=topology.unknown_topic(name),
+                name=name,
+                topic_id=topology.NO_ID,
+                is_internal=name in topicnames.INTERNAL,
+                partitions=[],
+            )
+        )
+
+    def _partition(self, index: int, info: Any) -> Any:
+        partition = self._response.DescribeTopicPartitionsResponseTopic.DescribeTopicPartitionsResponsePartition
+        code, leader = topology.leadership(self._snapshot, info, self._listener)
+        return partition(
+            error_code=code,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=info.leader_epoch,
+            replica_nodes=info.replicas,
+            isr_nodes=info.isr,
+            eligible_leader_replicas=None,
+            last_known_elr=None,
+            offline_replicas=topology.offline(self._snapshot, info, self._listener),
+        )
+
+
+API = Api(key=75, name="DescribeTopicPartitions", versions=(0, 0), handle=handle)

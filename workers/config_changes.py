@@ -1,0 +1,91 @@
+"""What AlterConfigs and IncrementalAlterConfigs share: the resources of a request, checked and changed one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from odradek.cluster import alter, configdef
+from odradek.cluster.alter import Change
+from odradek.cluster.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ApiError
+from odradek.workers.administration import Controller, attempt, refuse_duplicate, twice
+from odradek.workers.api import message_class
+from odradek.workers.context import Context
+
+
+class Resource(NamedTuple):
+    """One resource of a request and what is to change; `replace` drops every config that is not named."""
+
+    type: int
+    name: str
+    changes: Sequence[Change]
+    replace: bool
+
+
+def handle(
+    controller: Controller, response_name: str, resources: list[Resource], validate_only: bool, context: Context
+) -> None:
+    """Change each resource and answer when every live worker has the new configs."""
+    repeated = twice((resource.type, resource.name) for resource in resources)
+    response = message_class(response_name)
+    results = []
+    for resource in resources:
+        code, message = attempt(_action(controller, resource, repeated, validate_only))
+        results.append(
+            response.AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.type,
+                resource_name=resource.name,
+            )
+        )
+    controller.when_published(lambda: context.reply(response(responses=results)))
+
+
+def _action(controller: Controller, resource: Resource, repeated: set[Any], validate_only: bool) -> Callable[[], None]:
+    def action() -> None:
+        if (resource.type, resource.name) in repeated:
+            raise refuse_duplicate("Each resource must appear at most once.")
+        alter.check_changes(resource.changes)
+        changer = _CHANGERS.get(resource.type)
+        if changer is None or (resource.type == alter.BROKER_LOGGER and resource.replace):
+            raise ApiError(INVALID_REQUEST, f"Unknown resource type {resource.type}")
+        changer(controller, resource, validate_only)
+
+    return action
+
+
+def _changed(current: Mapping[str, str], resource: Resource, table: Any) -> dict[str, str]:
+    return alter.apply_changes({} if resource.replace else current, resource.changes, table)
+
+
+def _topic(controller: Controller, resource: Resource, validate_only: bool) -> None:
+    if not resource.name:
+        raise ApiError(INVALID_REQUEST, "Default topic resources are not allowed.")
+    topics = controller.snapshot.topics
+    if resource.name not in topics:
+        raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
+    configs = _changed(topics[resource.name].config, resource, configdef.TOPIC)
+    alter.validate_topic(configs)
+    if not validate_only:
+        controller.owner.set_topic_config(resource.name, configs)
+
+
+def _broker(controller: Controller, resource: Resource, validate_only: bool) -> None:
+    snapshot = controller.snapshot
+    broker = alter.broker_of(resource.name, snapshot.brokers)
+    configs = _changed(snapshot.dynamic_config(broker), resource, configdef.BROKER)
+    alter.validate_broker(configs, broker is not None)
+    if not validate_only:
+        controller.owner.set_broker_config(broker, configs)
+
+
+def _logger(controller: Controller, resource: Resource, validate_only: bool) -> None:
+    raise ApiError(INVALID_REQUEST, "Log levels cannot be changed by this request yet.")
+
+
+_CHANGERS: dict[int, Callable[[Controller, Resource, bool], None]] = {
+    alter.TOPIC: _topic,
+    alter.BROKER: _broker,
+    alter.BROKER_LOGGER: _logger,
+}
