@@ -1,0 +1,81 @@
+"""kafka-python's schemas against Apache Kafka's, every API and version that both have, byte for byte.
+
+Its JSON files say `validVersions` from Kafka 4.0's baseline on, yet still hold the fields of the removed versions,
+so it serves clients of version 0 too. Here is where we would see it if a release of it dropped them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from odradek.workers.api import message_class
+
+from tests.harness import java
+
+JAVA = Path(__file__).with_name("java")
+# Kafka's Schema objects leave out the byte that tells a null struct (KIP-893); see the golden bytes below.
+BY_HAND = {"DescribeTopicPartitionsRequest", "DescribeTopicPartitionsResponse"}
+# Written by the generated classes of kafka-clients 3.9.1, version 0: cursor null and set.
+GOLDEN = [
+    ("DescribeTopicPartitionsRequest", "02027400000007d0ff00"),
+    ("DescribeTopicPartitionsRequest", "02027400000007d0010263000000030000"),
+    (
+        "DescribeTopicPartitionsResponse",
+        "00000000020000027400000000000000000000000000000000000200000000000000000000ffffffff0300000001000000020100"
+        "020000000401008000000000ff00",
+    ),
+    (
+        "DescribeTopicPartitionsResponse",
+        "00000000020000027400000000000000000000000000000000000200000000000000000000ffffffff0300000001000000020100"
+        "02000000040100800000000001026e000000090000",
+    ),
+]
+
+
+def again(name: str, version: int, data: bytes) -> bytes:
+    """`data` decoded and encoded by the library."""
+    message = message_class(name).decode(data, version=version)
+    message._header = None  # a decoded message has none set, and encode() looks
+    return bytes(message.encode(version=version))
+
+
+def known(name: str, version: int) -> bool:
+    try:
+        return name not in BY_HAND and version <= message_class(name).max_version
+    except LookupError:
+        return False
+
+
+@pytest.mark.parametrize("release", [pytest.param(r, marks=pytest.mark.needs(f"java-{r}")) for r in ("3.9.1", "4.1.0")])
+def test_every_version_of_every_api(release) -> None:
+    lines = java.run(release, str(JAVA / "SchemaSamples.java")).stdout.decode().splitlines()
+    samples = [line.split(" ") for line in lines]
+    tried = [(name, int(version), bytes.fromhex(data)) for name, version, data in samples if known(name, int(version))]
+    assert len(tried) > 1000
+    wrong = [f"{name} v{version}" for name, version, data in tried if again(name, version, data) != data]
+    assert not wrong
+    if release == "3.9.1":
+        covered = {(name, version) for name, version, _ in tried}
+        for name in ("ListOffsets", "OffsetCommit", "OffsetFetch", "DescribeConfigs", "CreateTopics", "DeleteTopics"):
+            assert {(name + "Request", 0), (name + "Response", 0)} <= covered
+
+
+@pytest.mark.parametrize(("name", "data"), GOLDEN)
+def test_nullable_structs(name, data) -> None:
+    assert again(name, 0, bytes.fromhex(data)).hex() == data
+
+
+def test_fields_of_removed_versions() -> None:
+    """ListOffsets v0 asks for a number of offsets and gets a list (0.8)."""
+    request = "ffffffff00000001000174000000010000000300000000000000050000000a"
+    decoded = message_class("ListOffsetsRequest").decode(bytes.fromhex(request), version=0)
+    assert decoded.topics[0].partitions[0].max_num_offsets == 10
+    response = message_class("ListOffsetsResponse")
+    partition = response.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
+        partition_index=3, error_code=0, old_style_offsets=[7, 0]
+    )
+    topic = response.ListOffsetsTopicResponse(name="t", partitions=[partition])
+    assert bytes(response(topics=[topic]).encode(version=0)).hex() == (
+        "00000001" "000174" "00000001" "00000003" "0000" "00000002" "0000000000000007" "0000000000000000"
+    )  # fmt: skip
