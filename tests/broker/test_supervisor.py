@@ -1,0 +1,310 @@
+"""The supervisor with real processes: children that only live (standin.py), so that its own behaviour is seen."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from odradek.broker import config as configuration
+from odradek.broker import control
+from odradek.broker.errors import FATAL_BOOT
+from odradek.broker.status import Observer
+from odradek.ipc.rundir import run_dir, shm_prefix
+
+from ..harness.process import die_with_parent, family, living, shm_names, wait_dead, wait_until
+
+STANDIN = Path(__file__).with_name("standin.py")
+ROLES = ("acceptor", "coordinator", "controller", "janitor", "worker-0", "worker-1")
+
+
+class Standin:
+    """One supervised stand-in broker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "data"
+        self.out = folder / "out"
+        self.run_dir = run_dir(self.data)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *overrides: str, wait: bool = True) -> Standin:
+        settings = ["listeners=PLAINTEXT://127.0.0.1:0", "odradek.workers=2", *overrides]
+        with self.out.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, str(STANDIN), "start", str(self.data), *settings],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=self.data.parent,
+                preexec_fn=die_with_parent,
+            )
+        if wait:
+            readies = self.text.count("READY ")
+            wait_until(lambda: self.text.count("READY ") > readies or self._ended(), 30, "READY")
+            assert not self._ended(), self.text
+        return self
+
+    def _ended(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
+
+    @property
+    def text(self) -> str:
+        return self.out.read_text()
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def family(self) -> list[psutil.Process]:
+        return family(self.pid)
+
+    def wait(self) -> int:
+        assert self.process is not None
+        return self.process.wait(30)
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        return control.request(self.run_dir, "supervisor", command, 10_000, **arguments)
+
+    def odradek(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "odradek.broker", *words, "--override", f"log.dirs={self.data}"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def processes(self) -> dict[str, dict[str, Any]]:
+        sample = Observer(configuration.saved(self.run_dir)).sample()
+        return {row["name"]: row for row in sample.processes}
+
+    def role_pid(self, name: str) -> int:
+        for process in self.family()[1:]:
+            words = process.cmdline()
+            if len(words) > 2 and words[2] == name:
+                return process.pid
+        return 0
+
+    def shm(self) -> list[str]:
+        return shm_names(shm_prefix(self.data))
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for name in self.shm():
+            Path("/dev/shm", name).unlink(missing_ok=True)
+        shutil.rmtree(self.run_dir, ignore_errors=True)
+
+
+@pytest.fixture
+def standin(tmp_path: Path) -> Iterator[Standin]:
+    broker = Standin(tmp_path)
+    yield broker
+    broker.close()
+
+
+def test_starts_all_roles_and_leaves_nothing(standin: Standin) -> None:
+    standin.start()
+    members = standin.family()
+    rows = standin.processes()
+    assert {name for name, row in rows.items() if row["state"] == "running"} == {"supervisor", *ROLES}
+    assert standin.shm()
+    assert standin.stop() == 0
+    assert not wait_dead(members, 5)
+    assert not standin.shm()
+    assert not standin.run_dir.exists()
+    assert (standin.data / "finished").exists()
+
+
+def test_stops_in_order(standin: Standin) -> None:
+    standin.start().stop()
+    order = (standin.data / "order").read_text().split()
+    assert order[0] == "acceptor"
+    assert sorted(order[1:3]) == ["worker-0", "worker-1"]
+    assert order[3:] == ["coordinator", "janitor", "controller"]
+
+
+def test_stop_command_waits_for_the_end(standin: Standin) -> None:
+    standin.start()
+    done = standin.odradek("stop")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert standin.wait() == 0
+    assert not standin.shm()
+    again = standin.odradek("stop")
+    assert again.returncode == 1
+    assert "no broker is running" in again.stderr
+
+
+def test_second_broker_on_the_directory_is_refused(standin: Standin) -> None:
+    standin.start()
+    before = {name: row["pid"] for name, row in standin.processes().items()}
+    second = subprocess.run(
+        [sys.executable, str(STANDIN), "start", str(standin.data), "listeners=PLAINTEXT://127.0.0.1:0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert second.returncode != 0
+    assert "a broker is running already" in second.stderr
+    assert {name: row["pid"] for name, row in standin.processes().items()} == before
+    assert standin.stop() == 0
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_a_killed_child_is_started_again(standin: Standin, name: str) -> None:
+    standin.start()
+    others = {other: standin.role_pid(other) for other in ROLES if other != name}
+    killed = standin.role_pid(name)
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: standin.role_pid(name) not in (0, killed), 20, f"{name} again")
+    wait_until(lambda: standin.processes()[name]["state"] == "running", 20)
+    assert standin.processes()[name]["starts"] == 2
+    assert {other: standin.role_pid(other) for other in others} == others
+    assert standin.stop() == 0
+
+
+def test_children_die_with_the_supervisor_and_the_next_start_replaces_all(standin: Standin) -> None:
+    standin.start()
+    members = standin.family()
+    assert len(members) == 7
+    os.kill(standin.pid, signal.SIGKILL)
+    standin.wait()
+    assert not wait_dead(members, 5)
+    left = standin.shm()
+    assert left
+    stray = Path("/dev/shm", f"{left[0].rsplit('-', 1)[0]}-stray")
+    stray.write_bytes(b"left by nobody known")
+    standin.start()
+    assert not stray.exists()
+    assert standin.processes()["worker-0"]["starts"] == 1  # a new memory, not the former one
+    assert standin.stop() == 0
+    assert not standin.shm()
+
+
+def test_fatal_boot_error_of_a_child_stops_the_broker(standin: Standin) -> None:
+    standin.data.mkdir()
+    (standin.data / "janitor.exit").write_text(str(FATAL_BOOT))
+    standin.start(wait=False)
+    assert standin.wait() == FATAL_BOOT
+    assert standin.text.count("started janitor") == 1
+    assert not (standin.data / "finished").exists()
+    assert not standin.shm()
+
+
+def test_a_child_that_never_lives_ends_the_boot(standin: Standin) -> None:
+    standin.data.mkdir()
+    (standin.data / "worker-1.exit").write_text("1")
+    standin.start(wait=False)
+    assert standin.wait() == 1
+    assert standin.text.count("started worker-1") == 5
+
+
+def test_terminated_while_it_boots(standin: Standin) -> None:
+    standin.start(wait=False)
+    wait_until(lambda: "started controller" in standin.text, 20)
+    assert standin.stop() == 0
+    assert not standin.shm()
+
+
+def test_port_in_use(standin: Standin) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        standin.start(f"listeners=PLAINTEXT://127.0.0.1:{port}", wait=False)
+        assert standin.wait() != 0
+    assert f"port {port} is in use" in standin.text
+    assert not standin.shm()
+
+
+def test_several_listeners_and_free_ports(standin: Standin) -> None:
+    standin.start(
+        "listeners=PLAINTEXT://127.0.0.1:0,B://[::1]:0,C://0.0.0.0:0",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
+    )
+    found = configuration.saved(standin.run_dir)
+    assert all(endpoint.port for endpoint in found.listeners)
+    ready = next(line for line in standin.text.splitlines() if line.startswith("READY "))
+    told = json.loads(standin.odradek("status", "--json").stdout)["listeners"]
+    assert ready.split()[1:] == [str(endpoint) for endpoint in found.listeners] == told
+    assert found.advertised[2].host == socket.gethostname()
+    assert found.advertised[2].port == found.listeners[2].port
+    for endpoint in found.listeners:
+        socket.create_connection((endpoint.host, endpoint.port), 5).close()
+    assert standin.stop() == 0
+
+
+def test_scale_up_and_down(standin: Standin) -> None:
+    standin.start()
+    stays = standin.role_pid("worker-0")
+    assert standin.odradek("scale", "--workers", "4").returncode == 0
+    assert {f"worker-{i}" for i in range(4)} <= standin.processes().keys()
+    assert standin.odradek("scale", "--workers", "1").returncode == 0
+    states = {name: row["state"] for name, row in standin.processes().items() if name.startswith("worker")}
+    assert states == {"worker-0": "running", "worker-1": "dead", "worker-2": "dead", "worker-3": "dead"}
+    assert standin.role_pid("worker-0") == stays
+    refused = standin.odradek("scale", "--workers", "65")
+    assert refused.returncode == 2
+    assert standin.stop() == 0
+
+
+def test_log_level_of_every_process(standin: Standin) -> None:
+    logs = standin.data.parent / "logs"
+    standin.start(f"odradek.log.file={logs / 'o.log'}")
+    assert (logs / "o-worker-0.log").exists()
+    assert standin.odradek("log-level", "broker.children", "DEBUG").returncode == 0
+    assert json.loads((standin.run_dir / "log-levels.json").read_text()) == {"odradek.broker.children": "DEBUG"}
+    assert standin.odradek("log-level", "broker", "LOUD").returncode == 2
+    assert len(living(standin.family())) == 7  # SIGUSR2 has killed nobody
+    assert standin.stop() == 0
+
+
+def test_events_tell_of_a_death(standin: Standin) -> None:
+    standin.start()
+    heard = control.events(standin.run_dir, 200)
+    next(heard)  # subscribed by now
+    killed = standin.role_pid("janitor")
+    os.kill(killed, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    found = None
+    while found is None and time.monotonic() < deadline:
+        found = next(heard)
+    assert found is not None and (found["event"], found["process"], found["pid"]) == ("died", "janitor", killed)
+    heard.close()
+    assert standin.stop() == 0
+
+
+def test_bad_commands_are_answered(standin: Standin) -> None:
+    standin.start()
+    with pytest.raises(control.ControlError, match="not a command"):
+        standin.ask("dance")
+    with pytest.raises(control.ControlError, match="workers must be"):
+        standin.ask("scale", workers=0)
+    with pytest.raises(control.ControlError, match="TypeError"):
+        standin.ask("scale", sheep=1)
+    assert standin.ask("status")["workers"] == 2
+    assert standin.stop() == 0
+
+
+def test_interrupt_stops_too_and_a_hung_child_is_killed(standin: Standin) -> None:
+    standin.start("odradek.drain.timeout.ms=200")
+    os.kill(standin.role_pid("worker-1"), signal.SIGSTOP)
+    assert standin.process is not None
+    standin.process.send_signal(signal.SIGINT)
+    assert standin.wait() == 0
+    assert "killed while stopping: worker-1" in standin.text
+    assert not standin.shm()
