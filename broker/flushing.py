@@ -1,9 +1,4 @@
-"""Bringing a partition's log to the disk, and saying so in its slot (`flushed`, Kafka's recovery point).
-
-The files are synced without the partition's lock, as that may take seconds; the lock is held only to publish.
-What was appended meanwhile is not counted. A truncation in between makes the result worthless (`truncations`).
-Crash rule: dying at any moment leaves `flushed` too small, which costs recovery time and nothing else.
-"""
+"""Bringing partitions' logs to the disk from processes that may wait for it (`storage.flush` has the rules)."""
 
 from __future__ import annotations
 
@@ -14,8 +9,7 @@ from contextlib import contextmanager
 
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
-from odradek.storage import epochs, names
-from odradek.storage.durable import FILES
+from odradek.storage import epochs, flush, names
 from odradek.storage.partition import Busy, Partition
 
 _TRIES = 100
@@ -47,48 +41,26 @@ def sync(partition: Partition, upto: Callable[[SlotState], int] = lambda state: 
     goal = upto(state)
     if goal <= state.flushed or state.state not in (slots.LEADER, slots.FOLLOWER):
         return False
-    for base in _segments(partition, state, goal):
-        _sync_segment(partition.directory, base)
-    FILES.sync_dir(partition.directory)
+    flush.sync_files(_files(partition, state, goal))
     with patiently(partition) as values:
-        now = SlotState._make(values)
-        if (now.generation >= state.generation, now.truncations) == (True, state.truncations):
-            _publish(partition, now, goal)
+        if values[slots.F_TRUNCATIONS] == state.truncations:
+            flush.flushed(partition, values, goal)
     return True
 
 
-def _segments(partition: Partition, state: SlotState, goal: int) -> list[int]:
+def _files(partition: Partition, state: SlotState, goal: int) -> list[str]:
+    """The files of segments that begin below `goal`, and the directory."""
     bases = partition.bases(state.active_base, state.generation)
     first = partition.segment_of(state.flushed, tuple(state))
-    return [base for base in bases if first <= base < goal]
-
-
-def _sync_segment(directory: str, base: int) -> None:
-    """The log, its indexes and the producers' snapshot taken when it began; retention may have taken any."""
-    path = os.path.join(directory, names.offset_name(base))
-    for kind in names.SEGMENT_SUFFIXES:
-        sync_file(path + kind)
-
-
-def sync_file(path: str) -> None:
-    """fsync a file that need not be there."""
-    try:
-        with FILES.opened(path, os.O_RDONLY) as fd:
-            os.fsync(fd)
-    except FileNotFoundError:
-        pass
+    paths = [
+        os.path.join(partition.directory, names.offset_name(base)) + kind
+        for base in bases
+        if first <= base < goal
+        for kind in names.SEGMENT_SUFFIXES
+    ]
+    return [*paths, partition.directory]
 
 
 def sync_epochs(partition: Partition) -> None:
     """fsync the leader epochs, which appends write without waiting for the disk."""
-    sync_file(os.path.join(partition.directory, epochs.FILE_NAME))
-
-
-def _publish(partition: Partition, state: SlotState, flushed: int) -> None:
-    """Caller holds the lock."""
-    flushed = max(state.flushed, min(flushed, state.leo))
-    since = time.time_ns() // 1_000_000 if flushed < state.leo else 0
-    hw = state.hw
-    if partition.config.visible_after_flush and state.isr_count <= 1:
-        hw = max(hw, flushed)
-    partition.slot.publish(state._replace(flushed=flushed, unflushed_since=since, hw=hw))
+    flush.sync_files([os.path.join(partition.directory, epochs.FILE_NAME)])

@@ -22,7 +22,7 @@ from odradek.broker.errors import FATAL_BOOT
 from odradek.broker.status import Observer
 from odradek.ipc.rundir import run_dir, shm_prefix
 
-from ..harness.process import die_with_parent, family, living, shm_names, wait_dead, wait_until
+from ..harness.process import command_words, die_with_parent, family, living, shm_names, wait_dead, wait_until
 
 STANDIN = Path(__file__).with_name("standin.py")
 ROLES = ("acceptor", "coordinator", "controller", "janitor", "worker-0", "worker-1")
@@ -95,7 +95,7 @@ class Standin:
 
     def role_pid(self, name: str) -> int:
         for process in self.family()[1:]:
-            words = process.cmdline()
+            words = command_words(process)
             if len(words) > 2 and words[2] == name:
                 return process.pid
         return 0
