@@ -168,8 +168,10 @@ class Scan:
     def _next_legacy(self, at: int, room: int) -> Batch | str:
         offset, length, crc, magic, attributes, timestamp = HEADER_LEGACY.unpack_from(self._buffer, at)
         size = length + PREFIX
+        if not length:
+            return "zeros"
         if magic not in (0, 1):
-            return f"magic {magic} is unknown" if length else "zeros"
+            return f"magic {magic} is unknown"
         if length < LEAST_LEGACY[magic] or size > room:
             return _bad_length(length, room)
         if self.check and (why := self._check_legacy(offset, size, crc)):
@@ -227,6 +229,8 @@ def find_batch_after(fd: int, position: int, end: int, least_offset: int) -> int
     (intact batches follow: the disk lost what it had). Looks through the next 64 MiB for a header
     with a fitting offset and proves it by its checksum.
     """
+    if (named := _after_named_length(fd, position, end)) and _is_intact(fd, named, least_offset):
+        return named
     end = min(end, position + SEARCH_LIMIT)
     pattern = _header_pattern(least_offset)
     at = position + 1
@@ -238,6 +242,13 @@ def find_batch_after(fd: int, position: int, end: int, least_offset: int) -> int
                     return at + found.start()
         at += READ_SIZE
     return None
+
+
+def _after_named_length(fd: int, position: int, end: int) -> int:
+    """Where the bad batch's own length leads to: also finds messages of magic 0 and 1. 0 when nowhere."""
+    length = int.from_bytes(pread_exact(fd, PREFIX, position)[8:], "big")
+    following = position + PREFIX + length
+    return following if LEAST_LEGACY[0] <= length and following < end else 0
 
 
 def _header_pattern(least_offset: int) -> re.Pattern[bytes]:

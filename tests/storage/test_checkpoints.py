@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import CheckpointError, MetaProperties
+
 from tests.storage.faulty import FaultyFiles
 
 
@@ -27,7 +27,15 @@ def test_nothing_known_is_no_offsets(tmp_path: Path, text: str | None) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na 0 x\n", b"x\n0\n", b"0\n1\na 0 1\nb 0 2\n", b"0\n\xff\xff\n"],
+    [
+        b"1\n0\n",
+        b"0\n2\na 0 1\n",
+        b"0\n1\na 0\n",
+        b"0\n1\na 0 x\n",
+        b"x\n0\n",
+        b"0\n1\na 0 1\nb 0 2\n",
+        b"0\n\xff\xff\n",
+    ],
 )
 def test_a_malformed_checkpoint_says_so(tmp_path: Path, content: bytes) -> None:
     (tmp_path / checkpoints.CLEANER).write_bytes(content)
@@ -67,7 +75,9 @@ def test_a_topic_id_as_kafka_writes_it(tmp_path: Path) -> None:
     assert checkpoints.read_partition_metadata(tmp_path) == value
 
 
-@pytest.mark.parametrize("text", ["version: 1\ntopic_id: ASNFZ4mrze_-3LqYdlQyEA", "version: 0", "version: 0\ntopic_id: abc"])
+@pytest.mark.parametrize(
+    "text", ["version: 1\ntopic_id: ASNFZ4mrze_-3LqYdlQyEA", "version: 0", "version: 0\ntopic_id: abc"]
+)
 def test_broken_partition_metadata(tmp_path: Path, text: str) -> None:
     (tmp_path / "partition.metadata").write_text(text)
     with pytest.raises(CheckpointError):

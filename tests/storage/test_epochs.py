@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.epochs import EpochCache
 
@@ -52,7 +51,9 @@ def test_both_columns_rise_whatever_is_assigned(pairs: list[tuple[int, int]]) ->
 
 
 @given(ASSIGNMENTS, st.integers(0, 60), st.integers(0, 60))
-def test_truncation_changes_no_epoch_of_an_offset_that_stays(pairs: list[tuple[int, int]], start: int, end: int) -> None:
+def test_truncation_changes_no_epoch_of_an_offset_that_stays(
+    pairs: list[tuple[int, int]], start: int, end: int
+) -> None:
     before, after = EpochCache(pairs), EpochCache(pairs)
     after.truncate_from_end(end)
     after.truncate_from_start(start)

@@ -1,0 +1,116 @@
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from odradek.storage import checkpoints, logdirs
+from odradek.storage.checkpoints import MetaProperties
+from odradek.storage.logdirs import LogDir, LogDirError
+
+
+def close(opened: list[LogDir]) -> None:
+    for log_dir in opened:
+        if log_dir.lock >= 0:
+            os.close(log_dir.lock)
+
+
+def test_directories_are_made_and_locked(tmp_path: Path) -> None:
+    opened = logdirs.open_log_dirs([tmp_path / "a" / "b", tmp_path / "c"])
+    assert [d.problem for d in opened] == ["", ""]
+    with pytest.raises(LogDirError, match="another broker"):
+        logdirs.lock_dir(tmp_path / "c")
+    close(opened)
+    close([LogDir(tmp_path, "", logdirs.lock_dir(tmp_path / "c"))])
+
+
+def test_the_lock_is_freed_when_its_holder_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys; from odradek.storage.logdirs import lock_dir as f; f(sys.argv[1]); print('held', flush=1); input()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(LogDirError):
+            logdirs.lock_dir(tmp_path)
+        holder.kill()
+        holder.wait()
+    os.close(logdirs.lock_dir(tmp_path))
+
+
+def test_a_lock_as_java_takes_it_excludes_us(tmp_path: Path) -> None:
+    code = "import fcntl,sys\nf=open(sys.argv[1],'w')\nfcntl.lockf(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ninput()"
+    lock = str(tmp_path / ".lock")
+    with subprocess.Popen(
+        [sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(LogDirError):
+            logdirs.lock_dir(tmp_path)
+        holder.kill()
+
+
+def test_one_broken_directory_is_offline_and_the_others_serve(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    opened = logdirs.open_log_dirs([tmp_path / "file" / "under", tmp_path / "good"])
+    assert opened[0].problem
+    assert not opened[1].problem
+    close(opened)
+    with pytest.raises(LogDirError, match="none of"):
+        logdirs.open_log_dirs([tmp_path / "file" / "under"])
+
+
+def test_the_same_directory_twice(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(LogDirError, match="more than once"):
+        logdirs.open_log_dirs([tmp_path, tmp_path / "link"])
+
+
+def test_directories_agree_on_who_they_are(tmp_path: Path) -> None:
+    dirs = [LogDir(tmp_path / name) for name in "ab"]
+    for log_dir in dirs:
+        log_dir.path.mkdir()
+    checkpoints.write_meta_properties(dirs[0].path, MetaProperties("cluster", 3))
+    agreed = logdirs.agree_on_identity(dirs, 3)
+    assert agreed == MetaProperties("cluster", 3)
+    assert checkpoints.read_meta_properties(dirs[1].path) == agreed
+    assert logdirs.agree_on_identity(dirs, 3) == agreed
+    with pytest.raises(LogDirError, match=r"belongs to broker\.id 3, not 4"):
+        logdirs.agree_on_identity(dirs, 4)
+    checkpoints.write_meta_properties(dirs[1].path, MetaProperties("other", 3))
+    with pytest.raises(LogDirError, match="not one broker's"):
+        logdirs.agree_on_identity(dirs, 3)
+
+
+def test_a_new_cluster_gets_an_id(tmp_path: Path) -> None:
+    agreed = logdirs.agree_on_identity([LogDir(tmp_path)], 0)
+    assert agreed.cluster_id is not None
+    assert len(checkpoints.parse_uuid(agreed.cluster_id)) == 16
+
+
+def test_partitions_and_strangers(tmp_path: Path) -> None:
+    for name in ("b-1", "a-0", "a-1.0f0f-delete", "remote-log-index-cache", "__cluster_metadata-0"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "meta.properties").touch()
+    assert [place.path.name for place in logdirs.partitions_in(tmp_path)] == ["a-0", "a-1.0f0f-delete", "b-1"]
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(LogDirError, match="photos"):
+        logdirs.partitions_in(tmp_path)
+
+
+def test_fewest_partitions_first() -> None:
+    assert logdirs.least_loaded({0: 3, 1: 1, 2: 1}, [0, 1, 2]) == 1
+    assert logdirs.least_loaded({0: 3}, [2, 0]) == 2
+    with pytest.raises(LogDirError):
+        logdirs.least_loaded({0: 3}, [])
+
+
+def test_the_lock_is_not_inherited_by_programs_started(tmp_path: Path) -> None:
+    fd = logdirs.lock_dir(tmp_path)
+    assert fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+    os.close(fd)
