@@ -14,9 +14,14 @@ _MASK = 0xFFFFFFFF
 _P1, _P2, _P3, _P4, _P5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
 
 
+# Kafka's default, 9, means its fast compressor and not level 9 of the thorough one (KIP-390); cramjam's fast one is 0.
+_FAST, _KAFKA_DEFAULT = 0, 9
+
+
 def compress(data: bytes, level: int | None = None, broken: bool = False) -> bytes:
     """`data` as one frame; `broken` gives it the header checksum that Kafka 0.8 and 0.9 expect."""
-    packer = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    own = _FAST if level in (None, _KAFKA_DEFAULT) else level
+    packer = cramjam.lz4.Compressor(level=own, content_checksum=False, block_linked=False)
     packer.compress(data)
     frame = bytes(packer.finish())
     if not broken:

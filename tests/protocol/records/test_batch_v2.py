@@ -114,7 +114,7 @@ def test_no_records_make_no_batch() -> None:
         batch_v2.build([])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(records=record_lists(), codec=st.sampled_from([0, 1]), data=st.data())
 def test_every_flipped_bit_is_seen(records, codec, data) -> None:
     """Base offset (its low bytes) and leader epoch are the leader's to change; all else is covered."""
@@ -126,7 +126,7 @@ def test_every_flipped_bit_is_seen(records, codec, data) -> None:
     assert caught.value.code == CORRUPT_MESSAGE
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(records=record_lists(), data=st.data())
 def test_damage_under_a_right_crc_never_escapes(records, data) -> None:
     """Whatever a producer puts into a batch, reading ends in records or a RecordError."""

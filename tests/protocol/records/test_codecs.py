@@ -36,6 +36,16 @@ def test_levels(codec) -> None:
         assert codecs.decompress(codec, codecs.compress(codec, TEXT, level)) == TEXT
 
 
+def test_kafkas_default_level_of_lz4_is_its_fast_one() -> None:
+    """`compression.lz4.level` is 9 by default and then means the fast compressor (KIP-390)."""
+    packed = codecs.compress(codecs.LZ4, TEXT)
+    assert codecs.compress(codecs.LZ4, TEXT, 9) == packed
+
+
+def test_zstd_has_negative_levels() -> None:
+    assert codecs.decompress(codecs.ZSTD, codecs.compress(codecs.ZSTD, TEXT, -131072)) == TEXT
+
+
 def test_snappy_by_hand() -> None:
     """Length 11 as a varint, a literal of 6 (tag 5 << 2), a copy of 5 from 6 back (1-byte offset)."""
     block = bytes([11, 5 << 2]) + b"hello " + bytes([(5 - 4) << 2 | 1, 6])

@@ -83,7 +83,7 @@ def test_kafka_python_writes_what_we_read(records, magic, codec) -> None:
     assert batch_v2.check(stored, dense=True).codec == codec
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(records=bare, magic=magics, data=st.data())
 def test_every_flipped_bit_is_seen(records, magic, data) -> None:
     original = message_sets.build(records, magic)
@@ -96,7 +96,7 @@ def test_every_flipped_bit_is_seen(records, magic, data) -> None:
     assert caught.value.code == CORRUPT_MESSAGE
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(records=bare, magic=magics, junk=st.binary(max_size=60), cut=st.integers(0, 60))
 def test_damage_never_escapes(records, magic, junk, cut) -> None:
     data = message_sets.build(records, magic)
