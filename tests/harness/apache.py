@@ -50,9 +50,7 @@ class Apache:
         self.data_dir = folder / "kafka-data"
         self.properties = folder / "kafka.properties"
         self.log_file = folder / "kafka.log"
-        self.properties.write_text(
-            _PROPERTIES.format(port=self.port, controller=free_port(), data=self.data_dir)
-        )
+        self.properties.write_text(_PROPERTIES.format(port=self.port, controller=free_port(), data=self.data_dir))
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Apache:

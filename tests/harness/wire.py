@@ -107,9 +107,7 @@ class Wire:
         return decode_response(request, self.read_frame())
 
 
-def header(
-    key: int, version: int, correlation: int, *, flexible: bool = False, client: str = CLIENT_ID
-) -> bytes:
+def header(key: int, version: int, correlation: int, *, flexible: bool = False, client: str = CLIENT_ID) -> bytes:
     """A request header v1, or v2 when `flexible`."""
     name = client.encode()
     packed = struct.pack(f">hhih{len(name)}s", key, version, correlation, len(name), name)
