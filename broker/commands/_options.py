@@ -150,9 +150,14 @@ def exactly_one(given: Mapping[str, Any]) -> str:
     return actions[0]
 
 
+def _is_given(value: Any) -> bool:
+    """Whether an option was on the command line; a 0 was."""
+    return value is not None and value is not False and value != ()
+
+
 def at_most_one(given: Mapping[str, Any]) -> str | None:
     """The one of `given` that is set, or None. Raises UsageError when several are."""
-    present = [name for name, value in given.items() if value not in (None, False, ())]
+    present = [name for name, value in given.items() if _is_given(value)]
     if len(present) > 1:
         raise click.UsageError(f"{' and '.join(present)} cannot be given together")
     return present[0] if present else None
@@ -161,5 +166,5 @@ def at_most_one(given: Mapping[str, Any]) -> str | None:
 def only_with(action: str, allowed: Mapping[str, tuple[str, ...]], given: Mapping[str, Any]) -> None:
     """Refuse options that do not belong to `action`; `allowed` says to which actions each belongs."""
     for option, actions in allowed.items():
-        if given[option] not in (None, False, ()) and action not in actions:
+        if _is_given(given[option]) and action not in actions:
             raise click.UsageError(f"{option} cannot be given with {action} (only with {', '.join(actions)})")
