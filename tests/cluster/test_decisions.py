@@ -1,0 +1,273 @@
+"""Names, assignments and plans: pure functions, with Kafka's codes and messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from odradek.cluster import alter, configdef, errors, planning, topicnames
+from odradek.cluster.alter import APPEND, DELETE, SET, SUBTRACT, Change
+from odradek.cluster.assignment import assign
+from odradek.cluster.errors import ApiError
+from odradek.cluster.planning import Defaults, TopicRequest, plan_partitions, plan_topic
+from odradek.cluster.slotalloc import SlotAllocator, SlotsExhausted
+from odradek.cluster.snapshot import Snapshot, raw_snapshot
+
+
+def cluster(brokers: dict[int, str | None], topics: dict[str, list[list[int]]] | None = None) -> Snapshot:
+    described = [{"id": b, "rack": rack, "endpoints": {}} for b, rack in brokers.items()]
+    raw_topics = {
+        name: {
+            "id": f"{number + 1:032x}",
+            "internal": False,
+            "config": {},
+            "partitions": [[-1, 0, r[0], 0, r, r, 0] for r in rows],
+        }
+        for number, (name, rows) in enumerate((topics or {}).items())
+    }
+    return Snapshot(raw_snapshot(1, "c", 0, described, raw_topics, {}))
+
+
+def refused(call) -> ApiError:
+    with pytest.raises(ApiError) as error:
+        call()
+    return error.value
+
+
+ONE = cluster({0: None}, {"old": [[0], [0]], "a.b": [[0]]})
+
+
+# -- names
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "__consumer_offsets", "..."])
+def test_good_names(name: str) -> None:
+    assert topicnames.problem(name) is None
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "ä", "a\0", "a\n", "a:b"])
+def test_bad_names(name: str) -> None:
+    assert refused(lambda: topicnames.validate(name)).code == errors.INVALID_TOPIC_EXCEPTION
+
+
+@given(st.text(alphabet="ab._", min_size=1, max_size=6), st.text(alphabet="ab._", min_size=1, max_size=6))
+def test_names_collide_when_their_metrics_would(left: str, right: str) -> None:
+    same = left.replace(".", "_") == right.replace(".", "_")
+    assert (topicnames.collision(left, [right]) == right) == (same and left != right)
+
+
+# -- assignment
+
+
+def test_round_robin_as_in_kafkas_own_example() -> None:
+    """The table in the documentation of AdminUtils: 5 brokers, 10 partitions, 3 replicas, start 0."""
+    assert assign(dict.fromkeys(range(5)), 10, 3, start=0) == {
+        0: [0, 1, 2],
+        1: [1, 2, 3],
+        2: [2, 3, 4],
+        3: [3, 4, 0],
+        4: [4, 0, 1],
+        5: [0, 2, 3],
+        6: [1, 3, 4],
+        7: [2, 4, 0],
+        8: [3, 0, 1],
+        9: [4, 1, 2],
+    }
+
+
+def test_racks_as_in_kafkas_own_example() -> None:
+    racks = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
+    assert assign(racks, 7, 3, start=0) == {
+        0: [0, 3, 1],
+        1: [3, 1, 5],
+        2: [1, 5, 4],
+        3: [5, 4, 2],
+        4: [4, 2, 0],
+        5: [2, 0, 3],
+        6: [0, 4, 2],
+    }
+
+
+@given(
+    brokers=st.lists(st.integers(0, 50), min_size=1, max_size=12, unique=True),
+    racked=st.booleans(),
+    partitions=st.integers(1, 40),
+    start=st.integers(-1, 12),
+    data=st.data(),
+)
+def test_assignments_are_even_and_without_repetition(brokers, racked, partitions, start, data) -> None:
+    factor = data.draw(st.integers(1, len(brokers)))
+    racks = {b: f"r{b % 3}" if racked else None for b in brokers}
+    assigned = assign(racks, partitions, factor, start % len(brokers) if start >= 0 else -1)
+    assert list(assigned) == list(range(partitions))
+    for replicas in assigned.values():
+        assert len(set(replicas)) == factor == len(replicas)
+        assert set(replicas) <= set(brokers)
+        if racked:
+            assert len({racks[b] for b in replicas}) == min(factor, len(set(racks.values())))
+    leaders = Counter(replicas[0] for replicas in assigned.values())
+    assert max(leaders.values()) - min([leaders.get(b, 0) for b in brokers]) <= 1
+
+
+def test_some_racks_unknown_is_refused() -> None:
+    assert refused(lambda: assign({0: "a", 1: None}, 1, 1)).code == errors.UNKNOWN_SERVER_ERROR
+
+
+# -- CreateTopics
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "says"),
+    [
+        (TopicRequest("old"), errors.TOPIC_ALREADY_EXISTS, "Topic 'old' already exists."),
+        (TopicRequest("a_b"), errors.INVALID_TOPIC_EXCEPTION, "collides with existing topics: a.b"),
+        (TopicRequest("a b"), errors.INVALID_TOPIC_EXCEPTION, "Topic name is invalid"),
+        (TopicRequest("n", 0), errors.INVALID_PARTITIONS, "larger than 0"),
+        (TopicRequest("n", -2), errors.INVALID_PARTITIONS, "larger than 0"),
+        (TopicRequest("n", 1, 0), errors.INVALID_REPLICATION_FACTOR, "larger than 0"),
+        (TopicRequest("n", 1, 2), errors.INVALID_REPLICATION_FACTOR, "larger than available brokers: 1"),
+        (TopicRequest("n", 1, -1, {0: [0]}), errors.INVALID_REQUEST, "Both"),
+        (TopicRequest("n", -1, -1, {0: [0], 2: [0]}), errors.INVALID_REPLICA_ASSIGNMENT, "consecutive"),
+        (TopicRequest("n", -1, -1, {1: [0]}), errors.INVALID_REPLICA_ASSIGNMENT, "consecutive"),
+        (TopicRequest("n", -1, -1, {0: [0, 0]}), errors.INVALID_REPLICA_ASSIGNMENT, "Duplicate"),
+        (TopicRequest("n", -1, -1, {0: [7]}), errors.INVALID_REPLICA_ASSIGNMENT, "Unknown broker"),
+        (TopicRequest("n", -1, -1, {0: []}), errors.INVALID_REPLICA_ASSIGNMENT, "replica"),
+        (TopicRequest("n", -1, -1, {0: [0], 1: [0, 0]}), errors.INVALID_REPLICA_ASSIGNMENT, "same number"),
+        (TopicRequest("n", configs={"nope": "1"}), errors.INVALID_CONFIG, "Unknown topic config name: nope"),
+        (TopicRequest("n", configs={"retention.ms": "x"}), errors.INVALID_CONFIG, "retention.ms"),
+        (TopicRequest("n", configs={"retention.ms": None}), errors.INVALID_CONFIG, "Null value"),
+    ],
+)
+def test_topics_that_cannot_be_made(request_: TopicRequest, code: int, says: str) -> None:
+    error = refused(lambda: plan_topic(request_, ONE, Defaults()))
+    assert error.code == code
+    assert says in (error.message or "")
+
+
+def test_defaults_and_given_assignments_make_plans() -> None:
+    assert plan_topic(TopicRequest("n"), ONE, Defaults(4, 1)).replicas == {i: [0] for i in range(4)}
+    plan = plan_topic(TopicRequest("n", -1, -1, {1: [0], 0: [0]}, {"retention.ms": "5"}), ONE, Defaults())
+    assert (plan.replicas, plan.configs, plan.factor) == ({0: [0], 1: [0]}, {"retention.ms": "5"}, 1)
+
+
+def test_internal_topics_fit_the_brokers_there_are() -> None:
+    config = {name: configdef.broker_default(name) for name in configdef.BROKER}
+    request = planning.automatic("__consumer_offsets", 1, config)
+    plan = plan_topic(request, ONE, Defaults())
+    assert (len(plan.replicas), plan.factor, plan.configs["cleanup.policy"]) == (50, 1, "compact")
+    state = planning.automatic("__transaction_state", 2, config)
+    assert (state.factor, state.configs["min.insync.replicas"]) == (2, "2")
+    assert planning.automatic("x", 1, config) == TopicRequest("x")
+
+
+# -- CreatePartitions
+
+
+@pytest.mark.parametrize(
+    ("topic", "count", "given_", "code", "says"),
+    [
+        ("nope", 3, None, errors.UNKNOWN_TOPIC_OR_PARTITION, "does not exist"),
+        ("old", 2, None, errors.INVALID_PARTITIONS, "already has 2 partitions"),
+        ("old", 1, None, errors.INVALID_PARTITIONS, "higher than the requested 1"),
+        ("old", 3, [[0], [0]], errors.INVALID_REPLICA_ASSIGNMENT, "by 1 but 2 assignments"),
+        ("old", 3, [[9]], errors.INVALID_REPLICA_ASSIGNMENT, "Unknown broker(s) in replica assignment: 9."),
+        ("old", 3, [[0, 0]], errors.INVALID_REPLICA_ASSIGNMENT, "Duplicate brokers"),
+        ("old", 3, [[]], errors.INVALID_REPLICA_ASSIGNMENT, "Inconsistent"),
+    ],
+)
+def test_partitions_that_cannot_be_added(topic, count, given_, code, says) -> None:
+    error = refused(lambda: plan_partitions(topic, count, given_, ONE))
+    assert error.code == code
+    assert says in (error.message or "")
+
+
+def test_added_partitions_go_on_where_the_topic_stopped() -> None:
+    assert plan_partitions("old", 4, None, ONE) == {2: [0], 3: [0]}
+    assert plan_partitions("old", 3, [[0]], ONE) == {2: [0]}
+    three = cluster(dict.fromkeys(range(3)), {"t": [[1, 2]]})
+    whole = assign(dict.fromkeys(range(3)), 6, 2, start=1)
+    assert plan_partitions("t", 6, None, three) == {i: whole[i] for i in range(1, 6)}
+
+
+# -- configs
+
+
+def test_incremental_changes() -> None:
+    now = {"retention.ms": "5", "cleanup.policy": "delete"}
+    changes = [
+        Change("retention.ms", DELETE, None),
+        Change("cleanup.policy", APPEND, "compact,delete"),
+        Change("segment.bytes", SET, "100"),
+        Change("follower.replication.throttled.replicas", APPEND, "0:1"),
+    ]
+    after = alter.apply_changes(now, changes, configdef.TOPIC)
+    assert after == {
+        "cleanup.policy": "delete,compact",
+        "segment.bytes": "100",
+        "follower.replication.throttled.replicas": "0:1",
+    }
+    assert now["retention.ms"] == "5"
+    less = alter.apply_changes(after, [Change("cleanup.policy", SUBTRACT, "delete")], configdef.TOPIC)
+    assert less["cleanup.policy"] == "compact"
+    assert alter.apply_changes({}, [Change("cleanup.policy", SUBTRACT, "delete")], configdef.TOPIC) == {
+        "cleanup.policy": ""
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "says"),
+    [
+        ([Change("a", SET, "1"), Change("a", DELETE, None)], errors.INVALID_REQUEST, "duplicate"),
+        ([Change("a", SET, None)], errors.INVALID_REQUEST, "Null value not supported for : a"),
+        ([Change("a", 7, "x")], errors.INVALID_REQUEST, "Unknown operations type 7"),
+    ],
+)
+def test_malformed_changes(changes, code, says) -> None:
+    error = refused(lambda: alter.check_changes(changes))
+    assert error.code == code
+    assert says in (error.message or "")
+
+
+def test_only_lists_can_be_appended_to() -> None:
+    for operation, word in ((APPEND, "append"), (SUBTRACT, "subtract")):
+        error = refused(
+            lambda operation=operation: alter.apply_changes(
+                {}, [Change("retention.ms", operation, "1")], configdef.TOPIC
+            )
+        )
+        assert error.code == errors.INVALID_CONFIG
+        assert word in (error.message or "")
+
+
+def test_brokers_are_named_by_number() -> None:
+    assert alter.broker_of("", {0: 0}) is None
+    assert alter.broker_of("0", {0: 0}) == 0
+    for name in ("x", "5", "-1"):
+        assert refused(lambda name=name: alter.broker_of(name, {0: 0})).code == errors.INVALID_REQUEST
+
+
+# -- slots
+
+
+@given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 5))
+def test_slots_are_reused_and_incarnations_are_not(operations: list[int], start: int) -> None:
+    allocator, held, seen = SlotAllocator(6, start), [], set()
+    for operation in operations:
+        if operation < 6:
+            if len(held) == 6:
+                with pytest.raises(SlotsExhausted, match=r"partition\.slots"):
+                    allocator.take()
+                continue
+            slot = allocator.take()
+            assert slot not in held
+            held.append(slot)
+            incarnation = allocator.incarnation()
+            assert incarnation not in seen
+            seen.add(incarnation)
+        elif held:
+            allocator.give_back(held.pop())
+    later = SlotAllocator(6, start + 1, held)
+    assert all(later.incarnation() > before for before in seen)
+    assert later.free == 6 - len(held)
