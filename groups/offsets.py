@@ -61,7 +61,7 @@ class Offsets:
             if tp not in self._pending:
                 continue
             known = self._committed.get(tp)
-            if known is None or known.position < position:
+            if known is None or known.position <= position:  # commits of one batch complete in order
                 self._committed[tp] = Committed(value, position)
             self._settle(tp, value)
 

@@ -1,0 +1,249 @@
+"""The group machine under any order of requests, deadlines and failures of the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from odradek.groups.errors import Error
+from odradek.groups.events import JoinResult, SyncResult
+from odradek.groups.group import Group, State
+
+from .world import World
+
+PROTOCOLS = [
+    (("range", b"\0\0\0\0\0\0"),),
+    (("range", b"\0\0\0\0\0\1\0\1t"), ("sticky", b"\0\0\0\0\0\0")),
+    (("sticky", b"\0\0\0\0\0\0"), ("range", b"\0\0\0\0\0\0")),
+]
+SLOTS = st.integers(0, 4)
+
+
+class Client:
+    """What one client believes: its member id, its generation, the request it waits for."""
+
+    def __init__(self, number: int) -> None:
+        self.instance_id = f"i{number}" if number >= 3 else None
+        self.requires_id = number % 2 == 0
+        self.member_id = ""
+        self.generation = -1
+        self.join: int | None = None
+        self.sync: int | None = None
+        self.leads = False
+        self.roster: tuple[str, ...] = ()
+
+
+class Machine(RuleBasedStateMachine):
+    """Five clients, of which two are static, over one group."""
+
+    @initialize(max_size=st.sampled_from([2, 100]), delay=st.sampled_from([0, 3_000]))
+    def start(self, max_size: int, delay: int) -> None:
+        self.world = World(max_size=max_size, initial_delay_ms=delay)
+        self.clients = [Client(n) for n in range(5)]
+        self.sent: dict[int, str] = {}  # token → "join" or "sync"
+        self.taken: set[int] = set()
+        self.generation = 0
+        self.assigned: dict[tuple[int, str], bytes] = {}
+
+    # -- what clients do ----------------------------------------------------------------------------------------
+
+    @rule(slot=SLOTS, protocols=st.sampled_from(PROTOCOLS), rebalance_ms=st.sampled_from([5_000, 60_000]))
+    def join(self, slot: int, protocols: Any, rebalance_ms: int) -> None:
+        client = self.clients[slot]
+        client.join = self.world.join(
+            client.member_id,
+            protocols=protocols,
+            instance_id=client.instance_id,
+            rebalance_timeout_ms=rebalance_ms,
+            require_member_id=client.requires_id and client.instance_id is None,
+            can_skip_assignment=slot == 3,
+        )
+        self.sent[client.join] = "join"
+        self.take_answers()
+
+    @rule(slot=SLOTS)
+    def sync(self, slot: int) -> None:
+        client = self.clients[slot]
+        parts = {}
+        if client.leads:
+            parts = {member: f"{client.generation}/{client.sync}/{member}".encode() for member in client.roster[1:]}
+        client.sync = self.world.sync(client.member_id, client.generation, assignments=parts)
+        self.sent[client.sync] = "sync"
+        self.take_answers()
+
+    @rule(protocols=st.sampled_from(PROTOCOLS))
+    def everybody_joins(self, protocols: Any) -> None:
+        for _ in range(2):  # some are only given an id the first time
+            for slot, client in enumerate(self.clients):
+                if client.join is None or client.join in self.world.answers:
+                    self.join(slot, protocols, 60_000)
+        self.wait(3_000)
+
+    @rule(leader_too=st.booleans())
+    def those_of_a_generation_sync(self, leader_too: bool) -> None:
+        for slot, client in enumerate(self.clients):
+            if self.group and client.generation == self.group.generation and (leader_too or not client.leads):
+                self.sync(slot)
+
+    @rule(slot=SLOTS)
+    def heartbeat(self, slot: int) -> None:
+        client = self.clients[slot]
+        self.world.beat(client.member_id, client.generation, client.instance_id)
+        self.take_answers()
+
+    @rule(slot=SLOTS)
+    def leave(self, slot: int) -> None:
+        client = self.clients[slot]
+        self.world.leave(client.member_id, client.instance_id)
+        self.take_answers()
+
+    @rule(slot=SLOTS)
+    def restart_client(self, slot: int) -> None:
+        """It comes back without its member id."""
+        self.clients[slot].member_id = ""
+
+    @rule(slot=SLOTS, offset=st.integers(0, 9))
+    def commit(self, slot: int, offset: int) -> None:
+        client = self.clients[slot]
+        token = self.world.commit(
+            offset, member_id=client.member_id, instance_id=client.instance_id, generation=client.generation
+        )
+        self.sent[token] = "commit"
+        self.take_answers()
+
+    # -- what happens to them -----------------------------------------------------------------------------------
+
+    @rule(ms=st.sampled_from([1, 2_999, 3_000, 5_000, 9_999, 10_000, 60_000, 300_000]))
+    def wait(self, ms: int) -> None:
+        self.world.wait(ms)
+        self.take_answers()
+
+    @rule(error=st.sampled_from([None, Error.KAFKA_STORAGE_ERROR, Error.REQUEST_TIMED_OUT]))
+    def log_fails(self, error: Error | None) -> None:
+        self.world.journal.error = error
+
+    @rule(lag=st.integers(0, 3))
+    def replicas_lag(self, lag: int) -> None:
+        self.world.journal.lag = lag
+        self.world.settle()
+        self.take_answers()
+
+    @rule(busy=st.booleans())
+    def partition_is_busy(self, busy: bool) -> None:
+        self.world.journal.busy = busy
+        self.world.writer.write(self.world.now)
+        self.world.settle()
+        self.take_answers()
+
+    @rule()
+    def expire_offsets(self) -> None:
+        self.world.groups.expire_offsets(self.world.now)
+        self.world.settle()
+        if self.group is None:
+            self.generation = 0
+        self.take_answers()
+
+    @precondition(lambda self: self.world.journal.lag == 0)
+    @rule()
+    def crash(self) -> None:
+        """The coordinator dies: what waited is lost (workers answer it), the group is what the log says."""
+        committed = self.world.committed() if self.world.journal.error is None else None
+        waiting = {token for token in self.sent if token not in self.world.answers}
+        old = self.world
+        self.world = old.restarted()
+        self.world.answers, self.world._tokens = old.answers, old._tokens
+        for token in waiting:
+            del self.sent[token]
+        if committed is not None and not old.writer.is_waiting:
+            assert self.world.committed() == committed
+        self.generation = self.group.generation if self.group else 0
+
+    # -- what must hold -----------------------------------------------------------------------------------------
+
+    @property
+    def group(self) -> Group | None:
+        return self.world.groups.get("g")
+
+    def take_answers(self) -> None:
+        for client in self.clients:
+            for token in (client.join, client.sync):
+                answers = self.world.answers.get(token, [])
+                if answers and token not in self.taken:
+                    self.taken.add(token)
+                    self.take(client, answers[0])
+
+    def take(self, client: Client, answer: JoinResult | SyncResult) -> None:
+        if isinstance(answer, JoinResult):
+            self.take_join(client, answer)
+        elif answer.error is Error.NONE:
+            known = self.assigned.setdefault((client.generation, client.member_id), answer.assignment)
+            assert known == answer.assignment, "two assignments for one member of one generation"
+
+    def take_join(self, client: Client, answer: JoinResult) -> None:
+        if answer.error in (Error.NONE, Error.MEMBER_ID_REQUIRED):
+            client.member_id = answer.member_id
+        if answer.error in (Error.UNKNOWN_MEMBER_ID, Error.FENCED_INSTANCE_ID):
+            client.member_id = ""
+        if answer.error is Error.NONE:
+            assert answer.generation > 0 and answer.protocol in ("range", "sticky")
+            client.generation = answer.generation
+            client.leads = answer.leader == answer.member_id and not answer.skip_assignment
+            client.roster = tuple(member for member, _, _ in answer.members)
+            assert not answer.members or answer.leader == answer.member_id
+
+    @invariant()
+    def every_request_is_answered_at_most_once_and_those_that_are_not_wait(self) -> None:
+        assert all(len(answers) == 1 for answers in self.world.answers.values())
+        unanswered = {t for t, what in self.sent.items() if t not in self.world.answers and what != "commit"}
+        waiting = set()
+        if self.group:
+            for member in self.group.members.values():
+                waiting |= {member.join, member.sync} - {None}
+        assert unanswered == waiting, "a callback was lost"
+
+    @invariant()
+    def generations_only_rise(self) -> None:
+        if self.group:
+            assert self.group.generation >= self.generation
+            self.generation = self.group.generation
+
+    @invariant()
+    def the_group_is_consistent(self) -> None:
+        group = self.group
+        if group is None:
+            return
+        members = group.members
+        assert group.joined == sum(member.join is not None for member in members.values())
+        assert all(member.id == member_id for member_id, member in members.items())
+        assert group.static == {m.instance_id: m.id for m in members.values() if m.instance_id is not None}
+        assert (group.leader in members) if members else group.leader is None
+        assert not group.pending & members.keys()
+        assert group.unsynced <= members.keys()
+        assert group.state is not State.DEAD
+        if group.state is State.EMPTY:
+            assert not members
+        if group.state in (State.COMPLETING, State.STABLE):
+            assert members and group.protocol is not None
+
+    @invariant()
+    def somebody_will_always_move_it_on(self) -> None:
+        """No state may last for ever because its deadline was lost."""
+        group, timers = self.group, self.world.groups.timers
+        if group is None:
+            return
+        if group.state is State.PREPARING:
+            assert ("g", "join", "") in timers
+        if group.unsynced:
+            assert ("g", "sync", "") in timers
+        for member in group.members.values():
+            assert member.is_waiting or ("g", "member", member.id) in timers
+        for member_id in group.pending:
+            assert ("g", "pending", member_id) in timers
+
+
+TestGroupMachine = Machine.TestCase
+TestGroupMachine.settings = settings(
+    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
