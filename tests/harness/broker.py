@@ -111,10 +111,11 @@ class Broker:
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
-        self._await_ready()
+        self.await_ready()
         return self
 
-    def _await_ready(self) -> None:
+    def await_ready(self) -> None:
+        """Wait until it answers a request on a new connection."""
         assert self.process is not None
         deadline = time.monotonic() + START_SECONDS
         while not _answers(self.bootstrap):

@@ -1,0 +1,151 @@
+"""SIGKILL of each kind of process under a producer with acks=all: nothing acknowledged is lost or doubled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ..clients.admin import create_topic, unique
+from ..clients.raw.batches import batch
+from ..clients.raw.calls import produce, producer_id
+from ..harness.process import family, living, wait_until
+from .acknowledged import Load
+
+CHILDREN = ["worker", "acceptor", "coordinator", "janitor", "controller"]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("role", CHILDREN)
+def test_kill_of_a_child(fresh_broker: Any, role: str) -> None:
+    """The supervisor starts it again; the producer goes on."""
+    broker = fresh_broker()
+    load = Load(broker)
+    load.await_more()
+    for _ in range(3):
+        dead = broker.kill_role(role)
+        broker.await_respawn(role, dead)
+        load.await_more()
+    load.verify()
+    works(broker)
+
+
+@pytest.mark.timeout(180)
+def test_kill_of_all_workers_at_once(fresh_broker: Any) -> None:
+    broker = fresh_broker()
+    load = Load(broker)
+    load.await_more()
+    for _ in range(3):
+        pids = broker.pids("worker")
+        dead = [broker.kill_role("worker") for _ in pids]
+        wait_until(lambda: len(set(broker.pids("worker")) - set(dead)) == 2, 30, "two workers again")  # noqa: B023
+        load.await_more()
+    load.verify()
+    works(broker)
+
+
+@pytest.mark.timeout(180)
+def test_kill_of_the_supervisor(fresh_broker: Any) -> None:
+    """All die with it; a start finds what is left, replaces it, and serves every acknowledged record."""
+    broker = fresh_broker()
+    load = Load(broker)
+    for _ in range(3):
+        load.await_more()
+        broker.kill()
+        broker.start()
+    load.await_more()
+    load.verify()
+    works(broker)
+    broker.stop()
+
+
+@pytest.mark.timeout(180)
+def test_kill_with_small_segments(fresh_broker: Any) -> None:
+    """Rolls, and with them index and snapshot files, under the axe."""
+    broker = fresh_broker(log_segment_bytes=20_000, log_index_interval_bytes=200)
+    load = Load(broker, pause=0.0005)
+    for at in range(4):
+        load.await_more(500)
+        if at % 2:
+            broker.kill()
+            broker.start()
+        else:
+            broker.await_respawn("worker", broker.kill_role("worker", at // 2))
+    load.verify()
+
+
+def test_children_die_with_the_supervisor(fresh_broker: Any) -> None:
+    broker = fresh_broker()
+    members = family(broker.process.pid)
+    assert len(members) >= 7, broker.commands()
+    broker.kill()  # asserts it
+    assert not living(members)
+
+
+def test_what_a_kill_left_is_replaced(fresh_broker: Any) -> None:
+    broker = fresh_broker()
+    topic = create_topic(broker)
+    broker.kill()
+    assert broker.shared_memory(), "a kill leaves regions; else this test shows nothing"
+    broker.start()
+    with broker.wire() as wire:
+        assert produce(wire, topic, batch([b"x"])).error_code == 0
+    broker.stop()  # asserts that /dev/shm is clean
+
+
+def test_topics_survive_a_kill_of_the_controller_in_between(fresh_broker: Any) -> None:
+    broker = fresh_broker()
+    names = []
+    for _ in range(3):
+        names += [create_topic(broker) for _ in range(3)]
+        broker.await_respawn("controller", broker.kill_role("controller"))
+        wait_until(lambda: created(broker), 30, "topics can be made again")
+    broker.restart(kill=True)
+    with broker.wire() as wire:
+        for name in names:
+            assert produce(wire, name, batch([b"x"])).error_code == 0
+
+
+def created(broker: Any) -> bool:
+    """Can a topic be made now? (While the controller is away a worker answers with an error, or waits.)"""
+    try:
+        create_topic(broker)
+    except AssertionError:
+        return False
+    return True
+
+
+def test_producer_ids_are_never_given_twice(fresh_broker: Any) -> None:
+    broker = fresh_broker()
+    found: list[int] = []
+    for at in range(4):
+        for _ in range(4):
+            with broker.wire() as wire:
+                found += [producer_id(wire)[0] for _ in range(10)]
+        if at % 2:
+            broker.restart(kill=True)
+        else:
+            broker.await_respawn("worker", broker.kill_role("worker"))
+            wait_until(lambda: len(broker.pids("worker")) == 2)
+            broker.await_ready()
+    assert len(set(found)) == len(found)
+
+
+def works(broker: Any) -> None:
+    """A new topic, written over several connections."""
+    topic = unique("after")
+    wires = [broker.wire() for _ in range(4)]
+    wait_until(lambda: made(broker, topic), 30, "a topic can be made")
+    for at, wire in enumerate(wires):
+        assert produce(wire, topic, batch([b"x"])).base_offset == at
+        wire.close()
+
+
+def made(broker: Any, topic: str) -> bool:
+    """Create `topic`, or see that it is there."""
+    from kafka.protocol.admin import CreateTopicsRequest as Request
+
+    row = Request.CreatableTopic(name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    with broker.wire() as wire:
+        answer = wire.call(Request[4](topics=[row], timeout_ms=10_000, validate_only=False))
+    return answer.topics[0].error_code in (0, 36)

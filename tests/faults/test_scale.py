@@ -1,0 +1,45 @@
+"""`odradek scale`: 1 → 4 → 1 under clients that never retry, without one error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ..harness.process import wait_until
+from .acknowledged import Load
+
+
+def scale(broker: Any, workers: int) -> None:
+    """Ask for `workers` and wait until so many run."""
+    done = broker.command("scale", "--workers", str(workers), "--override", f"log.dirs={broker.data_dir}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    wait_until(lambda: len(broker.pids("worker")) == workers, 60, f"{workers} workers")
+
+
+@pytest.mark.timeout(180)
+def test_up_and_down_under_load(fresh_broker: Any) -> None:
+    """The first worker stays, and so does whoever is connected to it: retries=0 and yet no error."""
+    broker = fresh_broker(odradek_workers=1)
+    load = Load(broker, **{"enable.idempotence": False, "retries": 0})
+    load.await_more()
+    first = broker.pids("worker")
+    for workers in (4, 1, 3, 1):
+        scale(broker, workers)
+        load.await_more()
+        assert broker.pids("worker")[0] == first[0], "the first worker stays"
+    load.verify()
+
+
+@pytest.mark.timeout(180)
+def test_a_retired_worker_drains(fresh_broker: Any) -> None:
+    """Clients of a retired worker reconnect; those that retry lose and double nothing."""
+    broker = fresh_broker(odradek_workers=4)
+    loads = [Load(broker) for _ in range(4)]
+    for workers in (1, 4, 2):
+        for load in loads:
+            load.await_more()
+        scale(broker, workers)
+    for load in loads:
+        load.await_more()
+        load.verify()
