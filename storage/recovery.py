@@ -143,8 +143,7 @@ class _Recovery:
 
     def _active_looks_right(self, base: int) -> bool:
         """Whether the indexes end at a batch of the log, and batches lead from there to its end."""
-        limit = base + MAX_RELATIVE + 1
-        if not index_files.sealed_indexes_look_right(self.directory, base, self.sizes[base], limit):
+        if not index_files.indexes_look_right(self.directory, base, self.sizes[base], base + MAX_RELATIVE + 1):
             return False
         entry = self._last_entry(base)
         with FILES.opened(names.segment_path(self.directory, base), os.O_RDONLY) as fd:
@@ -154,7 +153,8 @@ class _Recovery:
                 return False
             for _ in walk:
                 pass
-        return walk.bad is None
+        newest = index_files.last_time_entry(names.segment_path(self.directory, base, names.TIME_INDEX), base)
+        return walk.bad is None and (newest is None or newest.offset < walk.least_offset)
 
     def _last_entry(self, base: int) -> OffsetPosition | None:
         return index_files.last_offset_entry(names.segment_path(self.directory, base, names.INDEX), base)
@@ -164,7 +164,7 @@ class _Recovery:
         bases = list(self.sizes)
         upto = bases.index(self.scanned_from) if self.scanned_from is not None else len(bases) - 1
         for base, following in pairwise(bases[: upto + 1]):
-            if index_files.sealed_indexes_look_right(self.directory, base, self.sizes[base], following):
+            if index_files.indexes_look_right(self.directory, base, self.sizes[base], following):
                 continue
             scanned = scan_segment(self.directory, base, self.interval)
             if scanned.bad is not None:  # below the recovery point nothing can be torn

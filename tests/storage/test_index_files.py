@@ -78,6 +78,9 @@ def test_an_entry_that_ends_in_zeros_is_kept_whole() -> None:
         (OFFSETS + bytes(8), TIMES, False),
         (OFFSETS + b"x", TIMES, False),
         (OFFSETS, TIMES[:-1], False),
+        (OFFSETS, TIMES + bytes(12), False),
+        (b"", bytes(12), True),
+        (b"", bytes(24), False),
         (index_files.pack_offset_entry(5, 30, 100), TIMES, False),
         (index_files.pack_offset_entry(5, 8, 9000), TIMES, False),
         (OFFSETS, index_files.pack_time_entry(5, 1, 4), False),
@@ -85,9 +88,9 @@ def test_an_entry_that_ends_in_zeros_is_kept_whole() -> None:
 )
 def test_a_cheap_look_at_a_sealed_segment(tmp_path: Path, offsets: bytes, times: bytes, right: bool) -> None:
     write(tmp_path, offsets, times)
-    assert index_files.sealed_indexes_look_right(tmp_path, 5, 9000, 25) is right
+    assert index_files.indexes_look_right(tmp_path, 5, 9000, 25) is right
     os.unlink(names.segment_path(tmp_path, 5, names.TIME_INDEX))
-    assert not index_files.sealed_indexes_look_right(tmp_path, 5, 9000, 25)
+    assert not index_files.indexes_look_right(tmp_path, 5, 9000, 25)
 
 
 def test_largest_timestamp_is_the_files_when_records_have_none(tmp_path: Path) -> None:
