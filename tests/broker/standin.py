@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from odradek.broker import boot, config, logs, process, spawn
+from odradek.broker import boot, config, logs, process, shutdown, spawn
 from odradek.broker.supervisor import Supervisor
 from odradek.cluster.snapshot import raw_snapshot
 from odradek.ipc import roles
@@ -31,6 +31,8 @@ def start(data_dir: str, overrides: list[str]) -> int:
 
 
 def finish(booted: boot.Boot) -> None:
+    """The real last steps, and a file that tells of them."""
+    shutdown.finish(booted)
     (Path(booted.config.data_dir) / "finished").touch()
 
 

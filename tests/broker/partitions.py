@@ -1,0 +1,82 @@
+"""A broker's partitions without its processes: shared memory, a snapshot, recovered logs, appends."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from odradek.broker import config as configuration
+from odradek.broker.config import BrokerConfig
+from odradek.broker.partitions import Partitions
+from odradek.cluster.snapshot import raw_snapshot
+from odradek.ipc import roles, slots
+from odradek.ipc.shm import Shared
+from odradek.ipc.slots import SlotState
+from odradek.protocol.records import batch_v2
+from odradek.storage import opening
+from odradek.storage.append import Batch, append
+from odradek.storage.partition import Partition
+
+
+class Bench:
+    """One topic `t` of some partitions; call `close`."""
+
+    def __init__(self, folder: Path, count: int = 1, clean: bool = False, **topic_config: Any) -> None:
+        """`topic_config` has `_` for `.`."""
+        self.data = folder / "data"
+        self.run_dir = folder / "run"
+        self.config: BrokerConfig = configuration.resolve({"log.dirs": str(self.data), "broker.id": "0"})
+        self.config = self.config.with_clean([clean])
+        for path in (self.data, self.run_dir):
+            path.mkdir(exist_ok=True)
+        self.shared = Shared.create(f"/odradek-test-{os.getpid()}-{time.monotonic_ns()}-", 1, 16)
+        self._publish(count, {key.replace("_", "."): str(value) for key, value in topic_config.items()})
+        self.partitions = Partitions(self.shared, self.run_dir, self.config, roles.JANITOR)
+        self.partitions.follow()
+        opening.open_all(self.partitions.log, self.partitions.names(), self.partitions.log_dirs(), lambda: None)
+
+    def _publish(self, count: int, topic_config: dict[str, str]) -> None:
+        for index in range(count):
+            (self.data / f"t-{index}").mkdir(exist_ok=True)
+            self.shared.slots[index].publish(SlotState(incarnation=index + 1, state=slots.RECOVERING))
+        rows = [[index, index + 1, 0, 0, [0], [0], 0] for index in range(count)]
+        topic = {"id": "01" * 16, "internal": False, "config": topic_config, "partitions": rows}
+        version = self.shared.metadata.version + 1
+        raw = raw_snapshot(version, "c", 0, [], {"t": topic}, {})
+        self.shared.metadata.publish(version, json.dumps(raw).encode())
+
+    def partition(self, index: int = 0) -> Partition:
+        found = self.partitions.log.get("t", index)
+        assert found is not None
+        return found
+
+    def append(self, index: int = 0, timestamp: int | None = None, producer: int = -1, sequence: int = 0) -> int:
+        """One record; the log end."""
+        when = timestamp if timestamp is not None else now_ms()
+        data = bytearray(
+            batch_v2.build(
+                [(0, when, None, b"x" * 100, ())],
+                producer_id=producer,
+                producer_epoch=0 if producer >= 0 else -1,
+                base_sequence=sequence if producer >= 0 else -1,
+            )
+        )
+        batch = Batch(memoryview(data), 1, when, producer, 0 if producer >= 0 else -1, sequence)
+        with self.partition(index).locked() as values:
+            end = append(self.partition(index), values, [batch], now_ms())
+        assert batch.error == 0
+        return end
+
+    def files(self, suffix: str, index: int = 0) -> list[str]:
+        return sorted(name for name in os.listdir(self.data / f"t-{index}") if name.endswith(suffix))
+
+    def close(self) -> None:
+        self.partitions.log.close()
+        self.shared.destroy()
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,259 @@
+"""What the janitor does to real partitions: flush, checkpoints, retention, removal, producer expiry, clean stop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.broker import aging, flushing, janitor, removal, shutdown
+from odradek.broker.boot import Boot
+from odradek.broker.checkpointing import PICK, Checkpoints
+from odradek.ipc import roles, slots
+from odradek.ipc.locks import PartitionLocks, RoleLocks
+from odradek.storage import checkpoints, flush
+from odradek.storage.partition import Busy
+
+from .partitions import Bench, now_ms
+
+DAY_MS = 86_400_000
+Maker = Callable[..., Bench]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Maker]:
+    made: list[Bench] = []
+
+    def make(**arguments: Any) -> Bench:
+        made.append(Bench(tmp_path, **arguments))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_sync_publishes_the_recovery_point(bench: Maker) -> None:
+    log = bench()
+    assert not flushing.sync(log.partition())
+    assert log.append() == 1
+    assert [repr(one) for one in log.partitions.unflushed()] == ["t-0"]
+    assert flushing.sync(log.partition())
+    assert log.partition().state().flushed == 1
+    assert log.partition().state().unflushed_since == 0
+    assert not list(log.partitions.unflushed())
+
+
+def test_sync_counts_nothing_after_a_truncation(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = bench()
+    log.append()
+
+    def truncated_meanwhile(_paths: object) -> None:
+        state = log.partition().state()
+        log.partition().slot.publish(state._replace(truncations=state.truncations + 1))
+
+    monkeypatch.setattr(flush, "sync_files", truncated_meanwhile)
+    flushing.sync(log.partition())
+    assert log.partition().state().flushed == 0
+
+
+def test_sealed_segments_are_flushed_and_the_active_one_by_flush_ms(bench: Maker) -> None:
+    log = bench(segment_bytes=300)
+    for _ in range(3):
+        log.append()
+    state = log.partition().state()
+    assert 0 < state.active_base < 3
+    janitor._flush_due(log.partition())
+    assert log.partition().state().flushed == state.active_base
+    janitor._flush_due(log.partition())
+    assert log.partition().state().flushed == state.active_base
+
+
+def test_flush_ms(bench: Maker) -> None:
+    log = bench(flush_ms=0)
+    log.append()
+    janitor._flush_due(log.partition())
+    assert log.partition().state().flushed == 1
+
+
+def test_busy_partition(bench: Maker) -> None:
+    log = bench()
+    other = PartitionLocks(log.run_dir / "partition.lock")
+    assert other.try_lock(0)
+    with pytest.raises(Busy), flushing.patiently(log.partition()):
+        pass
+    other.unlock(0)
+    other.close()
+    with flushing.patiently(log.partition()):
+        pass
+
+
+def test_checkpoints(bench: Maker) -> None:
+    log = bench(count=2)
+    log.append(0)
+    log.append(1)
+    flushing.sync(log.partition(1))
+    written = Checkpoints([str(log.data)])
+    for name in PICK:
+        written.write(log.partitions, name)
+    assert checkpoints.read_offsets(log.data, checkpoints.RECOVERY_POINT) == {("t", 0): 0, ("t", 1): 1}
+    assert checkpoints.read_offsets(log.data, checkpoints.HIGH_WATERMARK) == {("t", 0): 1, ("t", 1): 1}
+    assert checkpoints.read_offsets(log.data, checkpoints.LOG_START) == {}
+
+
+def test_an_offline_partition_keeps_its_lines(bench: Maker) -> None:
+    log = bench(count=2)
+    checkpoints.write_offsets(log.data, checkpoints.RECOVERY_POINT, {("t", 0): 7, ("gone", 0): 9})
+    state = log.partition(0).state()
+    log.partition(0).slot.publish(state._replace(state=slots.OFFLINE))
+    Checkpoints([str(log.data)]).write(log.partitions, checkpoints.RECOVERY_POINT)
+    assert checkpoints.read_offsets(log.data, checkpoints.RECOVERY_POINT) == {("t", 0): 7, ("t", 1): 0}
+
+
+def test_an_unchanged_checkpoint_is_not_written_again(bench: Maker) -> None:
+    log = bench()
+    written = Checkpoints([str(log.data)])
+    written.write(log.partitions, checkpoints.RECOVERY_POINT)
+    path = log.data / checkpoints.RECOVERY_POINT
+    inode = path.stat().st_ino
+    written.write(log.partitions, checkpoints.RECOVERY_POINT)
+    assert path.stat().st_ino == inode
+
+
+def test_retention_by_time_takes_old_segments_and_then_the_active_one(bench: Maker) -> None:
+    log = bench(segment_bytes=300, retention_ms=DAY_MS)
+    for _ in range(4):
+        log.append(timestamp=now_ms() - 2 * DAY_MS)
+    log.append()
+    young = log.partition().state().active_base
+    assert young >= 3
+    assert aging.Aging().trim(log.partition(), now_ms()) > 0
+    state = log.partition().state()
+    assert (state.log_start, state.leo) == (young, 5)
+    assert len(log.files(".log")) == 1
+    assert aging.Aging().trim(log.partition(), now_ms()) == 0
+    assert aging.Aging().trim(log.partition(), now_ms() + 2 * DAY_MS) > 0
+    state = log.partition().state()
+    assert (state.log_start, state.leo, state.active_base, state.active_size) == (5, 5, 5, 0)
+    assert log.append() == 6
+
+
+def test_retention_by_size(bench: Maker) -> None:
+    log = bench(segment_bytes=200, retention_bytes=400)
+    for _ in range(6):
+        log.append()
+    assert aging.Aging().trim(log.partition(), now_ms()) > 0
+    left = sum((log.data / "t-0" / name).stat().st_size for name in log.files(".log"))
+    assert left >= 400
+    assert log.partition().state().log_start > 0
+
+
+def test_no_retention_above_the_high_watermark(bench: Maker) -> None:
+    log = bench(segment_bytes=200, retention_ms=1)
+    for _ in range(4):
+        log.append(timestamp=1)
+    state = log.partition().state()
+    log.partition().slot.publish(state._replace(hw=1))
+    aging.Aging().trim(log.partition(), now_ms())
+    assert log.partition().state().log_start <= 1
+
+
+def test_compact_only_topics_keep_old_records(bench: Maker) -> None:
+    log = bench(segment_bytes=300, retention_ms=1)
+    config = log.partition().config
+    log.append(timestamp=1)
+    log.append(timestamp=1)
+    log.partition().config = type(config)(cleanup_policy=("compact",), retention_ms=1)
+    assert aging.Aging().trim(log.partition(), now_ms()) == 0
+
+
+def test_deleted_files_wait_for_their_delay(bench: Maker) -> None:
+    log = bench(segment_bytes=200, retention_ms=1, file_delete_delay_ms=60_000)
+    for _ in range(3):
+        log.append(timestamp=1)
+    aging.Aging().trim(log.partition(), now_ms())
+    marked = log.files(".deleted")
+    assert marked
+    assert removal.remove_segments(log.partition(), now_ms()) == (0, len(marked))
+    assert removal.remove_segments(log.partition(), now_ms() + 60_001) == (len(marked), 0)
+    assert not log.files(".deleted")
+
+
+def test_only_marked_directories_are_removed(tmp_path: Path) -> None:
+    doomed = tmp_path / f"t-0.{'0' * 32}-delete"
+    kept = [tmp_path / "t-1", tmp_path / f"t-2.{'0' * 32}-stray", tmp_path / "nonsense-delete"]
+    for path in (doomed, *kept):
+        path.mkdir()
+        (path / "file").touch()
+    assert removal.remove_directories(str(tmp_path), now_ms(), 60_000) == 0
+    assert removal.remove_directories(str(tmp_path), now_ms() + 60_001, 60_000) == 1
+    assert not doomed.exists()
+    assert all(path.exists() for path in kept)
+
+
+def test_changed_partitions_are_found_by_generation(bench: Maker) -> None:
+    log = bench(count=2, segment_bytes=200)
+    known = {one.slot.number: (one.state().incarnation, one.state().generation) for one in log.partitions}
+    assert not list(log.partitions.changed(known))
+    log.append(1)
+    log.append(1)
+    assert [repr(one) for one in log.partitions.changed(known)] == ["t-1"]
+
+
+def test_idle_producers_are_forgotten(bench: Maker) -> None:
+    log = bench()
+    log.append(producer=5, timestamp=now_ms() - DAY_MS)
+    log.append(producer=6)
+    assert aging.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 1
+    with log.partition().locked() as values:
+        table = log.partition().producers.table(values[slots.F_PSTATE_GEN])
+        assert table is not None
+        assert [entry.producer_id for entry in table.entries()] == [6]
+    assert aging.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 0
+
+
+def _boot(log: Bench) -> Boot:
+    locks = RoleLocks(log.data / "odradek-roles.lock")
+    locks.hold(roles.SUPERVISOR)
+    return Boot(log.config, log.run_dir, locks, log.shared, {})
+
+
+def test_clean_stop_and_the_next_start(bench: Maker) -> None:
+    log = bench(count=2)
+    log.append(0, producer=5)
+    log.append(1)
+    shutdown.finish(_boot(log))
+    assert checkpoints.read_offsets(log.data, checkpoints.RECOVERY_POINT) == {("t", 0): 1, ("t", 1): 1}
+    assert log.files(".snapshot") == ["00000000000000000001.snapshot"]
+    assert checkpoints.take_clean_shutdown(log.data)
+    again = bench(count=2, clean=True)
+    states = [again.partition(index).state() for index in (0, 1)]
+    assert [(state.leo, state.flushed) for state in states] == [(1, 1), (1, 1)]
+    with again.partition(0).locked() as values:
+        table = again.partition(0).producers.table(values[slots.F_PSTATE_GEN])
+        assert table is not None and table.find(5) >= 0
+
+
+@pytest.mark.parametrize("state", [slots.OFFLINE, slots.RECOVERING])
+def test_no_clean_mark_with_a_partition_that_was_not_closed(bench: Maker, state: int) -> None:
+    log = bench(count=2)
+    log.append(1)
+    log.partition(0).slot.publish(log.partition(0).state()._replace(state=state))
+    shutdown.finish(_boot(log))
+    assert not checkpoints.take_clean_shutdown(log.data)
+    assert log.partition(1).state().flushed == 1
+
+
+def test_no_clean_mark_when_the_disk_fails(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = bench()
+    log.append()
+
+    def fail(_paths: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(flush, "sync_files", fail)
+    shutdown.finish(_boot(log))
+    assert not checkpoints.take_clean_shutdown(log.data)
+    assert os.listdir(log.data / "t-0")
