@@ -1,0 +1,382 @@
+"""The controller process over its real channel and real shared memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from odradek.cluster import errors, internal
+from odradek.cluster.snapshot import PartitionInfo
+from odradek.ipc import slots
+from odradek.ipc.doorbell import Doorbell
+from odradek.storage import checkpoints, names
+from odradek.workers.api import message_class
+
+from ..harness.process import wait_until
+from .controller_harness import CLUSTER_ID, ControllerHarness, create_request
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[ControllerHarness]:
+    harness = ControllerHarness(tmp_path)
+    try:
+        yield harness.start()
+    finally:
+        harness.close()
+
+
+def info(harness: ControllerHarness, topic: str, index: int = 0) -> PartitionInfo:
+    found = harness.snapshot().partition(topic, index)
+    assert found is not None
+    return found
+
+
+def write_log(harness: ControllerHarness, topic: str) -> None:
+    """Give partition 0 of a topic a log file, as appends would."""
+    (harness.data_dir / f"{topic}-0" / names.segment_path("", 0).name).write_bytes(b"")
+
+
+# -- creating
+
+
+def test_a_topic_gets_directory_slot_snapshot_and_files(controller: ControllerHarness) -> None:
+    made = controller.create("t", 2, retention_ms="5", min_insync_replicas="2")
+    assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 2, 1)
+    assert {c.name: c.value for c in made.configs}["retention.ms"] == "5"
+    snapshot = controller.snapshot()
+    assert snapshot.cluster_id == CLUSTER_ID
+    assert snapshot.by_id(made.topic_id.bytes) == "t"
+    assert snapshot.topic_config("t")["retention.ms"] == 5
+    for index in range(2):
+        place = info(controller, "t", index)
+        state = controller.shared.slots[place.slot].state()
+        assert (state.incarnation, state.state, state.min_isr) == (place.incarnation, slots.LEADER, 2)
+        directory = controller.data_dir / f"t-{index}"
+        assert checkpoints.read_partition_metadata(directory) == made.topic_id.bytes
+
+
+def test_the_answer_waits_until_the_worker_knows(controller: ControllerHarness) -> None:
+    controller.be_worker()
+    before = controller.shared.metadata.version
+    token = controller.send(create_request("t"))
+    wait_until(lambda: controller.shared.metadata.version > before, 30, "a new version")
+    assert "t" in controller.snapshot().topics
+    assert not controller.answered(token, 0.05)
+    controller.acknowledge()
+    assert controller.take(token)
+
+
+def test_a_worker_that_does_not_look_is_not_waited_for_forever(controller: ControllerHarness) -> None:
+    controller.be_worker()
+    assert controller.create("t").error_code == 0
+    assert controller.shared.processes.get(controller.role, "meta_version") < controller.shared.metadata.version
+
+
+def test_a_dead_worker_is_not_waited_for(controller: ControllerHarness) -> None:
+    controller.be_worker()
+    controller.roles.close()  # its byte is free: it is dead, whatever the table says
+    began = time.monotonic()
+    tokens = [controller.send(create_request(f"t{number}")) for number in range(20)]
+    for token in tokens:
+        controller.take(token)
+    assert len(controller.snapshot().topics) == 20
+    assert began < time.monotonic()
+
+
+def test_validate_only_changes_nothing(controller: ControllerHarness) -> None:
+    before = controller.shared.metadata.version
+    response = controller.call(create_request("t", 3, validate_only=True))
+    assert (response.topics[0].error_code, response.topics[0].num_partitions) == (0, 3)
+    assert controller.shared.metadata.version == before
+    assert controller.directories() == []
+
+
+def test_refusals_have_codes_and_messages(controller: ControllerHarness) -> None:
+    controller.create("t")
+    again = controller.create("t")
+    assert (again.error_code, again.error_message) == (errors.TOPIC_ALREADY_EXISTS, "Topic 't' already exists.")
+    assert controller.create("__cluster_metadata").error_code == errors.INVALID_REQUEST
+    twice = create_request("u")
+    twice.topics.append(twice.topics[0])
+    response = controller.call(twice)
+    assert [topic.error_code for topic in response.topics] == [errors.INVALID_REQUEST]
+
+
+def test_slots_run_out_politely(tmp_path: Path) -> None:
+    harness = ControllerHarness(tmp_path)
+    try:
+        harness.start()
+        capacity = harness.shared.slots.capacity
+        refused = harness.create("wide", capacity + 1)
+        assert refused.error_code == errors.KAFKA_STORAGE_ERROR
+        assert "partition.slots" in refused.error_message
+        wait_until(lambda: "wide" not in harness.snapshot().topics, 30, "the failed topic goes")
+        assert harness.create("narrow", 3).error_code == 0
+    finally:
+        harness.close()
+
+
+def test_partitions_are_added(controller: ControllerHarness) -> None:
+    controller.create("t", 1)
+    request = message_class("CreatePartitionsRequest")
+    topic = request.CreatePartitionsTopic(name="t", count=3, assignments=None)
+    response = controller.call(request[3](topics=[topic], timeout_ms=1000, validate_only=False))
+    assert response.results[0].error_code == 0
+    assert len(controller.snapshot().topics["t"]) == 3
+    assert controller.directories() == ["t-0", "t-1", "t-2"]
+    controller.kill()
+    controller.start()
+    assert len(controller.snapshot().topics["t"]) == 3
+
+
+# -- deleting
+
+
+def test_a_deleted_topic_is_gone_and_its_name_free(controller: ControllerHarness) -> None:
+    old = controller.create("t", 2)
+    place = info(controller, "t")
+    with_bell = Doorbell(controller.run_dir, controller.role)
+    controller.shared.slots[place.slot].wait(controller.role)
+    assert [result.error_code for result in controller.delete("t", "nope")] == [0, errors.UNKNOWN_TOPIC_OR_PARTITION]
+    assert controller.shared.slots[place.slot].waiters() == ()
+    with_bell.close()
+    assert "t" not in controller.snapshot().topics
+    assert all(name.endswith("-delete") for name in controller.directories())
+    assert len(controller.directories()) == 2
+    new = controller.create("t", 2)
+    assert new.topic_id != old.topic_id
+    again = info(controller, "t")
+    assert again.incarnation > place.incarnation
+    assert checkpoints.read_partition_metadata(controller.data_dir / "t-0") == new.topic_id.bytes
+
+
+def test_deletion_waits_for_the_partition_lock(controller: ControllerHarness) -> None:
+    controller.create("t", 2)
+    place = info(controller, "t", 1)
+    assert controller.locks.try_lock(place.slot)
+    request = message_class("DeleteTopicsRequest")[5](topic_names=["t"], timeout_ms=60_000)
+    token = controller.send(request)
+    wait_until(lambda: controller.directories()[0].endswith("-delete"), 30, "the other partition goes")
+    assert not controller.answered(token, 0.05)
+    assert controller.shared.slots[place.slot].state().state == slots.LEADER
+    assert controller.create("t").error_code == errors.TOPIC_ALREADY_EXISTS
+    controller.locks.unlock(place.slot)
+    assert controller.take(token)
+    assert "t" not in controller.snapshot().topics
+
+
+def test_deletion_that_takes_too_long_is_timed_out_and_goes_on(controller: ControllerHarness) -> None:
+    controller.create("t")
+    place = info(controller, "t")
+    assert controller.locks.try_lock(place.slot)
+    assert controller.delete("t", timeout_ms=10)[0].error_code == errors.REQUEST_TIMED_OUT
+    controller.locks.unlock(place.slot)
+    wait_until(lambda: "t" not in controller.snapshot().topics, 30, "the topic goes")
+
+
+def test_deletion_goes_on_after_a_kill(controller: ControllerHarness) -> None:
+    controller.create("t", 2)
+    controller.create("u")
+    place = info(controller, "t", 1)
+    assert controller.locks.try_lock(place.slot)
+    controller.send(message_class("DeleteTopicsRequest")[5](topic_names=["t"], timeout_ms=60_000))
+    wait_until(lambda: any(name.endswith("-delete") for name in controller.directories()), 30, "it begins")
+    controller.kill()
+    controller.locks.unlock(place.slot)
+    controller.start()
+    wait_until(lambda: "t" not in controller.snapshot().topics, 30, "the topic goes")
+    assert [name for name in controller.directories() if not name.endswith("-delete")] == ["u-0"]
+    wait_until(lambda: controller.shared.slots[place.slot].state().state == slots.FREE, 30, "its slot is free")
+
+
+def test_delete_by_id(controller: ControllerHarness) -> None:
+    import uuid
+
+    made = controller.create("t")
+    request = message_class("DeleteTopicsRequest")
+    unknown = uuid.uuid4()
+    topics = [request.DeleteTopicState(name=None, topic_id=number) for number in (made.topic_id, unknown)]
+    response = controller.call(request[6](topics=topics, timeout_ms=60_000))
+    assert [(r.name, r.error_code) for r in response.responses] == [("t", 0), (None, errors.UNKNOWN_TOPIC_ID)]
+
+
+def test_deletion_can_be_forbidden(tmp_path: Path) -> None:
+    harness = ControllerHarness(tmp_path, delete_topic_enable="false")
+    try:
+        harness.start()
+        harness.create("t")
+        assert harness.delete("t")[0].error_code == errors.TOPIC_DELETION_DISABLED
+        old = message_class("DeleteTopicsRequest")[1](topic_names=["t"], timeout_ms=60_000)
+        assert harness.call(old).responses[0].error_code == errors.INVALID_REQUEST
+    finally:
+        harness.close()
+
+
+# -- dying and starting again
+
+
+def test_a_respawn_takes_the_slots_over(controller: ControllerHarness) -> None:
+    controller.create("t", 3)
+    controller.create("u")
+    before = controller.snapshot()
+    controller.kill()
+    controller.start()
+    after = controller.snapshot()
+    assert after.version > before.version
+    for name in ("t", "u"):
+        assert after.topics[name].partitions == before.topics[name].partitions
+    controller.create("v")
+    used = [place.slot for topic in controller.snapshot().topics.values() for place in topic.partitions]
+    assert len(used) == len(set(used)) == 5
+
+
+def test_fresh_memory_recovers_logs_under_new_incarnations(controller: ControllerHarness) -> None:
+    controller.create("t")
+    controller.create("empty")
+    write_log(controller, "t")
+    before = info(controller, "t")
+    controller.stop()
+    controller.shared.destroy()
+    controller.fresh_memory()
+    controller.start()
+    after = info(controller, "t")
+    assert after.incarnation > before.incarnation
+    assert after.leader_epoch == before.leader_epoch + 1, "the stop was not clean: the log's end may have changed"
+    assert controller.shared.slots[after.slot].state().state == slots.RECOVERING
+    assert controller.shared.slots[info(controller, "empty").slot].state().state == slots.LEADER
+
+
+def test_a_lost_directory_is_made_again_and_a_foreign_one_put_aside(controller: ControllerHarness) -> None:
+    made = controller.create("t", 2)
+    write_log(controller, "t")
+    controller.stop()
+    checkpoints.write_partition_metadata(controller.data_dir / "t-0", b"\x07" * 16)
+    for file in (controller.data_dir / "t-1").iterdir():
+        file.unlink()
+    (controller.data_dir / "t-1").rmdir()
+    controller.shared.destroy()
+    controller.fresh_memory()
+    controller.start()
+    kept = [name for name in controller.directories() if not name.endswith("-stray")]
+    assert kept == ["t-0", "t-1"]
+    assert len(controller.directories()) == 3
+    for name in kept:
+        assert checkpoints.read_partition_metadata(controller.data_dir / name) == made.topic_id.bytes
+        assert not list((controller.data_dir / name).glob("*.log"))
+
+
+def test_directories_of_another_broker_become_topics(tmp_path: Path) -> None:
+    (tmp_path / "data" / "theirs-1").mkdir(parents=True)
+    (tmp_path / "data" / "theirs-0").mkdir()
+    topic_id = bytes(range(16))
+    checkpoints.write_partition_metadata(tmp_path / "data" / "theirs-1", topic_id)
+    (tmp_path / "data" / "theirs-1" / "leader-epoch-checkpoint").write_text("0\n1\n4 0\n")
+    (tmp_path / "data" / "__consumer_offsets-0").mkdir()
+    harness = ControllerHarness(tmp_path)
+    try:
+        harness.start()
+        snapshot = harness.snapshot()
+        assert snapshot.by_id(topic_id) == "theirs"
+        assert len(snapshot.topics["theirs"]) == 2
+        assert all(place.leader_epoch >= 5 for place in snapshot.topics["theirs"].partitions)
+        assert snapshot.topic_config("__consumer_offsets")["cleanup.policy"] == ["compact"]
+    finally:
+        harness.close()
+
+
+# -- configs
+
+
+def alter(harness: ControllerHarness, kind: int, name: str, **configs: str | None) -> int:
+    request = message_class("IncrementalAlterConfigsRequest")
+    resource = request.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            request.AlterConfigsResource.AlterableConfig(
+                name=key.replace("_", "."), config_operation=0 if value is not None else 1, value=value
+            )
+            for key, value in configs.items()
+        ],
+    )
+    return int(harness.call(request[1](resources=[resource], validate_only=False)).responses[0].error_code)
+
+
+def test_configs_are_in_force_and_survive(controller: ControllerHarness) -> None:
+    controller.create("t", 2)
+    assert alter(controller, 2, "t", min_insync_replicas="2", retention_ms="7") == 0
+    assert controller.shared.slots[info(controller, "t", 1).slot].state().min_isr == 2
+    assert alter(controller, 4, "", log_segment_bytes="1000") == 0
+    assert alter(controller, 4, "0", log_retention_ms="9") == 0
+    controller.kill()
+    controller.start()
+    config = controller.snapshot().topic_config("t")
+    assert (config["min.insync.replicas"], config["retention.ms"], config["segment.bytes"]) == (2, 7, 1000)
+    assert alter(controller, 2, "t", min_insync_replicas=None, retention_ms=None) == 0
+    config = controller.snapshot().topic_config("t")
+    assert (config["min.insync.replicas"], config["retention.ms"]) == (1, 9)
+    assert controller.shared.slots[info(controller, "t").slot].state().min_isr == 1
+
+
+def test_a_min_isr_change_reaches_a_locked_partition_later(controller: ControllerHarness) -> None:
+    controller.create("t")
+    place = info(controller, "t")
+    assert controller.locks.try_lock(place.slot)
+    assert alter(controller, 2, "t", min_insync_replicas="3") == 0
+    controller.locks.unlock(place.slot)
+    wait_until(lambda: controller.shared.slots[place.slot].state().min_isr == 3, 30, "the slot follows")
+
+
+def test_bad_config_changes_are_refused(controller: ControllerHarness) -> None:
+    controller.create("t")
+    assert alter(controller, 2, "nope", retention_ms="1") == errors.UNKNOWN_TOPIC_OR_PARTITION
+    assert alter(controller, 2, "t", retention_ms="x") == errors.INVALID_CONFIG
+    assert alter(controller, 4, "", num_partitions="3") == errors.INVALID_REQUEST
+    assert alter(controller, 4, "7", log_segment_bytes="1000") == errors.INVALID_REQUEST
+    assert controller.snapshot().topics["t"].config == {}
+
+
+# -- the broker's own requests
+
+
+def test_automatic_creation(controller: ControllerHarness) -> None:
+    answer = controller.ask(internal.AUTO_CREATE, {"topics": ["a", "b c", "__consumer_offsets"]})
+    assert {name: code for name, (code, _) in answer["errors"].items()} == {
+        "a": 0,
+        "b c": errors.INVALID_TOPIC_EXCEPTION,
+        "__consumer_offsets": 0,
+    }
+    assert len(controller.snapshot().topics["__consumer_offsets"]) == 50
+    assert controller.ask(internal.AUTO_CREATE, {"topics": ["a"]})["errors"] == {"a": [0, None]}
+
+
+def test_producer_ids_are_never_given_twice(controller: ControllerHarness) -> None:
+    given: set[int] = set()
+    for turn in range(4):
+        block = controller.ask(internal.PRODUCER_IDS, {})
+        ids = set(range(block["first"], block["first"] + block["count"]))
+        assert len(ids) == 1000
+        assert not ids & given
+        given |= ids
+        if turn == 1:
+            controller.kill()
+            controller.start()
+
+
+def test_offsets_of_version_0_are_kept_in_the_tree(controller: ControllerHarness) -> None:
+    controller.create("t", 2)
+    commit = {"group": "g", "offsets": [["t", 0, 42], ["t", 1, 7], ["t", 2, 1], ["nope", 0, 1]]}
+    assert [code for _, _, code in controller.ask(internal.COMMIT_V0, commit)["errors"]] == [0, 0, 3, 3]
+    controller.ask(internal.COMMIT_V0, {"group": "g", "offsets": [["t", 0, 43]]})
+    controller.kill()
+    controller.start()
+    fetch = {"group": "g", "partitions": [["t", 0], ["t", 1], ["nope", 0]]}
+    assert controller.ask(internal.FETCH_V0, fetch)["offsets"] == [
+        ["t", 0, 43, 0],
+        ["t", 1, 7, 0],
+        ["nope", 0, None, 3],
+    ]
+    other = controller.ask(internal.FETCH_V0, {"group": "h", "partitions": [["t", 0]]})
+    assert other["offsets"] == [["t", 0, None, 0]]
