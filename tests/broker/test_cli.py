@@ -1,0 +1,91 @@
+"""The command line as a program: help, exit codes, one line for each error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MINE = ("start", "stop", "status", "scale", "run", "log-level")
+
+
+def odradek(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "odradek.broker", *words], capture_output=True, text=True, timeout=60, cwd=cwd
+    )
+
+
+def test_usage_without_a_command() -> None:
+    done = odradek()
+    assert done.returncode == 2
+    assert "Usage: odradek" in done.stderr + done.stdout
+    for name in MINE:
+        assert f"\n  {name} " in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_help_has_an_example(name: str) -> None:
+    done = odradek(name, "--help")
+    assert done.returncode == 0
+    assert f"odradek {name}" in done.stdout.partition("Example:")[2]
+
+
+def test_unknown_command() -> None:
+    done = odradek("statsu")
+    assert done.returncode == 2
+    assert "Did you mean 'status'?" in done.stderr
+
+
+def test_version() -> None:
+    assert odradek("--version").stdout.startswith("odradek ")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["log.retention.ms=soon"], "log.retention.ms"),
+        (["listeners=SSL://:1"], "SSL is not there yet"),
+        (["nonsense"], "key=value"),
+        (["log.dirs=/proc/nowhere"], "/proc/nowhere"),
+    ],
+)
+def test_fatal_boot_errors_have_their_own_code(tmp_path: Path, overrides: list[str], message: str) -> None:
+    words = [word for override in overrides for word in ("--override", override)]
+    done = odradek("start", *words, cwd=tmp_path)
+    assert done.returncode == 3
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data" / "holiday pictures").mkdir(parents=True)
+    done = odradek("start", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "holiday pictures is not <topic>-<partition>" in done.stderr
+
+
+def test_missing_properties_file(tmp_path: Path) -> None:
+    done = odradek("start", str(tmp_path / "none.properties"))
+    assert done.returncode == 3
+    assert "none.properties: No such file" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["stop"], ["status"], ["status", "--json"], ["scale", "--workers", "2"]])
+def test_nobody_runs(tmp_path: Path, words: list[str]) -> None:
+    done = odradek(*words, "--override", f"log.dirs={tmp_path}")
+    assert done.returncode == 1
+    assert done.stderr == f"odradek: no broker is running on {tmp_path}\n"
+
+
+def test_a_role_alone_needs_its_broker(tmp_path: Path) -> None:
+    done = odradek("run", "janitor", "--run-dir", str(tmp_path))
+    assert done.returncode == 3
+    assert "no broker has started there" in done.stderr
+
+
+def test_only_workers_are_numbered() -> None:
+    assert odradek("run", "worker").returncode == 2
+    assert odradek("run", "janitor", "--id", "1").returncode == 2
