@@ -11,22 +11,8 @@ from odradek.ipc.roles import worker_role
 from odradek.workers.worker import Worker
 
 
-class _Stop:
-    """Whether a signal asked us to stop."""
-
-    def __init__(self) -> None:
-        self._signals = Signals(signal.SIGTERM, signal.SIGINT)
-        self._asked = False
-        self.fileno = self._signals.fileno
-
-    def __call__(self) -> bool:
-        self._asked = self._asked or bool(self._signals.take())
-        return self._asked
-
-
 def main(run_dir: Path, number: int) -> None:
     """Be worker `number` of the broker in `run_dir` until SIGTERM, then drain."""
-    stop = _Stop()
-    worker = Worker(process.enter(worker_role(number), run_dir), stop)
-    worker.loop.watch(stop.fileno(), lambda _: None)
-    worker.run()
+    signals = Signals(signal.SIGTERM, signal.SIGINT)
+    worker = Worker(process.enter(worker_role(number), run_dir))
+    worker.run(signals.fileno(), lambda: bool(signals.take()))

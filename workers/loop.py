@@ -120,11 +120,17 @@ class Loop:
 
     def finish_round(self) -> None:
         """Execute what was collected, answer, and let the buffer be used again."""
-        self._flush()
+        self._recycle()
+        if self._garbage:
+            for connection in self._garbage:
+                connection.sock.close()
+            self._garbage.clear()
+
+    def _recycle(self) -> None:
+        """Be done with what is in the receive buffer."""
+        if self._round.busy:
+            self._flush()
         self._fill = 0
-        for connection in self._garbage:
-            connection.sock.close()
-        self._garbage.clear()
 
     def _flush(self) -> None:
         """Append and answer until nothing more comes of it: an answered barrier may release further requests."""
@@ -134,7 +140,8 @@ class Loop:
             settling, collected.settling = collected.settling, []
             for connection in settling:
                 self._settle(connection)
-            collected.flush()
+            if collected.touched:
+                collected.flush()
 
     def _settle(self, connection: Connection) -> None:
         """Queue the answers of decided Produce requests, in request order, and go on behind them."""
@@ -170,7 +177,7 @@ class Loop:
             self._receive_big(connection)
             return
         if BUFFER - self._fill < LEAST_ROOM:
-            self.finish_round()
+            self._recycle()
             if connection.closing:
                 return
         start = self._fill

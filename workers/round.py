@@ -41,12 +41,17 @@ class Round:
 
     def __init__(self, sync: Callable[[Partition, list[Pending], int], None]) -> None:
         self._sync = sync  # takes over batches that must wait for an fsync; see workers.syncer
-        self._touched: list[Partition] = []
+        self.touched: list[Partition] = []
         self.deferred: list[Partition] = []
         self.settling: list[Connection] = []
         self.appends = 0
         self.messages = 0
         self.lock_waits = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to append or to answer."""
+        return bool(self.touched or self.settling)
 
     def add(self, partition: Partition, batch: Pending) -> None:
         """Collect one checked batch."""
@@ -54,12 +59,12 @@ class Round:
         if partition.deferred:
             batch.view = memoryview(bytearray(batch.view))
         elif not pending:
-            self._touched.append(partition)
+            self.touched.append(partition)
         pending.append(batch)
 
     def flush(self) -> None:
         """Append what was collected."""
-        touched = self._touched
+        touched = self.touched
         if not touched:
             return
         now_ms = time.time_ns() // 1_000_000

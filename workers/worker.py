@@ -59,12 +59,12 @@ class Process(Protocol):
 class Worker:
     """One worker process."""
 
-    def __init__(self, process: Process, stopping: Callable[[], bool]) -> None:
+    def __init__(self, process: Process) -> None:
         self.process = process
         self.role = process.role
         self.shared = process.shared
         self.config: Mapping[str, Any] = process.config
-        self._stopping = stopping
+        self._stopping = False
         config = process.config
         self.catalog = Catalog(self.shared, process.run_dir, self.role, config, config.log_dirs, config.clean)
         self.snapshot: Snapshot = self.catalog.snapshot
@@ -105,9 +105,14 @@ class Worker:
 
     # -- life
 
-    def run(self) -> None:
-        """Serve until told to stop, then drain."""
-        self._recover()
+    def run(self, signal_fd: int, signalled: Callable[[], bool]) -> None:
+        """Serve until `signalled()` (asked when `signal_fd` is readable), then drain."""
+
+        def ask(_: int = 0) -> None:
+            self._stopping = signalled() or self._stopping
+
+        self._recover(ask)
+        self.loop.watch(signal_fd, ask)
         self.rows = api.load_rows()
         self.loop.watch(self.bell.fileno(), lambda _: self._bell())
         self.loop.watch(self.syncer.fileno(), lambda _: self.syncer.collect())
@@ -117,9 +122,10 @@ class Worker:
             self._after_events()
         self.finish()
 
-    def _recover(self) -> None:
+    def _recover(self, ask: Callable[[], None]) -> None:
         """Help to open the log: go on until nothing is left to recover, here or elsewhere."""
-        while not self._stopping():
+        while not self._stopping:
+            ask()
             self.catalog.follow()
             self.snapshot = self.catalog.snapshot
             if self.snapshot.version:
@@ -137,7 +143,7 @@ class Worker:
         self._row[COLUMN["recovered"]] += 1
 
     def _done(self) -> bool:
-        if self._stopping() and not self.draining:
+        if self._stopping and not self.draining:
             self._begin_drain()
         if not self.draining:
             return False
