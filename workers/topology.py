@@ -6,6 +6,7 @@ everything: the `*_OPERATIONS` are what Kafka answers then (AclOperation codes).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -18,6 +19,11 @@ CLUSTER_OPERATIONS = frozenset({5, 7, 8, 9, 10, 11, 12})
 
 NO_ID = UUID(int=0)
 LISTENER_NOT_FOUND = 72
+
+
+def bits(operations: Iterable[int]) -> int:
+    """Operations as the wire's bit field."""
+    return sum(1 << operation for operation in operations)
 
 
 class Node(NamedTuple):

@@ -83,6 +83,7 @@ def _made(plan: TopicPlan, topic_id: bytes | None, configs: list[Any]) -> Any:
         name=plan.name,
         topic_id=UUID(bytes=topic_id) if topic_id else UUID(int=0),
         error_code=NONE,
+        error_message=None,
         num_partitions=len(plan.replicas),
         replication_factor=plan.factor,
         configs=configs,

@@ -1,7 +1,7 @@
 """DescribeCluster (key 60), versions 0 to 2: brokers, controller and cluster id.
 
 v1 asks for brokers or for KRaft controllers (endpoint type 2): there are none of the latter to speak to, which gets
-UNSUPPORTED_ENDPOINT_TYPE. v2 may include fenced brokers, of which there are none.
+MISMATCHED_ENDPOINT_TYPE. v2 may include fenced brokers, of which there are none.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
 BROKERS = 1
-UNSUPPORTED_ENDPOINT_TYPE = 115
+MISMATCHED_ENDPOINT_TYPE = 114
 
 
 def handle(worker: Worker, request: Any, context: Context) -> Any:
     response = message_class("DescribeClusterResponse")
     if context.version >= 1 and request.endpoint_type != BROKERS:
         message = "This broker has no KRaft controllers to describe."
-        return response(
-            error_code=UNSUPPORTED_ENDPOINT_TYPE, error_message=message, endpoint_type=request.endpoint_type
-        )
+        return response(error_code=MISMATCHED_ENDPOINT_TYPE, error_message=message, endpoint_type=request.endpoint_type)
     snapshot = worker.snapshot
     brokers = [
         response.DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)

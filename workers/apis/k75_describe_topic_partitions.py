@@ -2,7 +2,7 @@
 
 Topics come in alphabetical order, at most `response_partition_limit` (and max.request.partition.size.limit)
 partitions at once; the cursor names the first partition of the next page. No topics asked for is all of them.
-Eligible leader replicas are not kept here and null.
+Eligible leader replicas are not kept here and empty.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Page:
                 topic_id=UUID(bytes=topic.id),
                 is_internal=topic.internal,
                 partitions=rows,
-                authorized_operations=set(topology.TOPIC_OPERATIONS),
+                topic_authorized_operations=topology.bits(topology.TOPIC_OPERATIONS),
             )
         )
         self._left -= len(rows)
@@ -92,6 +92,7 @@ class _Page:
                 topic_id=topology.NO_ID,
                 is_internal=name in topicnames.INTERNAL,
                 partitions=[],
+                topic_authorized_operations=topology.bits(topology.TOPIC_OPERATIONS),
             )
         )
 
@@ -105,8 +106,8 @@ class _Page:
             leader_epoch=info.leader_epoch,
             replica_nodes=info.replicas,
             isr_nodes=info.isr,
-            eligible_leader_replicas=None,
-            last_known_elr=None,
+            eligible_leader_replicas=[],
+            last_known_elr=[],
             offline_replicas=topology.offline(self._snapshot, info, self._listener),
         )
 
