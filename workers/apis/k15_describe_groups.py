@@ -16,8 +16,7 @@ from odradek.workers.context import Context
 from odradek.workers.coordination import Coordinator
 
 NOT_FOUND_IS_AN_ERROR = 6
-ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # READ, DELETE, DESCRIBE: all there are on a group
-NOT_ASKED = -(1 << 31)
+READ, DELETE, DESCRIBE = 3, 6, 8  # all the operations there are on a group; the library makes them a bit field
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
@@ -41,7 +40,7 @@ def _describe(group_class: Any, coordinator: Coordinator, name: str, asked: bool
         protocol_type=summary.protocol_type,
         protocol_data=summary.protocol,
         members=_members(group_class.DescribedGroupMember, summary),
-        authorized_operations=ALL_OPERATIONS if asked and not error else NOT_ASKED,
+        **({"authorized_operations": {READ, DELETE, DESCRIBE}} if asked and not error else {}),
     )
 
 
