@@ -125,6 +125,28 @@ class ProducerTable:
         words[at + TIMESTAMP] = timestamp
         words[at + COUNT] = count + 1
 
+    def begin(self, at: int, offset: int) -> None:
+        """A transactional batch begins at `offset`: the first one opens the producer's transaction."""
+        if self.words[at + TXN_FIRST] < 0:
+            self.words[at + TXN_FIRST] = offset
+
+    def end(self, at: int, epoch: int, coordinator_epoch: int, timestamp: int) -> None:
+        """The producer's transaction is decided; a new epoch forgets the batches of the former one."""
+        words = self.words
+        if words[at + EPOCH] != epoch:
+            words[at + COUNT], words[at + EPOCH] = 0, epoch
+        words[at + COORDINATOR_EPOCH], words[at + TIMESTAMP] = coordinator_epoch, timestamp
+        words[at + TXN_FIRST] = -1
+
+    def first_unstable(self, without: int = -1) -> int:
+        """First offset of the oldest open transaction, -1 when none is open; `without` this producer id's."""
+        words, first = self.words, -1
+        for at in range(32, 32 + self.capacity * _ENTRY, _ENTRY):
+            begun = words[at + TXN_FIRST]
+            if words[at] and words[at] != without + 1 and begun >= 0 and not 0 <= first < begun:
+                first = begun
+        return first
+
     def last_sequence(self, at: int) -> int:
         """The last sequence appended in the entry's epoch, -1 when none."""
         count = self.words[at + COUNT]

@@ -44,7 +44,8 @@ class SlotState(NamedTuple):
 
     `active_*` describe the segment being written (`active_since`: its first timestamp, -1 while empty); `flushed`
     is the recovery point; `unstable` is the first offset of an open transaction or -1; `pstate_leo` is the offset up
-    to which producer state has been applied; `epoch_noted` is the last leader epoch in the epoch checkpoint.
+    to which producer state has been applied; `epoch_noted` is the last leader epoch in the epoch checkpoint; `aborted` counts the
+    aborted transactions that the `.txnindex` files name.
     """
 
     incarnation: int = 0
@@ -73,6 +74,7 @@ class SlotState(NamedTuple):
     log_dir: int = 0
     truncations: int = 0
     epoch_noted: int = -1
+    aborted: int = 0
 
 
 FIELDS = SlotState._fields
@@ -103,6 +105,7 @@ FIELDS = SlotState._fields
     F_LOG_DIR,
     F_TRUNCATIONS,
     F_EPOCH_NOTED,
+    F_ABORTED,
 ) = range(len(FIELDS))
 
 _COPY_STRUCT = struct.Struct(f"={len(FIELDS)}q")

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.batch import PLACE
-from odradek.storage import roll
+from odradek.storage import roll, transactions
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
-from odradek.storage.sequences import ProducerBatch, Staged
+from odradek.storage.sequences import TRANSACTIONAL, ProducerBatch, Staged
 
 if TYPE_CHECKING:
     from odradek.storage.partition import ActiveFiles, Partition
+    from odradek.storage.transactions import Marker
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,8 @@ class Batch:
     """
 
     __slots__ = (
-        "append_time", "base_offset", "count", "epoch", "error", "log_start", "max_timestamp", "message",
-        "producer_id", "record_errors", "sequence", "view",
+        "append_time", "base_offset", "count", "epoch", "error", "log_start", "marker", "max_timestamp", "message",
+        "producer_id", "record_errors", "sequence", "transactional", "view",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +56,8 @@ class Batch:
         self.base_offset = -1
         self.append_time = -1
         self.log_start = -1
+        self.transactional = False
+        self.marker: Marker | None = None  # only in control batches of our own (storage.transactions)
         self.message: str | None = None
         self.record_errors: tuple[tuple[int, str | None], ...] = ()
 
@@ -127,7 +130,6 @@ class _Append:
         time_last, top_offset = values[slots.F_TIME_LAST], values[slots.F_MAX_TIMESTAMP_OFFSET]
         out: list[memoryview] = []
         place = PLACE.pack_into
-        done: list[Batch] = []
         first_timestamp = values[slots.F_ACTIVE_SINCE]
         while at < len(batches):
             batch = batches[at]
@@ -156,12 +158,8 @@ class _Append:
             pending += length
             size += length
             out.append(view)
-            done.append(batch)
         if not out:
-            if at < len(batches) and not done:
-                self._roll()
             return at
-        self._done = done
         _write_all(self.files.log.fd, out, values[slots.F_ACTIVE_SIZE])
         self._index(indexed, timed)
         if epoch != values[slots.F_EPOCH_NOTED]:
@@ -181,6 +179,8 @@ class _Append:
         staged = self.staged
         if staged is None:
             staged = self.staged = Staged(self.partition.producers.table(self.values[slots.F_PSTATE_GEN]))
+        if batch.marker is not None:
+            return transactions.stage_marker(self.partition, self.values, staged, batch, leo)
         first = batch.sequence
         last = first + batch.count - 1
         if last > 0x7FFFFFFF:
@@ -192,9 +192,13 @@ class _Append:
         if duplicate is not None:
             batch.base_offset, batch.log_start = duplicate[2], self.values[slots.F_LOG_START]
             return False
-        staged.let_in(
-            batch.producer_id, batch.epoch, ProducerBatch(first, last, leo, leo + batch.count - 1, batch.max_timestamp)
-        )
+        row = ProducerBatch(first, last, leo, leo + batch.count - 1, batch.max_timestamp)
+        if batch.transactional:
+            staged.let_in(batch.producer_id, batch.epoch, row, TRANSACTIONAL)
+            if self.values[slots.F_UNSTABLE] < 0:
+                self.values[slots.F_UNSTABLE] = leo
+        else:
+            staged.let_in(batch.producer_id, batch.epoch, row)
         return True
 
     def _index(self, indexed: list[bytes], timed: list[bytes]) -> None:
@@ -211,12 +215,14 @@ class _Append:
         values, slot = self.values, self.partition.slot
         if values[slots.F_ISR_COUNT] <= 1 and not self.partition.config.visible_after_flush:
             values[slots.F_HW] = values[slots.F_LEO]
-        staged = self.staged
+        staged, former = self.staged, values[slots.F_PSTATE_GEN]
         if staged is not None and staged.batches:
             slot.publish(values)
-            values[slots.F_PSTATE_GEN] = self.partition.producers.apply(staged, values[slots.F_PSTATE_GEN])
+            values[slots.F_PSTATE_GEN] = self.partition.producers.apply(staged, former)
         values[slots.F_PSTATE_LEO] = values[slots.F_LEO]
         slot.publish(values)
+        if former != values[slots.F_PSTATE_GEN]:
+            self.partition.producers.retire(former)
         self.staged = None
 
     def _roll(self) -> None:

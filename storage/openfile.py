@@ -25,14 +25,18 @@ class OpenFile:
 
 
 class FileSlice:
-    """`size` bytes of `file` from `position` on; whole record batches. The connection advances it as it sends."""
+    """`size` bytes of `file` from `position` on; whole record batches. The connection advances it as it sends.
 
-    __slots__ = ("file", "position", "size")
+    `following` is the offset behind the last record.
+    """
 
-    def __init__(self, file: OpenFile, position: int, size: int) -> None:
+    __slots__ = ("file", "following", "position", "size")
+
+    def __init__(self, file: OpenFile, position: int, size: int, following: int = -1) -> None:
         self.file = file
         self.position = position
         self.size = size
+        self.following = following
 
     def read(self) -> bytes:
         """The bytes themselves, for paths that must look inside; OSError when the disk fails, EOFError when cut."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
-from odradek.storage import checkpoints, recovery
+from odradek.storage import checkpoints, recovery, transactions
 from odradek.storage.log import Log
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.storage.sequences import recovered as shared_producers
@@ -114,6 +114,7 @@ def _state(partition: Partition, state: SlotState, found: recovery.Recovered) ->
         flushed=min(found.recovery_point, found.leo),
         active_since=found.active_first_timestamp,
         epoch_noted=noted,
+        aborted=transactions.count(partition.directory),
     )
 
 

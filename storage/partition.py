@@ -28,6 +28,7 @@ from odradek.storage.sequences import Producers
 
 if TYPE_CHECKING:
     from odradek.storage.log import Log
+    from odradek.storage.producers import AbortedTxn
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +108,7 @@ class Partition:
         self.pending: list = []  # a worker's batches of this round
         self.deferred = False  # they wait for the lock
         self.positions: dict[int, tuple[int, int]] = {}  # offset → (segment base, position), where readers stopped
+        self.aborted: dict[int, tuple[int, list[AbortedTxn]]] = {}  # see storage.transactions
         self._generation = -1
         self._active: ActiveFiles | None = None
         self._bases: list[int] | None = None
@@ -168,6 +170,7 @@ class Partition:
             self._bases = None
             self._sealed = {}
             self.positions.clear()
+            self.aborted.clear()
 
     def active(self, base: int, generation: int) -> ActiveFiles:
         """The files being written; opened (and made, if a roll died before it made them) when first needed."""

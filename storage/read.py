@@ -49,7 +49,7 @@ def fetch(
             size = _first_batch(file, position)
         following = _base_offset(file, position + size) if position + size < end else following
     _remember(partition, following, base, position + size)
-    return FileSlice(file, position, size)
+    return FileSlice(file, position, size, following)
 
 
 def locate(partition: Partition, values: Values, offset: int) -> tuple[int, int]:

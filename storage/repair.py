@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import names
+from odradek.storage import names, transactions
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def repair(partition: Partition, values: list[int], dirty: int) -> list[int]:
     _cut(path + names.LOG, values[slots.F_ACTIVE_SIZE])
     _cut(path + names.INDEX, values[slots.F_INDEX_ENTRIES] * OFFSET_ENTRY.size)
     _cut(path + names.TIME_INDEX, values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
+    transactions.cut(path + names.TXN_INDEX, values[slots.F_LEO])
     _drop_above(partition.directory, base)
     _finish_deletion(partition, values)
     return _replay_producers(partition, values)
@@ -75,7 +76,12 @@ def _replay_producers(partition: Partition, values: list[int]) -> list[int]:
 
     if values[slots.F_PSTATE_LEO] < values[slots.F_LEO]:
         staged = replay.staged_between(partition, values, values[slots.F_PSTATE_LEO], values[slots.F_LEO])
-        values[slots.F_PSTATE_GEN] = partition.producers.apply(staged, values[slots.F_PSTATE_GEN])
+        former = values[slots.F_PSTATE_GEN]
+        values[slots.F_PSTATE_GEN] = partition.producers.apply(staged, former)
         values[slots.F_PSTATE_LEO] = values[slots.F_LEO]
+        table = partition.producers.table(values[slots.F_PSTATE_GEN])
+        values[slots.F_UNSTABLE] = table.first_unstable() if table is not None else -1
         partition.slot.publish(values)
+        if former != values[slots.F_PSTATE_GEN]:
+            partition.producers.retire(former)
     return values

@@ -15,6 +15,8 @@ from odradek.protocol import errors
 from odradek.protocol.batch import next_sequence
 from odradek.storage import producers as producers_file
 
+PLAIN, TRANSACTIONAL, MARKER = range(3)  # what a staged row is; a marker's has its coordinator epoch as first sequence
+
 
 class Producers:
     """One partition's producer state as this process sees it."""
@@ -41,14 +43,17 @@ class Producers:
         for entry in kept:
             table.load(entry)
         self._table, self._generation = table, generation + 1
+        return generation + 1
+
+    def retire(self, generation: int) -> None:
+        """Unlink a generation that a *published* newer one has replaced; dying before only wastes its memory."""
         if generation:
             region.unlink(self._name(generation))
-        return generation + 1
 
     def apply(self, staged: Staged, generation: int) -> int:
         """Note the staged batches; returns the table's generation, a new one if it had to grow."""
         table = self.table(generation)
-        for producer_id, epoch, batch in staged.batches:
+        for producer_id, epoch, batch, kind in staged.batches:
             if table is None:
                 generation = self.replace((), generation)
                 table = self._table
@@ -60,7 +65,12 @@ class Producers:
                     table = self._table
                     assert table is not None
                 at = table.insert(producer_id, epoch)
+            if kind == MARKER:
+                table.end(at, epoch, batch.first_sequence, batch.timestamp)
+                continue
             table.append(at, epoch, batch)
+            if kind == TRANSACTIONAL:
+                table.begin(at, batch.base_offset)
         return generation
 
     def forget(self) -> None:
@@ -76,7 +86,7 @@ class Staged:
     def __init__(self, table: ProducerTable | None) -> None:
         self._table = table
         self._last: dict[int, tuple[int, int]] = {}
-        self.batches: list[tuple[int, int, ProducerBatch]] = []
+        self.batches: list[tuple[int, int, ProducerBatch, int]] = []
 
     def check(self, producer_id: int, epoch: int, first: int, last: int) -> tuple[int, ProducerBatch | None]:
         """(error, None) to refuse or, with error NONE, let in; (NONE, batch) when it is a retry of `batch`."""
@@ -101,7 +111,7 @@ class Staged:
     ) -> tuple[int, ProducerBatch | None]:
         verdict = _verdict(*known, epoch, first)
         if verdict:
-            for staged_id, staged_epoch, batch in self.batches:
+            for staged_id, staged_epoch, batch, _ in self.batches:
                 if (staged_id, staged_epoch, batch[0], batch[1]) == (producer_id, epoch, first, last):
                     return errors.NONE, batch
             if known[0] == epoch and self._table is not None:
@@ -112,10 +122,15 @@ class Staged:
                         return errors.NONE, duplicate
         return verdict, None
 
-    def let_in(self, producer_id: int, epoch: int, batch: ProducerBatch) -> None:
+    def let_in(self, producer_id: int, epoch: int, batch: ProducerBatch, kind: int = PLAIN) -> None:
         """Remember a checked batch that is being appended."""
         self._last[producer_id] = (epoch, batch[1])
-        self.batches.append((producer_id, epoch, batch))
+        self.batches.append((producer_id, epoch, batch, kind))
+
+    def decide(self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int) -> None:
+        """Remember a marker that ends `producer_id`'s transaction."""
+        row = ProducerBatch(coordinator_epoch, -1, offset, offset, timestamp)
+        self.batches.append((producer_id, epoch, row, MARKER))
 
 
 def _verdict(known_epoch: int, known_last: int, epoch: int, first: int) -> int:

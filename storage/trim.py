@@ -8,6 +8,7 @@ generation. Dying in between leaves segments below the log start, which repair r
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
@@ -40,7 +41,7 @@ def advance(partition: Partition, values: list[int], log_start: int) -> int:
 def rename_below(directory: str, bases: list[int], log_start: int) -> int:
     """Mark the files of every segment that ends at or below `log_start` as deleted; never the last one."""
     gone = 0
-    for base, following in zip(bases, bases[1:], strict=False):
+    for base, following in pairwise(bases):
         if following > log_start:
             break
         path = os.path.join(directory, names.offset_name(base))

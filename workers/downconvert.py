@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def for_version(partition: Partition, piece: FileSlice, offset: int, version: int) -> bytes:
-    """The slice as a message set for Fetch `version` below 4; b"" when nothing in it can be shown to such a client."""
+def for_version(partition: Partition, piece: FileSlice, offset: int, version: int) -> bytes | None:
+    """The slice as a message set for Fetch `version` below 4; None when such a client cannot read it (zstd)."""
     from odradek.protocol.records import convert
     from odradek.protocol.records.errors import RecordError
 
@@ -21,4 +21,4 @@ def for_version(partition: Partition, piece: FileSlice, offset: int, version: in
         return convert.down(piece.read(), 1 if version >= 2 else 0, offset)
     except RecordError as error:
         log.warning("%r: offset %d cannot be shown to an old client: %s", partition, offset, error)
-        return b""
+        return None

@@ -6,14 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 from odradek.protocol import errors
-from odradek.protocol.batch import HEADER, HEADER_SIZE
+from odradek.protocol.batch import HEADER, HEADER_SIZE, TRANSACTIONAL
 
 if TYPE_CHECKING:
     from odradek.storage.config import LogConfig
     from odradek.storage.partition import Partition
     from odradek.workers.round import Pending
-
-_CODECS = {"none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 def prepare(pending: Pending, partition: Partition, version: int) -> bool:
@@ -25,8 +23,8 @@ def prepare(pending: Pending, partition: Partition, version: int) -> bool:
     try:
         validate.check_request(pending.view, version)
         stored = validate.normalise(pending.view, **_rules(partition.config, now_ms))
-        if len(stored) != 1:
-            raise RecordError(errors.INVALID_RECORD, "There are no records for the partition")
+        if not stored:
+            return False  # an empty set: Kafka takes it without an error and without an offset
         return _take_header(pending, bytearray(stored[0]), partition.config, now_ms)
     except RecordError as error:
         pending.refuse(error.code, str(error))
@@ -35,7 +33,9 @@ def prepare(pending: Pending, partition: Partition, version: int) -> bool:
 
 
 def _rules(config: LogConfig, now_ms: int) -> dict:
-    codec = _CODECS.get(config.compression_type)
+    from odradek.protocol.records import codecs
+
+    codec = 0 if config.compression_type == "uncompressed" else codecs.BY_NAME.get(config.compression_type)
     return {
         "now_ms": now_ms,
         "codec": codec,
@@ -65,9 +65,11 @@ def _take_header(pending: Pending, batch: bytearray, config: LogConfig, now_ms: 
         pending.refuse(errors.CORRUPT_MESSAGE)
         return False
     header = HEADER.unpack_from(view)
-    if header[5] & 0x10:
-        pending.refuse(errors.INVALID_TXN_STATE, "transactions are not there yet")
-        return False
+    if header[5] & TRANSACTIONAL:
+        if header[9] < 0:
+            pending.refuse(errors.INVALID_RECORD, "A transactional batch needs a producer id")
+            return False
+        pending.transactional = True
     pending.view = view
     pending.count = header[12]
     pending.max_timestamp = header[8]

@@ -6,7 +6,8 @@ bounds) goes through `protocol.records.normalise`. Whole runs of requests become
 
 Versions below 3 carry magic 0 and 1, from 3 on only magic 2; v7 and later may carry zstd (KIP-110); v13 names topics
 by id (KIP-516). acks=N above 1 is taken from version 0, where 0.8 meant something by it, as all; later versions refuse
-it with INVALID_REQUIRED_ACKS. Left out: transactional batches (INVALID_TXN_STATE) until transactions exist.
+it with INVALID_REQUIRED_ACKS. Left out: asking the coordinator whether a
+transaction has the partition (KIP-890's verification); its markers reach only partitions that were added.
 
 A client's requests begin with the same bytes again and again (client id, acks, topic, partition). So those bytes are
 remembered for each connection with what they mean (`prefixes`), and such a request costs one dictionary look-up.
@@ -139,7 +140,7 @@ def _parse(
 ) -> None:  # fmt: skip
     """The long way, which remembers the prefix of a request with one partition."""
     request = produce.parse(buffer, start, end, version)
-    if len(request.parts) == 1 and request.transactional_id is None:
+    if len(request.parts) == 1:
         part = request.parts[0]
         target = _target(worker, part, request.acks, version)
         if target is not None and part.size > 0:
@@ -211,7 +212,7 @@ def _plain(pending: Pending, partition: Partition, version: int) -> bool:
     )
     if magic != 2 or length + LOG_OVERHEAD != size or base or count != delta + 1 or count < 1:
         return False
-    if attributes & (TRANSACTIONAL | CONTROL | LOG_APPEND_TIME) or size > config.max_message_bytes:
+    if attributes & (CONTROL | LOG_APPEND_TIME) or size > config.max_message_bytes:
         return False
     compression = attributes & COMPRESSION
     if compression > _ZSTD or (compression == _ZSTD and version < 7):
@@ -225,6 +226,10 @@ def _plain(pending: Pending, partition: Partition, version: int) -> bool:
     pending.producer_id = producer_id
     pending.epoch = epoch
     pending.sequence = sequence
+    if attributes & TRANSACTIONAL:
+        if producer_id < 0:
+            return False
+        pending.transactional = True
     return True
 
 
@@ -253,7 +258,7 @@ def _take_several(
         several.parts.append(pending)
         wanted.append((pending, target))
     for pending, target in wanted:
-        if target is None or request.transactional_id is not None:
+        if target is None:
             pending.refuse(_why(worker, pending, request, version))
             worker.round.finish((pending,))
         else:
@@ -269,8 +274,6 @@ def _why(worker: Worker, pending: Pending, request: produce.ProduceRequest, vers
     if worker.partition_of(pending.topic, pending.index, version >= produce.TOPIC_IDS) is None:
         by_id = version >= produce.TOPIC_IDS and worker.snapshot.by_id(pending.topic) is None
         return errors.UNKNOWN_TOPIC_ID if by_id else errors.UNKNOWN_TOPIC_OR_PARTITION
-    if request.transactional_id is not None:
-        return errors.INVALID_TXN_STATE
     return errors.NOT_ENOUGH_REPLICAS
 
 

@@ -19,7 +19,7 @@ from odradek.ipc import slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
-from odradek.storage import read
+from odradek.storage import read, transactions
 from odradek.workers.api import Api
 
 if TYPE_CHECKING:
@@ -137,22 +137,31 @@ class Fetch:
         payloads: list[Payload | bytes] = [] if piece is None else [piece]
         size = 0 if piece is None else piece.size
         if piece is not None and self.version < 4:
-            payloads, size = self._converted(partition, piece, part, limit)
+            data = self._converted(partition, piece, part, limit)
+            if data is None:
+                return _failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0
+            payloads, size = [data], len(data)
         result = FetchResult(
             part.topic, part.partition, errors.NONE, hw, stable, values[slots.F_LOG_START], payloads,
-            () if committed else None,
+            self._aborted(partition, values, part.offset, piece) if committed else None,
         )  # fmt: skip
         return result, size
 
-    def _converted(
-        self, partition: Partition, piece: FileSlice, part: FetchPart, limit: int
-    ) -> tuple[list[Payload | bytes], int]:
+    def _aborted(
+        self, partition: Partition, values: tuple[int, ...], offset: int, piece: FileSlice | None
+    ) -> list[tuple[int, int]]:
+        """The transactions that a read_committed consumer must leave out of what it gets."""
+        if piece is None or not values[slots.F_ABORTED]:
+            return []
+        return transactions.aborted_between(partition, values, offset, piece.following)
+
+    def _converted(self, partition: Partition, piece: FileSlice, part: FetchPart, limit: int) -> bytes | None:
         from odradek.workers import downconvert
 
         data = downconvert.for_version(partition, piece, part.offset, self.version)
-        if self.version < 3:
+        if data is not None and self.version < 3:
             data = data[:limit]  # before KIP-74 the limit was hard: the client sees a cut message and asks for more
-        return [data], len(data)
+        return data
 
     def _answer(self, results: list[FetchResult]) -> None:
         session = self.session

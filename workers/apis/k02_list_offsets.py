@@ -58,7 +58,9 @@ def _answer(worker: Worker, topic: str, part: Any, request: Any, context: Contex
 
 
 def _error(index: int, error: int, version: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"old_style_offsets": []} if version == 0 else {"timestamp": -1, "offset": -1, "leader_epoch": -1}
+    found: dict[str, Any] = (
+        {"old_style_offsets": []} if version == 0 else {"timestamp": -1, "offset": -1, "leader_epoch": -1}
+    )
     return {"partition_index": index, "error_code": error, **found}
 
 

@@ -1,0 +1,135 @@
+"""Transactions as a partition sees them (KIP-98): open ones hold the last stable offset back, markers end them.
+
+Layout    : markers are control batches in the log; `.txnindex` of the segment that holds an abort marker names the
+            aborted transaction (storage.producers: 34 bytes a row). The slot has the first unstable offset and how many
+            aborted transactions there are; the producer table has each producer's open transaction.
+Owner     : the partition.
+Writers   : who holds the lock; markers only at the transaction coordinator's word.
+Lock      : the partition's; readers of `.txnindex` take none, its rows are appended whole.
+Crash rule: a marker is written as: index row → batch → publish (log end, first unstable offset) → producer table. A row
+            whose marker was never published has a last offset at or above the log end, and repair cuts it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.ipc import slots
+from odradek.ipc.producers import EPOCH, TXN_FIRST
+from odradek.protocol import errors
+from odradek.protocol.records import control
+from odradek.storage import names
+from odradek.storage.producers import TXN_ENTRY, AbortedTxn, read_txn_index
+
+if TYPE_CHECKING:
+    from odradek.storage.append import Batch
+    from odradek.storage.partition import Partition
+    from odradek.storage.read import Values
+    from odradek.storage.sequences import Staged
+
+
+class Marker(NamedTuple):
+    """What a control batch of ours says."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+def write_marker(
+    partition: Partition, producer_id: int, epoch: int, coordinator_epoch: int, commit: bool, now_ms: int
+) -> int:
+    """End the producer's transaction in this partition; Kafka's error code. Busy when the lock is taken."""
+    from odradek.storage.append import Batch, append
+    from odradek.storage.partition import Gone
+
+    kind = control.COMMIT if commit else control.ABORT
+    data = control.end_marker(
+        kind, producer_id=producer_id, producer_epoch=epoch, coordinator_epoch=coordinator_epoch, timestamp=now_ms
+    )
+    batch = Batch(memoryview(bytearray(data)), 1, now_ms, producer_id, epoch)
+    batch.marker = Marker(commit, coordinator_epoch)
+    try:
+        with partition.locked() as values:
+            append(partition, values, [batch], now_ms)
+    except Gone:
+        return errors.UNKNOWN_TOPIC_OR_PARTITION
+    except OSError:
+        return errors.KAFKA_STORAGE_ERROR
+    return batch.error
+
+
+def stage_marker(partition: Partition, values: list[int], staged: Staged, batch: Batch, offset: int) -> bool:
+    """Let a marker in at `offset`; False when it is fenced. Called by the append, lock held."""
+    marker = batch.marker
+    assert marker is not None
+    table = partition.producers.table(values[slots.F_PSTATE_GEN])
+    at = table.find(batch.producer_id) if table is not None else -1
+    first = -1
+    if table is not None and at >= 0:
+        if batch.epoch < table.words[at + EPOCH]:
+            batch.refuse(errors.INVALID_PRODUCER_EPOCH)
+            return False
+        first = table.words[at + TXN_FIRST]
+    values[slots.F_UNSTABLE] = table.first_unstable(batch.producer_id) if table is not None else -1
+    if not marker.commit and first >= 0:
+        stable = values[slots.F_UNSTABLE]
+        _append_row(
+            partition, values, AbortedTxn(batch.producer_id, first, offset, offset + 1 if stable < 0 else stable)
+        )
+    staged.decide(batch.producer_id, batch.epoch, marker.coordinator_epoch, offset, batch.max_timestamp)
+    return True
+
+
+def _append_row(partition: Partition, values: list[int], row: AbortedTxn) -> None:
+    path = _path(partition.directory, values[slots.F_ACTIVE_BASE])
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, row.pack())
+    finally:
+        os.close(fd)
+    values[slots.F_ABORTED] += 1
+
+
+def _path(directory: str, base: int) -> str:
+    return os.path.join(directory, names.offset_name(base) + names.TXN_INDEX)
+
+
+def cut(path: str, log_end: int) -> None:
+    """Remove rows of markers that were never published, and half a row. Caller holds the lock."""
+    try:
+        size = os.stat(path).st_size
+    except FileNotFoundError:
+        return
+    kept = sum(1 for row in read_txn_index(path) if row.last_offset < log_end)
+    if size > kept * TXN_ENTRY.size:
+        os.truncate(path, kept * TXN_ENTRY.size)
+
+
+def count(directory: str) -> int:
+    """How many aborted transactions the indexes of a partition name."""
+    return sum(
+        entry.stat().st_size // TXN_ENTRY.size
+        for entry in os.scandir(directory)
+        if entry.name.endswith(names.TXN_INDEX)
+    )
+
+
+def aborted_between(partition: Partition, values: Values, start: int, end: int) -> list[tuple[int, int]]:
+    """(producer id, first offset) of the aborted transactions with records in [start, end)."""
+    found = []
+    for base in partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]):
+        for row in _rows(partition, values, base):
+            if row.last_offset >= start and row.first_offset < end:
+                found.append((row.producer_id, row.first_offset))
+    return found
+
+
+def _rows(partition: Partition, values: Values, base: int) -> list[AbortedTxn]:
+    """A segment's rows, read again only when there are more aborted transactions than when they were read."""
+    cached = partition.aborted.get(base)
+    if cached is not None and (cached[0] == values[slots.F_ABORTED] or base != values[slots.F_ACTIVE_BASE]):
+        return cached[1]
+    rows = read_txn_index(_path(partition.directory, base))
+    partition.aborted[base] = (values[slots.F_ABORTED], rows)
+    return rows
