@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import socket
 import time
 from dataclasses import dataclass
@@ -24,6 +23,18 @@ log = logging.getLogger(__name__)
 
 DYING_PATIENCE_S = 5.0
 _OTHERS = range(1, roles.ROLES)
+_RUN_FILES = (
+    "config.json",
+    "log-levels.json",
+    "*.json.new",
+    "partition.lock",
+    "acceptor.sock",
+    "coordinator.sock",
+    "controller.sock",
+    "bell-*",
+    "control-*.ipc",
+    "events.ipc",
+)
 
 
 @dataclass
@@ -46,8 +57,17 @@ class Boot:
         self.stop_listening()
         if not self.locks.anyone(_OTHERS):
             self.shared.destroy()
-            shutil.rmtree(self.run_dir, ignore_errors=True)
+            clear_run_dir(self.run_dir)
+            if not any(self.run_dir.iterdir()):
+                self.run_dir.rmdir()
         self.locks.close()
+
+
+def clear_run_dir(run_dir: Path) -> None:
+    """Remove what brokers put there and nothing else: somebody may have named a directory with other things."""
+    for path in run_dir.iterdir():
+        if any(path.match(pattern) for pattern in _RUN_FILES):
+            path.unlink(missing_ok=True)
 
 
 def prepare(config: BrokerConfig) -> Boot:
@@ -60,7 +80,7 @@ def prepare(config: BrokerConfig) -> Boot:
         raise BootError(_second(config))
     config = _identified(config)
     run_dir = _run_dir(config)
-    shared = _shared_memory(config, locks)
+    shared = _shared_memory(config, locks, run_dir)
     try:
         return _listen(config, run_dir, locks, shared)
     except BaseException:
@@ -115,7 +135,7 @@ def _run_dir(config: BrokerConfig) -> Path:
         raise BootError(str(error)) from None
 
 
-def _shared_memory(config: BrokerConfig, locks: RoleLocks) -> Shared:
+def _shared_memory(config: BrokerConfig, locks: RoleLocks, run_dir: Path) -> Shared:
     """A new memory when no process of a former run lives; that of the living ones otherwise.
 
     Children of a supervisor that was killed are dying themselves, so there is some patience."""
@@ -123,6 +143,7 @@ def _shared_memory(config: BrokerConfig, locks: RoleLocks) -> Shared:
     alone = process.wait_for(lambda: not locks.anyone(_OTHERS), DYING_PATIENCE_S)
     try:
         if alone:
+            clear_run_dir(run_dir)
             return Shared.create(prefix, time.time_ns(), config["odradek.partition.slots"])
         log.warning("processes of this broker are alive: joining them")
         return Shared.attach(prefix)

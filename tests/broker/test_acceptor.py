@@ -30,11 +30,11 @@ class FakeWorker:
 
     def collect(self, count: int) -> list[tuple[handoff.Client, socket.socket]]:
         """Wait until it has been given `count` connections in all."""
-        wait_until(lambda: self._receive() or len(self.sockets) >= count, SECONDS, f"{count} connections")
+        wait_until(lambda: self._receive() >= count, SECONDS, f"{count} connections")
         return self.sockets
 
     def wait_end(self) -> None:
-        wait_until(lambda: self._receive() or self.ended, SECONDS, "the answer to DRAIN")
+        wait_until(lambda: self._receive() >= 0 and self.ended, SECONDS, "the answer to DRAIN")
 
     def settle(self) -> int:
         """How many it has after everything sent so far has come."""
@@ -42,16 +42,18 @@ class FakeWorker:
         self.wait_end()
         return len(self.sockets)
 
-    def _receive(self) -> None:
+    def _receive(self) -> int:
+        """Take in what comes; how many connections there are."""
         readable, _, _ = select.select([self.link], [], [], 0.05)
         if not readable:
-            return
+            return len(self.sockets)
         messages = self.link.receive()
         fds = self.link.take_fds()
         for message in messages:
             if message[:1] == handoff.HANDOFF:
                 self.sockets.append((handoff.client(message), socket.socket(fileno=fds.pop(0))))
             self.ended = self.ended or message[:1] == handoff.END
+        return len(self.sockets)
 
     def close(self) -> None:
         self.link.close()

@@ -77,7 +77,8 @@ def test_refusals_do_not_end_the_server(served: Path, command: str, arguments: d
 
 @pytest.mark.parametrize("message", [b"", b"{", b"[]", b"1", b'{"command": ["x"]}', b"\xff"])
 def test_garbage_is_answered(served: Path, message: bytes) -> None:
-    with zmq.Context.instance().socket(zmq.REQ) as asking:
+    asking: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REQ)
+    with asking:
         asking.setsockopt(zmq.LINGER, 0)
         asking.setsockopt(zmq.RCVTIMEO, 10_000)
         asking.connect(f"ipc://{served}/control-test.ipc")

@@ -308,3 +308,17 @@ def test_interrupt_stops_too_and_a_hung_child_is_killed(standin: Standin) -> Non
     assert standin.wait() == 0
     assert "killed while stopping: worker-1" in standin.text
     assert not standin.shm()
+
+
+def test_other_things_in_the_run_directory_are_left_alone(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = standin.data.parent / "mine"
+    mine.mkdir()
+    (mine / "letter").touch()
+    (mine / "log-levels.json").write_text('{"odradek": "DEBUG"}')  # of a run that was killed
+    monkeypatch.setenv("ODRADEK_RUN_DIR", str(mine))
+    standin.run_dir = mine
+    standin.start()
+    assert not (mine / "log-levels.json").exists()
+    assert standin.stop() == 0
+    assert [path.name for path in mine.iterdir()] == ["letter"]
+    standin.run_dir = standin.data.parent / "none"
