@@ -85,14 +85,18 @@ def record_lines(
     try:
         records = _records_v2(batch, payload) if batch.magic == 2 else _records_legacy(batch, payload)
         for offset, metadata, key, value in records:
-            parts = [metadata] if with_metadata else []
+            line = f"| {metadata}" if with_metadata else ""
             if decoder is not None and not batch.attributes & CONTROL:
-                key_text, value_text = decoder(offset, key, value)
-                parts += [f"key: {key_text}"] if key_text is not None else []
-                parts += [f"payload: {value_text}"] if value_text is not None else []
-            yield offset, "| " + " ".join(parts)
+                line += _contents(*decoder(offset, key, value), first=not with_metadata)
+            yield offset, line
     except RecordError as problem:
         yield None, f"batch at byte {batch.position}, offset {batch.base_offset}: {problem}"
+
+
+def _contents(key: str | None, value: str | None, first: bool) -> str:
+    """Key and payload. As in Kafka, a line that begins with them has the bar before a key, not before a payload."""
+    key_text = "" if key is None else f"{'| ' if first else ' '}key: {key}"
+    return key_text + ("" if value is None else f" payload: {value}")
 
 
 _Line = tuple[int, str, bytes | None, bytes | None]
