@@ -1,0 +1,47 @@
+"""`odradek get-offsets` as scripts use it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from .conftest import Run
+
+
+@pytest.fixture
+def filled(run: Run, topic: str) -> str:
+    """Three messages in partition 0, none in partition 1."""
+    run("console-producer", "--topic", topic, stdin=b"a\nb\nc\n")
+    run("topics", "--alter", "--topic", topic, "--partitions", "2")
+    return topic
+
+
+def test_times(run: Run, filled: str) -> None:
+    def offsets(*words: str) -> list[str]:
+        return run("get-offsets", "--topic", filled, *words).stdout.decode().split()
+
+    assert offsets() == [f"{filled}:0:3", f"{filled}:1:0"]
+    assert offsets("--time", "-1") == offsets("--time", "latest") == offsets()
+    assert offsets("--time", "-2") == [f"{filled}:0:0", f"{filled}:1:0"]
+    assert offsets("--time", "-3") == [f"{filled}:0:2"]
+    assert offsets("--time", "0") == [f"{filled}:0:0"]
+    assert offsets("--time", "99999999999999") == []
+    assert offsets("--partitions", "1") == [f"{filled}:1:0"]
+
+
+def test_patterns(run: Run, filled: str) -> None:
+    def offsets(pattern: str) -> list[str]:
+        return run("get-offsets", "--topic-partitions", pattern).stdout.decode().split()
+
+    assert offsets(f"{filled}:1") == [f"{filled}:1:0"]
+    assert offsets(f"{filled}:-1") == [f"{filled}:0:3"]
+    assert offsets(f"{filled[:-1]}.:0-2") == [f"{filled}:0:3", f"{filled}:1:0"]
+    run("get-offsets", "--topic-partitions", "no-such-topic-here", code=1)
+
+
+def test_json_and_usage(run: Run, filled: str) -> None:
+    document = json.loads(run("get-offsets", "--topic", filled, "--partitions", "0", "--json").stdout)
+    assert document == [{"topic": filled, "partition": 0, "offset": 3}]
+    run("get-offsets", "--time", "soon", code=2)
+    run("get-offsets", "--topic", filled, "--topic-partitions", filled, code=2)

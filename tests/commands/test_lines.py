@@ -1,0 +1,48 @@
+"""The splitter of lines against Python's own, and the reader of keys and headers."""
+
+from __future__ import annotations
+
+import io
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from odradek.broker.commands._lines import Reader, lines, reader
+
+BYTES = st.text(alphabet="\n\r\0a\x85", max_size=40).map(lambda text: text.encode("latin-1"))
+
+
+class Drip(io.RawIOBase):
+    """Gives a few bytes at each read."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = [piece for piece in pieces if piece]
+
+    def read(self, size: int = -1) -> bytes:
+        return self.pieces.pop(0) if self.pieces else b""
+
+
+@given(st.lists(BYTES, max_size=12))
+def test_lines_end_at_newlines_and_nowhere_else(pieces: list[bytes]) -> None:
+    whole = b"".join(pieces)
+    want = whole.split(b"\n")
+    if not want[-1]:
+        want.pop()
+    assert [line for batch in lines(Drip(pieces)) for line in batch] == want  # type: ignore[arg-type]
+
+
+def test_plain_lines_are_not_parsed() -> None:
+    assert Reader().plain and not Reader(parse_key=True).plain and not Reader(null_marker=b"").plain
+
+
+def test_separators_must_differ() -> None:
+    with pytest.raises(click.UsageError):
+        reader({"headers.separator": ":"})
+    with pytest.raises(click.UsageError):
+        reader({"null.marker": "\t"})
+
+
+def test_only_the_first_separator_counts() -> None:
+    made = reader({"parse.key": "true", "key.separator": "::"})
+    assert made.parse(b"a:b::c::d", 1) == (b"a:b", b"c::d", [])
