@@ -56,6 +56,11 @@ class LogConfig:
         return "compact" in self.cleanup_policy
 
     @cached_property
+    def synced_after(self) -> int:
+        """Unsynced records at which an append waits for the disk; at once where only synced ones are shown."""
+        return 1 if self.visible_after_flush else self.flush_messages
+
+    @cached_property
     def plain(self) -> bool:
         """Whether a producer's batch is stored as it came, looking at nothing but its header."""
         return (

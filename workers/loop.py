@@ -248,6 +248,10 @@ class Loop:
         except MALFORMED as error:
             self._worker.drop(connection, f"malformed {connection.request_name}: {error}")
             return
+        except Exception:  # a fault of ours costs this connection, not the others
+            log.exception("%r: %s failed", connection, connection.request_name)
+            self._worker.drop(connection, "an error of the broker")
+            return
         finally:
             connection.consuming = False
         if at < end and not connection.closing:

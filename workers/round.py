@@ -7,6 +7,7 @@ batches, copied out of the receive buffer, for the next try a millisecond later;
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ from odradek.storage.partition import Busy, Gone, Partition
 if TYPE_CHECKING:
     from odradek.protocol.produce import SingleReply
     from odradek.workers.connection import Connection
+
+log = logging.getLogger(__name__)
 
 
 class Pending(Batch):
@@ -99,12 +102,15 @@ class Round:
             try:
                 end = append(partition, values, batches, now_ms)
                 unsynced = values[slots.F_LEO] - values[slots.F_FLUSHED]
+            except Exception:  # a fault of ours: the next holder of the lock repairs, the batches are refused
+                log.exception("%r: append failed", partition)
+                refuse(batches, errors.UNKNOWN_SERVER_ERROR)
             finally:
                 partition.release()
             self.appends += 1
             self.messages += values[slots.F_LEO] - before
         partition.pending = []
-        if end >= 0 and unsynced >= partition.config.flush_messages:
+        if end >= 0 and unsynced >= partition.config.synced_after:
             self._sync(partition, batches, end)
         else:
             self.finish(batches)
