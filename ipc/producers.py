@@ -131,12 +131,17 @@ class ProducerTable:
             self.words[at + TXN_FIRST] = offset
 
     def end(self, at: int, epoch: int, coordinator_epoch: int, timestamp: int) -> None:
-        """The producer's transaction is decided; a new epoch forgets the batches of the former one."""
+        """The producer's transaction is decided."""
+        self.enter(at, epoch, timestamp)
+        self.words[at + COORDINATOR_EPOCH] = coordinator_epoch
+        self.words[at + TXN_FIRST] = -1
+
+    def enter(self, at: int, epoch: int, timestamp: int) -> None:
+        """Something without sequences was written in the producer's name; a new epoch forgets the former's batches."""
         words = self.words
         if words[at + EPOCH] != epoch:
             words[at + COUNT], words[at + EPOCH] = 0, epoch
-        words[at + COORDINATOR_EPOCH], words[at + TIMESTAMP] = coordinator_epoch, timestamp
-        words[at + TXN_FIRST] = -1
+        words[at + TIMESTAMP] = timestamp
 
     def first_unstable(self, without: int = -1) -> int:
         """First offset of the oldest open transaction, -1 when none is open; `without` this producer id's."""

@@ -19,7 +19,7 @@ from odradek.protocol import errors
 from odradek.protocol.batch import PLACE
 from odradek.storage import roll, transactions
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
-from odradek.storage.sequences import TRANSACTIONAL, ProducerBatch, Staged
+from odradek.storage.sequences import OWN, TRANSACTIONAL, ProducerBatch, Staged
 
 if TYPE_CHECKING:
     from odradek.storage.partition import ActiveFiles, Partition
@@ -182,6 +182,8 @@ class _Append:
         if batch.marker is not None:
             return transactions.stage_marker(self.partition, self.values, staged, batch, leo)
         first = batch.sequence
+        if first < 0:
+            return self._own(batch, staged, leo)
         last = first + batch.count - 1
         if last > 0x7FFFFFFF:
             last -= 0x80000000
@@ -199,6 +201,18 @@ class _Append:
                 self.values[slots.F_UNSTABLE] = leo
         else:
             staged.let_in(batch.producer_id, batch.epoch, row)
+        return True
+
+    def _own(self, batch: Batch, staged: Staged, leo: int) -> bool:
+        """A transactional batch that the coordinator wrote in a producer's name; clients' always have sequences."""
+        error = staged.check_own(batch.producer_id, batch.epoch)
+        if error:
+            batch.refuse(error)
+            return False
+        row = ProducerBatch(-1, -1, leo, leo + batch.count - 1, batch.max_timestamp)
+        staged.let_in(batch.producer_id, batch.epoch, row, OWN)
+        if self.values[slots.F_UNSTABLE] < 0:
+            self.values[slots.F_UNSTABLE] = leo
         return True
 
     def _index(self, indexed: list[bytes], timed: list[bytes]) -> None:

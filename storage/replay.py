@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from odradek.protocol import batch
 from odradek.protocol.records import control
 from odradek.storage import read
-from odradek.storage.sequences import PLAIN, TRANSACTIONAL, ProducerBatch, Staged
+from odradek.storage.sequences import OWN, PLAIN, TRANSACTIONAL, ProducerBatch, Staged
 
 if TYPE_CHECKING:
     from odradek.storage.partition import Partition
@@ -34,6 +34,9 @@ def _stage(staged: Staged, header: tuple[int, ...], data: memoryview) -> None:
     if attributes & batch.CONTROL:
         _, coordinator_epoch = control.read_marker(data)
         staged.decide(producer_id, epoch, coordinator_epoch, base, timestamp)
+        return
+    if first < 0:
+        staged.let_in(producer_id, epoch, ProducerBatch(-1, -1, base, base + delta, timestamp), OWN)
         return
     last = batch.last_sequence(first, count)
     kind = TRANSACTIONAL if attributes & batch.TRANSACTIONAL else PLAIN

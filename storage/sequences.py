@@ -15,7 +15,9 @@ from odradek.protocol import errors
 from odradek.protocol.batch import next_sequence
 from odradek.storage import producers as producers_file
 
-PLAIN, TRANSACTIONAL, MARKER = range(3)  # what a staged row is; a marker's has its coordinator epoch as first sequence
+# What a staged row is. A marker's has its coordinator epoch as first sequence; OWN is a transactional batch that the
+# coordinator wrote for a producer (offsets of a transaction): it opens the transaction and has no sequences.
+PLAIN, TRANSACTIONAL, MARKER, OWN = range(4)
 
 
 class Producers:
@@ -68,8 +70,11 @@ class Producers:
             if kind == MARKER:
                 table.end(at, epoch, batch.first_sequence, batch.timestamp)
                 continue
-            table.append(at, epoch, batch)
-            if kind == TRANSACTIONAL:
+            if kind == OWN:
+                table.enter(at, epoch, batch.timestamp)
+            else:
+                table.append(at, epoch, batch)
+            if kind != PLAIN:
                 table.begin(at, batch.base_offset)
         return generation
 
@@ -122,6 +127,13 @@ class Staged:
                         return errors.NONE, duplicate
         return verdict, None
 
+    def check_own(self, producer_id: int, epoch: int) -> int:
+        """Whether the coordinator may write for a producer: only an older epoch is refused."""
+        table = self._table
+        at = table.find(producer_id) if table is not None else -1
+        fenced = table is not None and at >= 0 and epoch < table.words[at + EPOCH]
+        return errors.INVALID_PRODUCER_EPOCH if fenced else errors.NONE
+
     def let_in(self, producer_id: int, epoch: int, batch: ProducerBatch, kind: int = PLAIN) -> None:
         """Remember a checked batch that is being appended."""
         self._last[producer_id] = (epoch, batch[1])
@@ -153,7 +165,7 @@ def recovered(producers: Mapping[int, producers_file.ProducerEntry]) -> list[Pro
             entry.timestamp,
             entry.coordinator_epoch,
             entry.txn_first_offset,
-            tuple(ProducerBatch(*batch[:5]) for batch in entry.batches),
+            tuple(ProducerBatch(*batch[:5]) for batch in entry.batches if batch.first_seq >= 0),
         )
         for producer_id, entry in producers.items()
     ]
