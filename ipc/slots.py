@@ -44,8 +44,8 @@ class SlotState(NamedTuple):
 
     `active_*` describe the segment being written (`active_since`: its first timestamp, -1 while empty); `flushed`
     is the recovery point; `unstable` is the first offset of an open transaction or -1; `pstate_leo` is the offset up
-    to which producer state has been applied; `epoch_noted` is the last leader epoch in the epoch checkpoint; `aborted` counts the
-    aborted transactions that the `.txnindex` files name.
+    to which producer state has been applied; `epoch_noted` is the last leader epoch in the epoch checkpoint;
+    `aborted` counts the aborted transactions that the `.txnindex` files name.
     """
 
     incarnation: int = 0
