@@ -31,7 +31,7 @@ from odradek.ipc.roles import role_name, worker_role
 log = logging.getLogger(__name__)
 
 BATCH = 64
-IDLE_S = 1.0
+IDLE_S = 0.5
 NO_FILES_PAUSE_S = 0.5
 NO_FILES_LOG_S = 60.0
 MOST_HOMELESS = 4096  # connections handed back while no worker is registered

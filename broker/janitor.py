@@ -26,7 +26,8 @@ from odradek.storage.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
 
-LOOK_MS = 100  # the longest sleep: metadata versions and recovering slots are looked at this often
+LOOK_MS = 500  # the longest sleep: a ring that tells of new metadata may be lost
+RECOVER_MS = 20  # while partitions wait for recovery that others may leave half done
 FLUSH_LOOK_MS = 500
 REMOVE_LOOK_MS = 1000
 FORGET_MS = 3_600_000
@@ -51,6 +52,7 @@ class Janitor:
         self._aging = aging.Aging()
         self._tidy: dict[int, tuple[int, int]] = {}  # slot → (incarnation, generation) without `.deleted` files
         self._broken: set[int] = set()
+        self._recovering = False
         self._bell = Doorbell(me.run_dir, roles.JANITOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._tasks = self._table()
@@ -112,17 +114,22 @@ class Janitor:
 
     def _sleep_ms(self) -> float:
         next_due = min(task.due for task in self._tasks)
-        return max(0.0, min(LOOK_MS, (next_due - time.monotonic()) * 1000))
+        look = RECOVER_MS if self._recovering else LOOK_MS
+        return max(0.0, min(look, (next_due - time.monotonic()) * 1000))
 
     def _follow(self) -> None:
         """Take over new metadata, and recover what nobody else has recovered yet."""
         if self._partitions.follow():
             self._me.shared.processes.set(roles.JANITOR, "meta_version", self._partitions.snapshot.version)
-        if self._me.shared.slots.numbers(slots.RECOVERING):
+            self._recovering = True
+        if self._recovering:
             self._recover()
+            self._recovering = bool(self._me.shared.slots.numbers(slots.RECOVERING))
 
     def _recover(self) -> None:
         """From the end, as the workers begin at the start."""
+        if not self._me.shared.slots.numbers(slots.RECOVERING):
+            return
         wanted = reversed(self._partitions.names())
         opening.open_all(self._partitions.log, wanted, self._partitions.log_dirs(), self._recovered)
 

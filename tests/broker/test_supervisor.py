@@ -50,7 +50,7 @@ class Standin:
             )
         if wait:
             readies = self.text.count("READY ")
-            wait_until(lambda: self.text.count("READY ") > readies or self._ended(), 30, "READY")
+            wait_until(lambda: self.text.count("READY ") > readies or self._ended(), 120, "READY")
             assert not self._ended(), self.text
         return self
 
@@ -71,7 +71,7 @@ class Standin:
 
     def wait(self) -> int:
         assert self.process is not None
-        return self.process.wait(30)
+        return self.process.wait(60)
 
     def stop(self) -> int:
         assert self.process is not None
