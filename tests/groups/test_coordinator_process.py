@@ -1,0 +1,142 @@
+"""The coordinator process of a real broker: what it answered survives it, and clients find its successor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ..harness.broker import Broker
+from ..harness.process import wait_until
+
+TOPIC, PARTITIONS = "t", 3
+
+
+@pytest.fixture
+def broker(fresh_broker: Callable[..., Broker]) -> Broker:
+    return fresh_broker(num_partitions=PARTITIONS)
+
+
+def retrying(call: Callable[[], Any]) -> Any:
+    """The first answer of `call` that is not a closed connection or a coordinator that is not there yet."""
+
+    def answered() -> Any:
+        try:
+            return call()
+        except (OSError, EOFError):
+            return None
+
+    return wait_until(answered, 60, "an answer")
+
+
+def find(broker: Broker) -> None:
+    """Wait for the coordinator to be found, which makes `__consumer_offsets` the first time."""
+    from kafka.protocol.metadata import FindCoordinatorRequest as Request
+    from kafka.protocol.metadata import MetadataRequest
+
+    def found() -> bool:
+        with broker.wire() as wire:
+            wire.call(MetadataRequest[1](topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)]))
+            return wire.call(Request[1](key="g", key_type=0)).error_code == 0
+
+    retrying(found)
+
+
+def commit(wire: Any, offset: int, group: str = "g") -> int:
+    """Commit `offset` of all partitions; the one error code."""
+    from kafka.protocol.consumer import OffsetCommitRequest as Request
+
+    topic = Request.OffsetCommitRequestTopic
+    rows = [
+        topic.OffsetCommitRequestPartition(partition_index=n, committed_offset=offset, committed_metadata="")
+        for n in range(PARTITIONS)
+    ]
+    request = Request[5](
+        group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=[topic(name=TOPIC, partitions=rows)]
+    )
+    (code,) = {row.error_code for row in wire.call(request).topics[0].partitions}
+    return code
+
+
+def committed(wire: Any, group: str = "g") -> set[int] | None:
+    """The committed offsets of all partitions; None while they cannot be told."""
+    from kafka.protocol.consumer import OffsetFetchRequest as Request
+
+    topics = [Request.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=list(range(PARTITIONS)))]
+    answer = wire.call(Request[5](group_id=group, topics=topics))
+    return None if answer.error_code else {row.committed_offset for row in answer.topics[0].partitions}
+
+
+def fetched(broker: Broker, group: str = "g") -> set[int]:
+    def ask() -> set[int] | None:
+        with broker.wire() as wire:
+            return committed(wire, group)
+
+    return retrying(ask)
+
+
+def test_what_was_answered_survives_the_coordinator_and_the_broker(broker: Broker) -> None:
+    find(broker)
+    last = 0
+    for _ in range(2):
+        with broker.wire() as wire:
+            for _ in range(50):
+                assert commit(wire, last + 1) == 0
+                last += 1
+        broker.await_respawn("coordinator", broker.kill_role("coordinator"))
+        assert fetched(broker) == {last}
+    broker.restart(kill=True)
+    assert fetched(broker) == {last}
+
+
+def test_a_consumer_goes_on_when_the_coordinator_dies(broker: Broker) -> None:
+    from confluent_kafka import Consumer, Producer
+
+    find(broker)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 30_000,
+        }
+    )
+    consumer.subscribe([TOPIC])
+    seen: list[bytes] = []
+
+    def read(count: int) -> None:
+        for n in range(count):
+            producer.produce(TOPIC, b"%d" % (len(seen) + n))
+        producer.flush(30)
+        wanted = len(seen) + count
+
+        def enough() -> bool:
+            message = consumer.poll(1)
+            if message is not None and not message.error():
+                seen.append(message.value())
+            return len(seen) == wanted
+
+        wait_until(enough, 90, f"{wanted} messages")
+
+    try:
+        read(20)
+        consumer.commit(asynchronous=False)
+        broker.await_respawn("coordinator", broker.kill_role("coordinator"))
+        read(20)
+        retrying(lambda: _commit_or_none(consumer))
+        assert sorted(seen, key=int) == [b"%d" % n for n in range(40)]
+        assert sum(fetched(broker)) == 40
+    finally:
+        consumer.close()
+
+
+def _commit_or_none(consumer: Any) -> Any:
+    from confluent_kafka import KafkaException
+
+    try:
+        return consumer.commit(asynchronous=False)
+    except KafkaException:
+        return None
