@@ -77,7 +77,6 @@ def main(
             click.echo(f"bench: {error}", err=True)
             sys.exit(1)
     _write(results, out, whole=not (quick or keys or only_odradek))
-    click.echo(verdict(results))
 
 
 def _write(results: Results, out: Path | None, whole: bool) -> None:
@@ -87,7 +86,7 @@ def _write(results: Results, out: Path | None, whole: bool) -> None:
         click.echo(markdown(results))
         return
     path.write_text(markdown(results))
-    click.echo(f"wrote {path}")
+    click.echo(f"wrote {path}\n{verdict(results)}")
 
 
 if __name__ == "__main__":

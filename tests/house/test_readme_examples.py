@@ -11,7 +11,7 @@ from tests.harness.broker import Broker, ExternalBroker
 
 from .tree import ROOT
 
-SECONDS = 90
+SECONDS = 180
 
 
 def blocks(markdown: str, language: str = "python") -> list[str]:

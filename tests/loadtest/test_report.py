@@ -73,4 +73,5 @@ def test_a_quick_run_says_so() -> None:
     quick = results(kafka=[1], odradek=[1])
     quick.scale = 0.1
     assert "rough" in markdown(quick)
+    assert "hardly warm" in verdict(quick)
     assert "rough" not in markdown(results(kafka=[1], odradek=[1]))
