@@ -30,7 +30,7 @@ class CorruptLog(Exception):
         self.offset = scanned.next_offset
         super().__init__(
             f"{path}: damaged at byte {bad.position} (offset {self.offset}): {bad.reason}; {follows}. "
-            f"Restore the file, or set odradek.recovery.on.corruption=cut to go on with what comes before"
+            f"Nothing was changed; restore the file from a copy"
         )
 
 

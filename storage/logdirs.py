@@ -107,12 +107,19 @@ def agree_on_identity(
     found = {path: _identity(path) for path in usable}
     node = _one("broker.id", {path: meta.node_id for path, meta in found.items() if meta}, node_id)
     cluster = _one("cluster.id", {path: meta.cluster_id for path, meta in found.items() if meta}, cluster_id)
-    agreed = MetaProperties(cluster or format_uuid(uuid.uuid4().bytes), node)
+    agreed = MetaProperties(cluster or random_id(), node)
     for path, meta in found.items():
         if meta is None or meta.cluster_id is None or meta.node_id is None:
             mine = replace(agreed, directory_id=meta.directory_id if meta else None)
             write_meta_properties(path, mine, files=files)
     return agreed
+
+
+def random_id() -> str:
+    """A new id in Kafka's base64 form; none begins with a dash, which commands would take for an option."""
+    while (text := format_uuid(uuid.uuid4().bytes)).startswith("-"):
+        pass
+    return text
 
 
 def _identity(path: Path) -> MetaProperties | None:

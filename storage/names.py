@@ -13,6 +13,7 @@ segments named by their first offset in 20 digits. A suffix tells the state of a
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from pathlib import Path
@@ -65,7 +66,7 @@ def offset_name(offset: int) -> str:
     return f"{offset:020d}"
 
 
-def segment_path(directory: Path | str, offset: int, kind: str = LOG, mark: str = "") -> Path:
+def segment_path(directory: str | os.PathLike[str], offset: int, kind: str = LOG, mark: str = "") -> Path:
     """Path of one file of the segment at base `offset`; `kind` and `mark` as in `SegmentFile`."""
     return Path(directory, f"{offset_name(offset)}{kind}{mark}")
 
