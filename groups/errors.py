@@ -1,4 +1,4 @@
-"""The error codes a group coordinator answers with, by the names and numbers of the Kafka protocol."""
+"""The error codes of groups and transactions, by the names and numbers of the Kafka protocol."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ class Error(enum.IntEnum):
     REBALANCE_IN_PROGRESS = 27
     INVALID_COMMIT_OFFSET_SIZE = 28
     INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
@@ -37,7 +44,10 @@ class Error(enum.IntEnum):
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     UNSTABLE_OFFSET_COMMIT = 88
+    PRODUCER_FENCED = 90
     UNKNOWN_TOPIC_ID = 100
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    TRANSACTION_ABORTABLE = 120
 
 
 _UNAVAILABLE = {
@@ -60,6 +70,14 @@ STORE_ERRORS = {
 """What a failed append of a group's generation is called in an answer to a client."""
 
 
+TRANSACTION_ERRORS = {
+    **_UNAVAILABLE,
+    **dict.fromkeys(_TOO_LARGE, Error.UNKNOWN_SERVER_ERROR),
+    Error.REQUEST_TIMED_OUT: Error.COORDINATOR_NOT_AVAILABLE,
+}
+"""What a failed append of a transaction's state is called in an answer to a client."""
+
+
 def for_commit(error: Error) -> Error:
     """The code a client gets when its offsets could not be appended because of `error`."""
     return COMMIT_ERRORS.get(error, error)
@@ -68,3 +86,8 @@ def for_commit(error: Error) -> Error:
 def for_store(error: Error) -> Error:
     """The code members get when their group could not be stored because of `error`."""
     return STORE_ERRORS.get(error, error)
+
+
+def for_transaction(error: Error) -> Error:
+    """The code a producer gets when its transaction's state could not be appended because of `error`."""
+    return TRANSACTION_ERRORS.get(error, error)

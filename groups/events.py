@@ -98,6 +98,11 @@ class Commit(NamedTuple):
     generation: int
     offsets: dict[TopicPartition, OffsetValue]
     unknown_group_is_not_found: bool = False  # OffsetCommit v9+ tells a missing group from an old generation
+    producer: tuple[int, int] | None = None  # (id, epoch) for TxnOffsetCommit
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.producer is not None
 
 
 class Answer(NamedTuple):
@@ -108,11 +113,13 @@ class Answer(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Append `records` in order to the group's partition, then call `done(error, position, now)`.
+    """Append `records` in order to the partition of the group (or transactional id), then call `done`.
 
-    `position` is the offset of the batch; on an error it is -1 and none of the records is in the log.
+    `done(error, position, now)`: `position` is the offset of the batch; on an error it is -1 and none of the records
+    is in the log. `producer` (id, epoch) makes them part of that producer's transaction.
     """
 
     group: str
     records: list[Record]
     done: Callable[[Error, int, Now], None]
+    producer: tuple[int, int] | None = None

@@ -1,13 +1,15 @@
 """All groups of this broker: which requests reach which group, and what the log must hold of them.
 
 Pure: time comes with each call, effects pile up in `effects` (answers, and appends whose `done` must be called).
-Transactions will stand beside this: their coordinator shares the writer and calls `Groups` for offsets only.
+Transactions stand beside this (groups.transactions): of groups they know the offsets only, which are committed in a
+transaction's name and wait here for its marker.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from odradek.groups import joining, rebalance, syncing
@@ -48,6 +50,13 @@ class Summary(NamedTuple):
     members: tuple[Member, ...] = ()
 
 
+class _Pending(NamedTuple):
+    """What becomes of offsets that are being appended."""
+
+    complete: Callable[[int], None]
+    fail: Callable[[], None]
+
+
 class Groups:
     """The groups by id, and which partitions of `__consumer_offsets` are loaded."""
 
@@ -59,6 +68,7 @@ class Groups:
         self._groups: dict[str, Group] = {}
         self._loading: set[int] = set()
         self._loaded: set[int] = set()
+        self._open: dict[int, set[str]] = {}  # groups with offsets in a producer's open transaction
 
     # -- which groups are ours --------------------------------------------------------------------------------
 
@@ -90,8 +100,9 @@ class Groups:
 
     def loaded(self, partition: int, replay: Replay, now: Now) -> None:
         """Take over what the partition's log holds; members get a whole session to be heard of."""
-        offsets = replay.offsets()
-        for group_id in {**replay.groups, **offsets}:
+        offsets, unfinished = replay.offsets(), replay.open_offsets()
+        named_there = {group_id: None for by_group in unfinished.values() for group_id in by_group}
+        for group_id in {**replay.groups, **offsets, **named_there}:
             group = self._create(group_id)
             if group_id in replay.groups:
                 group.load(replay.groups[group_id])
@@ -101,6 +112,10 @@ class Groups:
                 group.alive(member, now)
             if len(group.members) > self.limits.max_size:
                 rebalance.maybe_prepare(group, "more members than group.max.size", now)
+        for producer_id, by_group in unfinished.items():
+            for group_id, pending in by_group.items():
+                self._groups[group_id].offsets.load_open(producer_id, pending)
+                self._open.setdefault(producer_id, set()).add(group_id)
         self._loading.discard(partition)
         self._loaded.add(partition)
 
@@ -199,9 +214,11 @@ class Groups:
         if error or group is None:
             self.effects.append(Answer(token, dict.fromkeys(request.offsets, error)))
         else:
-            self._store_offsets(group, request.offsets, token)
+            self._store_offsets(group, request.offsets, request.producer, token)
 
-    def _store_offsets(self, group: Group, offsets: dict[TopicPartition, OffsetValue], token: Any) -> None:
+    def _store_offsets(
+        self, group: Group, offsets: dict[TopicPartition, OffsetValue], producer: tuple[int, int] | None, token: Any
+    ) -> None:
         limit = self.limits.max_metadata
         fit = {tp: value for tp, value in offsets.items() if len(value.metadata) <= limit}
         errors = {tp: Error.NONE if tp in fit else Error.OFFSET_METADATA_TOO_LARGE for tp in offsets}
@@ -209,17 +226,40 @@ class Groups:
             self.effects.append(Answer(token, errors))
             return
 
+        pending = self._pending_kind(group, fit, producer)
+
         def done(error: Error, position: int, _now: Now) -> None:
             if error:
-                group.offsets.fail(fit)
+                pending.fail()
                 errors.update(dict.fromkeys(fit, for_commit(error)))
             else:
-                group.offsets.complete(fit, position)
+                pending.complete(position)
             self.effects.append(Answer(token, errors))
 
-        group.offsets.prepare(fit)
         records: list[Record] = [(offset_key(group.id, *tp), offset_value(value)) for tp, value in fit.items()]
-        self.effects.append(Append(group.id, records, done))
+        self.effects.append(Append(group.id, records, done, producer))
+
+    def _pending_kind(
+        self, group: Group, fit: dict[TopicPartition, OffsetValue], producer: tuple[int, int] | None
+    ) -> _Pending:
+        """Note what is being appended; how to go on when that is decided."""
+        offsets = group.offsets
+        if producer is None:
+            offsets.prepare(fit)
+            return _Pending(partial(offsets.complete, fit), partial(offsets.fail, fit))
+        offsets.prepare_open(producer[0], fit)
+        self._open.setdefault(producer[0], set()).add(group.id)
+        return _Pending(partial(offsets.complete_open, producer[0], fit), partial(offsets.fail_open, producer[0], fit))
+
+    def end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
+        """The producer's marker is in this partition of `__consumer_offsets`: its offsets there count, or are gone."""
+        for group_id in [name for name in self._open.get(producer_id, ()) if self.partition_of(name) == partition]:
+            group = self._groups.get(group_id)
+            if group is not None:
+                group.offsets.end_open(producer_id, commit)
+            self._open[producer_id].discard(group_id)
+        if not self._open.get(producer_id):
+            self._open.pop(producer_id, None)
 
     def fetch(
         self, group_id: str | None, partitions: Iterable[TopicPartition] | None, require_stable: bool

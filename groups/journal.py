@@ -1,7 +1,7 @@
 """The log as the groups see it, and the writer that turns many small appends into few batches.
 
-All `Append`s of one round that belong to the same partition become one batch (up to `BATCH_BYTES`, an `Append`
-is never split), so that a thousand consumers that commit together cost one lock, one write and one CRC.
+All `Append`s of one round that belong to the same partition and producer become one batch (up to `BATCH_BYTES`, an
+`Append` is never split), so that a thousand consumers that commit together cost one lock, one write and one CRC.
 An append is done when the partition's high watermark has passed it, not before.
 """
 
@@ -35,7 +35,7 @@ class JournalError(Exception):
 
 
 class Journal(Protocol):
-    """The partitions of `__consumer_offsets`."""
+    """The partitions of `__consumer_offsets` or `__transaction_state`."""
 
     def append(self, partition: int, batch: bytes) -> int:
         """Append one batch and return the offset of its first record; JournalBusy or JournalError."""
@@ -56,10 +56,16 @@ class Written(NamedTuple):
     deadline_ms: int
 
 
-def build_batch(records: list[Record], wall_ms: int, codec: int = codecs.NONE) -> bytes:
-    """A batch of magic 2 as a coordinator writes it: no producer, create time `wall_ms`."""
+def build_batch(
+    records: list[Record], wall_ms: int, codec: int = codecs.NONE, producer: tuple[int, int] | None = None
+) -> bytes:
+    """A batch of magic 2 as a coordinator writes it: create time `wall_ms`, no sequence, `producer`'s or nobody's."""
     rows = [(offset, wall_ms, key, value, ()) for offset, (key, value) in enumerate(records)]
-    return batch_v2.build(rows, codec=codec)
+    if producer is None:
+        return batch_v2.build(rows, codec=codec)
+    return batch_v2.build(
+        rows, codec=codec, attributes=batch_v2.TRANSACTIONAL, producer_id=producer[0], producer_epoch=producer[1]
+    )
 
 
 class Writer:
@@ -79,6 +85,10 @@ class Writer:
     def is_waiting(self) -> bool:
         """Whether something is queued for a busy partition: call `write` again in a millisecond."""
         return bool(self._queued)
+
+    def is_queued(self, partition: int) -> bool:
+        """Whether something waits to be written to this partition."""
+        return partition in self._queued
 
     @property
     def awaited(self) -> list[int]:
@@ -111,7 +121,8 @@ class Writer:
     def _append(self, partition: int, appends: list[Append], now: Now) -> None:
         records = [record for append in appends for record in append.records]
         try:
-            position = self._journal.append(partition, build_batch(records, now.wall_ms, self._codec))
+            batch = build_batch(records, now.wall_ms, self._codec, appends[0].producer)
+            position = self._journal.append(partition, batch)
         except JournalError as error:
             _tell(appends, error.error, -1, now)
             return
@@ -146,10 +157,11 @@ class Writer:
 
 
 def _take(queue: deque[tuple[int, Append]]) -> list[tuple[int, Append]]:
-    """The head of the queue, as much as fits one batch, at least one append."""
+    """The head of the queue, as much of one producer as fits one batch, at least one append."""
     taken, size = [queue.popleft()], 0
     size += _size(taken[0][1])
-    while queue and size + _size(queue[0][1]) <= BATCH_BYTES:
+    producer = taken[0][1].producer
+    while queue and queue[0][1].producer == producer and size + _size(queue[0][1]) <= BATCH_BYTES:
         taken.append(queue.popleft())
         size += _size(taken[-1][1])
     return taken

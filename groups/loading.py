@@ -1,7 +1,7 @@
 """Rebuilding groups from `__consumer_offsets`: the last record of each key counts, a null value deletes.
 
-Offsets written in a transaction (by Apache Kafka, into a directory we took over) count from its commit marker
-on, those of an aborted or open one not at all.
+Offsets written in a transaction count from its commit marker on, those of an aborted one not at all; those of one that
+is still open wait for its marker.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from odradek.groups.records import (
     decode_key,
     decode_offset_value,
 )
-from odradek.protocol.records import batch_v2, control
+from odradek.protocol.records import batch_v2, control, message_sets
+from odradek.protocol.records.errors import CORRUPT_MESSAGE
 from odradek.protocol.records.errors import RecordError as BatchError
 
 log = logging.getLogger(__name__)
 
+_MAGIC_AT = 16
 _Where = tuple[str, TopicPartition]
 
 
@@ -41,20 +43,35 @@ class Replay:
             by_group.setdefault(group, {})[tp] = committed
         return by_group
 
+    def open_offsets(self) -> dict[int, dict[str, dict[TopicPartition, Committed]]]:
+        """Offsets of open transactions by producer id and group."""
+        found: dict[int, dict[str, dict[TopicPartition, Committed]]] = {}
+        for producer_id, offsets in self._open.items():
+            for (group, tp), committed in offsets.items():
+                if committed is not None:
+                    found.setdefault(producer_id, {}).setdefault(group, {})[tp] = committed
+        return found
+
     def feed(self, batch: bytes) -> None:
         """Take in one batch; what cannot be read is logged and left out, as the rest is worth more."""
-        header = batch_v2.header(batch)
         try:
-            if not batch_v2.crc_is_right(batch):
-                raise BatchError(2, "its checksum is wrong")
-            if header.is_control:
-                self._end_transaction(header.producer_id, batch)
-                return
-            target = self._open.setdefault(header.producer_id, {}) if header.is_transactional else None
-            for _offset, _timestamp, key, value, _headers in batch_v2.iterate(batch):
-                self._record(key, value, header.base_offset, target)
+            if batch[_MAGIC_AT] < 2:  # written by a Kafka before 0.11
+                for offset, _timestamp, key, value, _headers in message_sets.iterate(batch):
+                    self._record(key, value, offset, None)
+            else:
+                self._feed_v2(batch, batch_v2.header(batch))
         except BatchError as error:
-            log.error("__consumer_offsets: batch at %d left out: %s", header.base_offset, error)
+            log.error("__consumer_offsets: batch at %d left out: %s", int.from_bytes(batch[:8], "big"), error)
+
+    def _feed_v2(self, batch: bytes, header: batch_v2.Header) -> None:
+        if not batch_v2.crc_is_right(batch):
+            raise BatchError(CORRUPT_MESSAGE, "its checksum is wrong")
+        if header.is_control:
+            self._end_transaction(header.producer_id, batch)
+            return
+        target = self._open.setdefault(header.producer_id, {}) if header.is_transactional else None
+        for _offset, _timestamp, key, value, _headers in batch_v2.iterate(batch):
+            self._record(key, value, header.base_offset, target)
 
     def _end_transaction(self, producer_id: int, batch: bytes) -> None:
         kind, _epoch = control.read_marker(batch)

@@ -1,7 +1,8 @@
 """The committed offsets of one group: what is in the log, and what is on its way there.
 
 A commit is `prepare`d, appended by the caller, then `complete`d or `fail`ed. Only completed commits are ever
-answered or fetched. Transactions' offsets will be a third kind, pending by producer id, beside `pending`.
+answered or fetched. Those of a transaction are in the log without counting: they are kept by producer id until its
+marker comes, which makes them committed, or nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ class Offsets:
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, Committed] = {}
         self._pending: dict[TopicPartition, OffsetValue] = {}
+        self._open: dict[int, dict[TopicPartition, Committed]] = {}  # by producer id; position -1 until in the log
 
     def __bool__(self) -> bool:
-        return bool(self._committed or self._pending)
+        return bool(self._committed or self._pending or self._open)
 
     def get(self, tp: TopicPartition) -> OffsetValue | None:
         """The committed offset of `tp`, or None."""
@@ -41,8 +43,11 @@ class Offsets:
         return {tp: found.value for tp, found in self._committed.items()}
 
     def unstable(self, tp: TopicPartition) -> bool:
-        """Whether a commit of `tp` is under way (KIP-447's require_stable asks)."""
-        return tp in self._pending
+        """Whether a commit of `tp` is under way or part of an open transaction (KIP-447's require_stable asks)."""
+        return tp in self._pending or self._in_transaction(tp)
+
+    def _in_transaction(self, tp: TopicPartition) -> bool:
+        return any(tp in offsets for offsets in self._open.values())
 
     def load(self, tp: TopicPartition, committed: Committed) -> None:
         """Take over what was read from the log."""
@@ -74,17 +79,56 @@ class Offsets:
         if self._pending.get(tp) is value:  # else a newer commit of the same partition is under way
             del self._pending[tp]
 
+    # -- transactions
+
+    def load_open(self, producer_id: int, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Take over an open transaction that was read from the log."""
+        self._open[producer_id] = dict(offsets)
+
+    def prepare_open(self, producer_id: int, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
+        """Note that these are being appended as part of a transaction."""
+        known = self._open.setdefault(producer_id, {})
+        for tp, value in offsets.items():
+            known[tp] = Committed(value, -1)
+
+    def complete_open(self, producer_id: int, offsets: Mapping[TopicPartition, OffsetValue], position: int) -> None:
+        """They are in the log at `position`, for the transaction's marker to decide on."""
+        known = self._open.get(producer_id, {})
+        for tp, value in offsets.items():
+            if tp in known and known[tp].value is value:
+                known[tp] = Committed(value, position)
+
+    def fail_open(self, producer_id: int, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
+        """They did not reach the log."""
+        known = self._open.get(producer_id, {})
+        for tp, value in offsets.items():
+            if tp in known and known[tp].value is value:
+                del known[tp]
+        if not known:
+            self._open.pop(producer_id, None)
+
+    def end_open(self, producer_id: int, commit: bool) -> None:
+        """The transaction's marker is in the log: its offsets count, but for what was committed after them."""
+        for tp, pending in self._open.pop(producer_id, {}).items():
+            known = self._committed.get(tp)
+            if commit and pending.position >= 0 and (known is None or known.position < pending.position):
+                self._committed[tp] = pending
+
     def partitions(self) -> list[TopicPartition]:
         """All partitions with a commit, also one under way."""
-        return list({**self._committed, **self._pending})
+        open_ones = (tp for offsets in self._open.values() for tp in offsets)
+        return list({**self._committed, **self._pending, **dict.fromkeys(open_ones)})
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Drop these, pending ones too; returns those that were there and so need a tombstone."""
         removed = []
         for tp in partitions:
             pending = self._pending.pop(tp, None)
-            if self._committed.pop(tp, None) is not None or pending is not None:
+            if self._committed.pop(tp, None) is not None or pending is not None or self._in_transaction(tp):
                 removed.append(tp)
+            for offsets in self._open.values():
+                offsets.pop(tp, None)
+        self._open = {producer_id: offsets for producer_id, offsets in self._open.items() if offsets}
         return removed
 
     def restore(self, offsets: Mapping[TopicPartition, Committed]) -> None:
@@ -114,5 +158,5 @@ class Offsets:
         return [
             tp
             for tp, committed in self._committed.items()
-            if tp[0] not in subscribed and tp not in self._pending and is_expired(committed.value)
+            if tp[0] not in subscribed and not self.unstable(tp) and is_expired(committed.value)
         ]

@@ -135,17 +135,20 @@ COMMIT: dict[State, Error] = {
 
 
 def may_commit(group: Group, request: Commit, now: Now) -> Error:
-    """Whether this commit may be written. While a group has members only they commit."""
+    """Whether this commit may be written. While a group has members only they commit.
+
+    In a transaction whoever names no member may commit too, as producers before KIP-447 do, and in any state.
+    """
     if group.state is State.DEAD:
         return COMMIT[group.state]
     if request.generation < 0 and group.state is State.EMPTY:
         return Error.NONE
     if request.generation < 0 and not request.member_id and request.instance_id is None:
-        return Error.UNKNOWN_MEMBER_ID
+        return Error.NONE if request.in_transaction else Error.UNKNOWN_MEMBER_ID
     error = validate_member(group, request.member_id, request.instance_id)
     if not error and request.generation != group.generation:
         error = Error.ILLEGAL_GENERATION
     if error:
         return error
     group.alive(group.members[request.member_id], now)
-    return COMMIT[group.state]
+    return Error.NONE if request.in_transaction else COMMIT[group.state]

@@ -6,8 +6,8 @@ import pytest
 from odradek.groups.errors import Error
 from odradek.groups.groups import Groups
 from odradek.groups.journal import BATCH_BYTES
-from odradek.groups.records import decode_key
-from odradek.protocol.records import batch_v2
+from odradek.groups.records import OffsetValue, decode_key, offset_key, offset_value
+from odradek.protocol.records import batch_v2, control, message_sets
 
 from .world import World
 
@@ -341,6 +341,27 @@ def test_damaged_batches_and_foreign_records_are_left_out() -> None:
     batches.append(batch_v2.build(foreign))
     after = world.restarted()
     assert [after.committed(("t", n)) for n in range(3)] == [5, None, 7]
+
+
+def test_logs_of_old_brokers_are_read() -> None:
+    world = World()
+    key, value = offset_key("g", "t", 0), offset_value(OffsetValue(9, -1, "", 1))
+    world.journal.batches[0] = [message_sets.build([(0, 1, key, value, ())], magic=1)]
+    world.journal.ends[0] = 1
+    assert world.restarted().committed() == 9
+
+
+@pytest.mark.parametrize("kind", [control.COMMIT, control.ABORT, None])
+def test_offsets_of_transactions_count_from_their_commit_on(kind: int | None) -> None:
+    world = World()
+    world.commit(5)
+    record = (1, 1, offset_key("g", "t", 0), offset_value(OffsetValue(9, -1, "", 1)), ())
+    producer = {"producer_id": 1, "producer_epoch": 0}
+    batches = [batch_v2.build([record], attributes=batch_v2.TRANSACTIONAL, base_sequence=0, **producer)]
+    if kind is not None:
+        batches.append(control.end_marker(kind, coordinator_epoch=0, timestamp=1, base_offset=2, **producer))
+    world.journal.batches[0] += batches
+    assert world.restarted().committed() == (9 if kind == control.COMMIT else 5)
 
 
 def test_listing() -> None:

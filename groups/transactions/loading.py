@@ -1,0 +1,45 @@
+"""Rebuilding transactional ids from `__transaction_state`: the last record of each counts, a null value deletes."""
+
+from __future__ import annotations
+
+import logging
+
+from odradek.groups.records import RecordError
+from odradek.groups.transactions import records
+from odradek.groups.transactions.transaction import Metadata
+from odradek.protocol.records import batch_v2
+from odradek.protocol.records.errors import RecordError as BatchError
+
+log = logging.getLogger(__name__)
+
+
+class Replay:
+    """Feed it the batches of one partition in order, then take `transactions`."""
+
+    def __init__(self) -> None:
+        self.transactions: dict[str, Metadata] = {}
+
+    def feed(self, batch: bytes) -> None:
+        """Take in one batch; what cannot be read is logged and left out, as the rest is worth more."""
+        header = batch_v2.header(batch)
+        try:
+            if not batch_v2.crc_is_right(batch):
+                raise BatchError(2, "its checksum is wrong")
+            if header.is_control:
+                return
+            for offset, _timestamp, key, value, _headers in batch_v2.iterate(batch):
+                self._record(offset, key, value)
+        except BatchError as error:
+            log.error("__transaction_state: batch at %d left out: %s", header.base_offset, error)
+
+    def _record(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        try:
+            transactional_id = records.decode_key(key or b"")
+            if transactional_id is None:
+                return
+            if value is None:
+                self.transactions.pop(transactional_id, None)
+            else:
+                self.transactions[transactional_id] = records.decode_value(value)
+        except RecordError as error:
+            log.error("__transaction_state: record at %d left out: %s", offset, error)

@@ -1,0 +1,96 @@
+"""The states of a transactional id and what each event does in each of them, as tables.
+
+    Empty ──add──▶ Ongoing ──end──▶ PrepareCommit | PrepareAbort ──markers──▶ CompleteCommit | CompleteAbort
+      ▲               └─init, timeout─▶ PrepareEpochFence ─▶ PrepareAbort               │ add: Ongoing
+      └───────────────────────── init ───────────────────────────────────────────────────┘
+    Empty, CompleteCommit, CompleteAbort ──expiry──▶ Dead
+
+Numbers and names are Kafka's: the numbers are in `__transaction_state`, the names in DescribeTransactions.
+PrepareEpochFence is only ever passed through, and Dead is only written as a tombstone.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from odradek.groups.errors import Error
+
+
+class State(enum.IntEnum):
+    """A transactional id's state; `title` is the name clients see."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def title(self) -> str:
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+BY_TITLE = {state.title: state for state in State}
+
+_AT_REST = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+
+FROM: dict[State, frozenset[State]] = {
+    State.EMPTY: _AT_REST,
+    State.ONGOING: _AT_REST | {State.ONGOING},
+    State.PREPARE_COMMIT: frozenset({State.ONGOING}),
+    State.PREPARE_ABORT: frozenset({State.ONGOING, State.PREPARE_EPOCH_FENCE}),
+    State.COMPLETE_COMMIT: frozenset({State.PREPARE_COMMIT}),
+    State.COMPLETE_ABORT: frozenset({State.PREPARE_ABORT}),
+    State.DEAD: _AT_REST,
+    State.PREPARE_EPOCH_FENCE: frozenset({State.ONGOING}),
+}
+"""The states from which each state may be entered."""
+
+COMPLETED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
+"""Where a prepared transaction goes when all its markers are written."""
+
+EXPIRES = _AT_REST
+"""The states in which a transactional id may be forgotten."""
+
+INIT: dict[State, State | Error] = {
+    State.EMPTY: State.EMPTY,
+    State.COMPLETE_COMMIT: State.EMPTY,
+    State.COMPLETE_ABORT: State.EMPTY,
+    State.ONGOING: State.PREPARE_EPOCH_FENCE,  # abort it first; the producer is told to come again
+    State.PREPARE_COMMIT: Error.CONCURRENT_TRANSACTIONS,
+    State.PREPARE_ABORT: Error.CONCURRENT_TRANSACTIONS,
+}
+"""InitProducerId: the state to go to, or the error."""
+
+ADD: dict[State, State | Error] = {
+    State.EMPTY: State.ONGOING,
+    State.ONGOING: State.ONGOING,
+    State.COMPLETE_COMMIT: State.ONGOING,
+    State.COMPLETE_ABORT: State.ONGOING,
+    State.PREPARE_COMMIT: Error.CONCURRENT_TRANSACTIONS,
+    State.PREPARE_ABORT: Error.CONCURRENT_TRANSACTIONS,
+}
+"""AddPartitionsToTxn and AddOffsetsToTxn."""
+
+COMMIT: dict[State, State | Error] = {
+    State.EMPTY: Error.INVALID_TXN_STATE,
+    State.ONGOING: State.PREPARE_COMMIT,
+    State.PREPARE_COMMIT: Error.CONCURRENT_TRANSACTIONS,
+    State.PREPARE_ABORT: Error.INVALID_TXN_STATE,
+    State.COMPLETE_COMMIT: Error.NONE,  # a retry
+    State.COMPLETE_ABORT: Error.INVALID_TXN_STATE,
+}
+"""EndTxn that commits."""
+
+ABORT: dict[State, State | Error] = {
+    State.EMPTY: Error.INVALID_TXN_STATE,
+    State.ONGOING: State.PREPARE_ABORT,
+    State.PREPARE_COMMIT: Error.INVALID_TXN_STATE,
+    State.PREPARE_ABORT: Error.CONCURRENT_TRANSACTIONS,
+    State.COMPLETE_COMMIT: Error.INVALID_TXN_STATE,
+    State.COMPLETE_ABORT: Error.NONE,
+}
+"""EndTxn that aborts."""

@@ -1,0 +1,369 @@
+"""All transactional ids of this broker: who may do what with them, and what the log must hold of them.
+
+Pure: time comes with each call, effects pile up in `effects`: answers, appends to `__transaction_state` whose `done`
+must be called, markers to be written, producer ids to be fetched. Nothing is answered before it is in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from odradek.groups.errors import Error, for_transaction
+from odradek.groups.events import Answer, Append, Now
+from odradek.groups.timers import Deadlines
+from odradek.groups.transactions import records, transaction
+from odradek.groups.transactions.events import InitResult, Limits, Markers, NeedIds, Producer, Summary
+from odradek.groups.transactions.loading import Replay
+from odradek.groups.transactions.states import ABORT, ADD, BY_TITLE, COMMIT, COMPLETED, EXPIRES, INIT, State
+from odradek.groups.transactions.transaction import NO_EPOCH, Metadata, TopicPartition, Transaction
+
+log = logging.getLogger(__name__)
+
+Then = Callable[[Error, Now], None]
+Effect: TypeAlias = Answer | Append | Markers | NeedIds
+
+
+class Transactions:
+    """The transactional ids by name, and which partitions of `__transaction_state` are loaded."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.effects: list[Effect] = []
+        self.retries: Deadlines[str] = Deadlines()  # ids whose completion could not be appended
+        self.partitions = 0  # of __transaction_state; 0 while there is no such topic
+        self._by_id: dict[str, Transaction] = {}
+        self._loading: set[int] = set()
+        self._loaded: set[int] = set()
+        self._ids = range(0)
+        self._wanting_ids: list[Callable[[Now], None]] = []
+        self._abort_at_ms = self._expire_at_ms = 0
+
+    # -- which transactional ids are ours ---------------------------------------------------------------------
+
+    def partition_of(self, transactional_id: str) -> int:
+        """The partition that holds this transactional id."""
+        return records.partition_for(transactional_id, self.partitions)
+
+    def refusal(self, transactional_id: str | None) -> Error:
+        """Why requests for this id cannot be served now; NONE when they can."""
+        if not transactional_id:
+            return Error.INVALID_REQUEST
+        if not self.partitions:
+            return Error.NOT_COORDINATOR
+        partition = self.partition_of(transactional_id)
+        if partition in self._loading:
+            return Error.COORDINATOR_LOAD_IN_PROGRESS
+        return Error.NONE if partition in self._loaded else Error.NOT_COORDINATOR
+
+    def will_load(self, partition: int) -> None:
+        """The partition is ours; until `loaded` its ids are answered COORDINATOR_LOAD_IN_PROGRESS."""
+        self._loading.add(partition)
+
+    def loaded(self, partition: int, replay: Replay, _now: Now) -> None:
+        """Take over what the partition's log holds, and go on with what a predecessor had decided."""
+        for transactional_id, metadata in replay.transactions.items():
+            self._by_id[transactional_id] = Transaction(transactional_id, metadata)
+            if metadata.state in COMPLETED:
+                self._write_markers(self._by_id[transactional_id])
+        self._loading.discard(partition)
+        self._loaded.add(partition)
+
+    def unload(self, partition: int, _now: Now) -> None:
+        """The partition is not ours any more."""
+        self._loading.discard(partition)
+        self._loaded.discard(partition)
+        for transactional_id in [name for name in self._by_id if self.partition_of(name) == partition]:
+            del self._by_id[transactional_id]
+            self.retries.cancel(transactional_id)
+
+    def _is_current(self, known: Transaction) -> bool:
+        return self._by_id.get(known.id) is known
+
+    # -- producer ids -----------------------------------------------------------------------------------------
+
+    def take_ids(self, first: int, count: int, now: Now) -> None:
+        """A block of producer ids that nobody else will give; `count` 0 when none could be had."""
+        if count:
+            self._ids = range(first, first + count)
+        waiting, self._wanting_ids = self._wanting_ids, []
+        for again in waiting:
+            again(now)
+
+    def _take_id(self) -> int:
+        producer_id, self._ids = self._ids[0], self._ids[1:]
+        return producer_id
+
+    def _have_id(self, again: Callable[[Now], None]) -> bool:
+        """Whether there is one in stock; else `again` is called when there may be."""
+        if self._ids:
+            return True
+        self._wanting_ids.append(again)
+        if len(self._wanting_ids) == 1:
+            self.effects.append(NeedIds())
+        return False
+
+    # -- InitProducerId ---------------------------------------------------------------------------------------
+
+    def init_producer_id(self, producer: Producer, timeout_ms: int, token: Any, now: Now) -> None:
+        """A producer starts: fence those before it, abort what they left; answers an InitResult."""
+        self._init(producer, timeout_ms, token, now, may_wait=True)
+
+    def _init(self, producer: Producer, timeout_ms: int, token: Any, now: Now, may_wait: bool) -> None:
+        def again(later: Now) -> None:
+            self._init(producer, timeout_ms, token, later, may_wait=False)
+
+        name = producer.transactional_id
+        error = self.refusal(name)
+        if not error and not 0 < timeout_ms <= self.limits.max_timeout_ms:
+            error = Error.INVALID_TRANSACTION_TIMEOUT
+        known = self._by_id.get(name)
+        if not error and self._needs_id(known, producer) and not self._ids:
+            if may_wait:
+                self._have_id(again)
+                return
+            error = Error.COORDINATOR_NOT_AVAILABLE
+        if not error and known is None:
+            known = Transaction(name, transaction.new(self._take_id(), timeout_ms, now.wall_ms))
+            self._by_id[name] = known
+        if error or known is None:
+            self.effects.append(Answer(token, InitResult(error)))
+        else:
+            self._init_known(known, producer, timeout_ms, token, now)
+
+    @staticmethod
+    def _needs_id(known: Transaction | None, producer: Producer) -> bool:
+        if known is None:
+            return True
+        m = known.metadata
+        return m.is_exhausted and INIT.get(m.state) is State.EMPTY and producer.epoch in (NO_EPOCH, m.epoch)
+
+    def _init_known(self, known: Transaction, producer: Producer, timeout_ms: int, token: Any, now: Now) -> None:
+        m = known.metadata
+        step: State | Error = Error.CONCURRENT_TRANSACTIONS if known.pending is not None else INIT[m.state]
+        if known.pending is None and not transaction.may_init(m, producer.id, producer.epoch):
+            step = Error.PRODUCER_FENCED
+        if isinstance(step, Error):
+            self.effects.append(Answer(token, InitResult(step)))
+        elif step is State.PREPARE_EPOCH_FENCE:
+            # Never answered with the epoch that fences: the producer asks again once the abort is through.
+            self._fence(known, now, lambda e, _: self._answer_init(token, e or Error.CONCURRENT_TRANSACTIONS))
+        else:
+            self._start(known, producer, timeout_ms, token, now)
+
+    def _start(self, known: Transaction, producer: Producer, timeout_ms: int, token: Any, now: Now) -> None:
+        m, target = known.metadata, None
+        if self._needs_id(known, producer):
+            target = transaction.rotated(m, self._take_id(), producer.epoch, timeout_ms, now.wall_ms)
+        elif m.is_exhausted and producer.epoch != m.last_epoch:
+            target = Error.PRODUCER_FENCED
+        else:
+            target = transaction.bumped(m, producer.epoch, timeout_ms, now.wall_ms)
+        if isinstance(target, Error):
+            self.effects.append(Answer(token, InitResult(target)))
+            return
+        self._store(known, target, lambda error, _: self._answer_init(token, error, known.metadata))
+
+    def _answer_init(self, token: Any, error: Error, m: Metadata | None = None) -> None:
+        result = InitResult(error) if error or m is None else InitResult(error, m.producer_id, m.epoch)
+        self.effects.append(Answer(token, result))
+
+    # -- AddPartitionsToTxn, AddOffsetsToTxn ------------------------------------------------------------------
+
+    def add(self, producer: Producer, partitions: Iterable[TopicPartition], token: Any, now: Now) -> None:
+        """Partitions become part of the transaction, which the first ones begin; answers an Error."""
+        wanted = frozenset(partitions)
+        known, error = self._find(producer)
+        if known is None or error:
+            self.effects.append(Answer(token, error))
+            return
+        m = known.metadata
+        step: State | Error = Error.CONCURRENT_TRANSACTIONS if known.pending is not None else ADD[m.state]
+        if isinstance(step, State) and m.state is State.ONGOING and wanted <= m.partitions:
+            step = Error.NONE  # nothing new
+        if isinstance(step, Error):
+            self.effects.append(Answer(token, step))
+            return
+        target = transaction.added(m, wanted, now.wall_ms)
+        self._store(known, target, lambda error, _: self.effects.append(Answer(token, error)))
+
+    def verify(self, producer: Producer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Error]:
+        """Whether the partitions are part of the producer's transaction (KIP-890); changes nothing."""
+        wanted = list(partitions)
+        known, error = self._find(producer)
+        if known is None or error:
+            return dict.fromkeys(wanted, error)
+        m = known.metadata
+        if m.state in COMPLETED:
+            return dict.fromkeys(wanted, Error.CONCURRENT_TRANSACTIONS)
+        return {tp: Error.NONE if tp in m.partitions else Error.TRANSACTION_ABORTABLE for tp in wanted}
+
+    def _find(self, producer: Producer) -> tuple[Transaction | None, Error]:
+        """The transactional id of a producer that has not been fenced, or why it gets nothing."""
+        error = self.refusal(producer.transactional_id)
+        known = self._by_id.get(producer.transactional_id)
+        if error:
+            return None, error
+        if known is None or known.metadata.producer_id != producer.id or producer.epoch < 0:
+            return None, Error.INVALID_PRODUCER_ID_MAPPING
+        if known.metadata.epoch != producer.epoch:
+            return None, Error.PRODUCER_FENCED
+        return known, Error.NONE
+
+    # -- EndTxn -----------------------------------------------------------------------------------------------
+
+    def end(self, producer: Producer, commit: bool, token: Any, now: Now) -> None:
+        """Decide the transaction; answers an Error as soon as the decision is in the log, markers follow."""
+        known, error = self._find(producer)
+        if known is None or error:
+            self.effects.append(Answer(token, error))
+            return
+        table = COMMIT if commit else ABORT
+        step = Error.CONCURRENT_TRANSACTIONS if known.pending is not None else table[known.metadata.state]
+        if isinstance(step, Error):
+            self.effects.append(Answer(token, step))
+            return
+        self._decide(known, step, now, lambda error, _: self.effects.append(Answer(token, error)))
+
+    def _decide(self, known: Transaction, state: State, now: Now, then: Then) -> None:
+        def stored(error: Error, later: Now) -> None:
+            if not error:
+                self._write_markers(known)
+            then(error, later)
+
+        self._store(known, transaction.ended(known.metadata, state, now.wall_ms), stored)
+
+    def _fence(self, known: Transaction, now: Now, then: Then) -> None:
+        """Abort a running transaction over its producer's head, under an epoch that this one does not have."""
+
+        def stored(error: Error, later: Now) -> None:
+            known.failed_fence = bool(error)
+            then(error, later)
+
+        # The bumped epoch counts from now on, in the log or not: its producer is not to end what we abort.
+        known.metadata = transaction.fenced(known)
+        self._decide(known, State.PREPARE_ABORT, now, stored)
+
+    def _write_markers(self, known: Transaction) -> None:
+        m = known.metadata
+        commit = m.state is State.PREPARE_COMMIT
+        self.effects.append(Markers(known.id, m.producer_id, m.epoch, commit, m.partitions))
+
+    def markers_written(self, markers: Markers, now: Now) -> None:
+        """Every marker is in its partition: the transaction is over."""
+        known = self._by_id.get(markers.transactional_id)
+        if known is None or known.pending is not None or known.metadata.state not in COMPLETED:
+            return
+        if (known.metadata.producer_id, known.metadata.epoch) == (markers.producer_id, markers.epoch):
+            self._complete(known, now)
+
+    def _complete(self, known: Transaction, now: Now) -> None:
+        def stored(error: Error, later: Now) -> None:
+            if error and self._is_current(known):
+                log.warning("transactional id %s: its end could not be noted: %s", known.id, error.name)
+                self.retries.set(known.id, later.steady_ms + self.limits.retry_ms)
+
+        self._store(known, transaction.completed(known.metadata, now.wall_ms), stored)
+
+    # -- the log ----------------------------------------------------------------------------------------------
+
+    def _store(self, known: Transaction, target: Metadata, then: Then) -> None:
+        known.prepare(target)
+        self._append(known, records.value(target), target, then)
+
+    def _append(self, known: Transaction, value: bytes | None, target: Metadata, then: Then) -> None:
+        def done(error: Error, _position: int, now: Now) -> None:
+            if not self._is_current(known):
+                then(Error.NOT_COORDINATOR, now)
+                return
+            known.settle(None if error else target)
+            then(for_transaction(error), now)
+
+        self.effects.append(Append(known.id, [(records.key(known.id), value)], done))
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def tick(self, now: Now) -> None:
+        """Abort what took too long, forget what nobody uses, try again what failed."""
+        for transactional_id in self.retries.expired(now.steady_ms):
+            known = self._by_id.get(transactional_id)
+            if known is not None and known.pending is None and known.metadata.state in COMPLETED:
+                self._complete(known, now)
+        if now.steady_ms >= self._abort_at_ms:
+            self._abort_at_ms = now.steady_ms + self.limits.abort_interval_ms
+            self._abort_timed_out(now)
+        if now.steady_ms >= self._expire_at_ms:
+            self._expire_at_ms = now.steady_ms + self.limits.expiry_interval_ms
+            self._expire(now)
+
+    def next_ms(self) -> int:
+        """When `tick` has something to do."""
+        due = self.retries.next_ms()
+        at = min(self._abort_at_ms, self._expire_at_ms)
+        return at if due is None else min(at, due)
+
+    def _abort_timed_out(self, now: Now) -> None:
+        for known in list(self._by_id.values()):
+            m = known.metadata
+            if known.pending is None and m.state is State.ONGOING and m.started_ms + m.timeout_ms < now.wall_ms:
+                log.info("transactional id %s: aborted after %d ms", known.id, m.timeout_ms)
+                self._fence(known, now, lambda error, _: None)
+
+    def _expire(self, now: Now) -> None:
+        limit = now.wall_ms - self.limits.expiration_ms
+        for known in list(self._by_id.values()):
+            m = known.metadata
+            if known.pending is None and m.state in EXPIRES and m.updated_ms <= limit:
+                self._bury(known)
+
+    def _bury(self, known: Transaction) -> None:
+        def stored(error: Error, _now: Now) -> None:
+            if not error:
+                log.info("transactional id %s: expired", known.id)
+                del self._by_id[known.id]
+
+        target = known.prepare(known.metadata._replace(state=State.DEAD, partitions=frozenset()))
+        self._append(known, None, target, stored)
+
+    # -- looking ----------------------------------------------------------------------------------------------
+
+    def describe(self, transactional_id: str) -> tuple[Error, Summary]:
+        """DescribeTransactions, one of them."""
+        error = self.refusal(transactional_id)
+        known = self._by_id.get(transactional_id)
+        if not error and (known is None or known.metadata.state is State.DEAD):
+            error = Error.TRANSACTIONAL_ID_NOT_FOUND
+        if error or known is None:
+            return error, Summary(transactional_id, "")
+        return error, _summary(known)
+
+    def listing(
+        self, states: Iterable[str], producer_ids: Iterable[int], longer_ms: int, now: Now
+    ) -> tuple[Error, list[str], list[Summary]]:
+        """ListTransactions: (error, state names nobody knows, those that pass all filters; an empty one lets all)."""
+        if self._loading:
+            return Error.COORDINATOR_LOAD_IN_PROGRESS, [], []
+        names, ids = list(states), set(producer_ids)
+        wanted = {BY_TITLE[name] for name in names if name in BY_TITLE}
+        found = [
+            _summary(known)
+            for known in self._by_id.values()
+            if known.metadata.state is not State.DEAD
+            and (not ids or known.metadata.producer_id in ids)
+            and (not names or known.metadata.state in wanted)
+            and (longer_ms < 0 or now.wall_ms - known.metadata.started_ms > longer_ms)
+        ]
+        return Error.NONE, [name for name in names if name not in BY_TITLE], found
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """The transactional id itself, for tests."""
+        return self._by_id.get(transactional_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+
+def _summary(known: Transaction) -> Summary:
+    m = known.metadata
+    return Summary(known.id, m.state.title, m.producer_id, m.epoch, m.timeout_ms, m.started_ms, m.partitions)
