@@ -101,8 +101,8 @@ class Groups:
     def loaded(self, partition: int, replay: Replay, now: Now) -> None:
         """Take over what the partition's log holds; members get a whole session to be heard of."""
         offsets, unfinished = replay.offsets(), replay.open_offsets()
-        named_there = {group_id: None for by_group in unfinished.values() for group_id in by_group}
-        for group_id in {**replay.groups, **offsets, **named_there}:
+        with_open = {group_id: None for by_group in unfinished.values() for group_id in by_group}
+        for group_id in {**replay.groups, **offsets, **with_open}:
             group = self._create(group_id)
             if group_id in replay.groups:
                 group.load(replay.groups[group_id])
