@@ -1,0 +1,24 @@
+"""Shared memory of a test's own, gone afterwards whatever happens."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+from odradek.ipc import region
+from odradek.ipc.shm import Shared
+
+
+@pytest.fixture
+def prefix() -> Iterator[str]:
+    """A prefix for region names that nobody else uses."""
+    name = f"/odradek-test{secrets.token_hex(4)}-"
+    yield name
+    region.unlink_all(name)
+
+
+@pytest.fixture
+def shared(prefix: str) -> Shared:
+    """The fixed regions of a broker that does not run."""
+    return Shared.create(prefix, 7, 16)

@@ -1,0 +1,126 @@
+"""Channels and doorbells between processes."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from odradek.ipc import channel, forward, handoff
+from odradek.ipc.channel import FRAGMENT, Channel, Listener
+from odradek.ipc.doorbell import Doorbell, Ringer
+from odradek.ipc.forward import Forwarded
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Channel, Channel]]:
+    listener = Listener(tmp_path / "s")
+    one = channel.connect(tmp_path / "s")
+    other = listener.accept()
+    assert other is not None
+    yield one, other
+    one.close()
+    other.close()
+    listener.close()
+
+
+def _receive(end: Channel, sender: Channel, count: int) -> list[bytes]:
+    got: list[bytes] = []
+    until = time.monotonic() + 20
+    while len(got) < count and time.monotonic() < until:
+        sender.flush()
+        select.select([end], [], [], 0.05)
+        got += end.receive()
+    return got
+
+
+@pytest.mark.parametrize("size", [0, 1, FRAGMENT - 1, FRAGMENT, FRAGMENT + 1, 3 * FRAGMENT, 5_000_000])
+def test_messages_of_any_size_arrive_whole(pair: tuple[Channel, Channel], size: int) -> None:
+    data = os.urandom(size)
+    pair[0].send(data)
+    pair[0].send(b"next")
+    assert _receive(pair[1], pair[0], 2) == [data, b"next"]
+
+
+def test_sending_never_blocks(pair: tuple[Channel, Channel]) -> None:
+    for number in range(2000):
+        pair[0].send(bytes(8000) + number.to_bytes(4, "big"))
+    assert pair[0].wants_write
+    numbers = [int.from_bytes(message[-4:], "big") for message in _receive(pair[1], pair[0], 2000)]
+    assert numbers == list(range(2000))
+    assert not pair[0].wants_write
+
+
+def test_descriptors_travel(pair: tuple[Channel, Channel]) -> None:
+    read, write = os.pipe()
+    pair[0].send(b"take", [write])
+    assert _receive(pair[1], pair[0], 1) == [b"take"]
+    (taken,) = pair[1].take_fds()
+    os.close(write)
+    os.write(taken, b"x")
+    assert os.read(read, 1) == b"x"
+    assert not os.get_inheritable(taken)
+    os.close(taken)
+    os.close(read)
+
+
+def test_death_is_eof_after_what_was_sent(pair: tuple[Channel, Channel]) -> None:
+    pair[0].send(b"last words")
+    pair[0].close()
+    assert pair[1].receive() == [b"last words"]
+    with pytest.raises(EOFError):
+        pair[1].receive()
+    pair[1].send(b"to nobody")
+
+
+_NAMES = st.none() | st.text(max_size=20)
+
+
+@given(st.integers(0, (1 << 64) - 1), st.integers(-128, 127), st.integers(0, 30), _NAMES, st.text(), st.binary())
+def test_forwarded_requests(token: int, key: int, version: int, client: str | None, host: str, body: bytes) -> None:
+    request = Forwarded(token, key, version, client, host, "PLAINTEXT", body)
+    assert forward.decode(forward.encode(request)) == request
+
+
+@given(st.integers(0, (1 << 64) - 1), st.integers(0, 255), st.binary())
+def test_forwarded_replies(token: int, flags: int, body: bytes) -> None:
+    assert forward.decode_reply(forward.encode_reply(token, body, flags)) == (token, flags, body)
+
+
+def test_handoff_messages() -> None:
+    client = handoff.Client("EXTERNAL", "::1", 65535)
+    assert handoff.client(handoff.handoff(client)) == client
+    assert handoff.client(handoff.back(client)) == client
+    assert handoff.registered(handoff.register(63)) == 63
+
+
+@given(st.integers(1, 20))
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_bell_rings_until_drained(tmp_path: Path, times: int) -> None:
+    bell, ringer = Doorbell(tmp_path, 8), Ringer(tmp_path)
+    for _ in range(times):
+        ringer.ring(8)
+    assert select.select([bell], [], [], 5)[0]
+    bell.drain()
+    assert not select.select([bell], [], [], 0)[0]
+    bell.close()
+    ringer.close()
+
+
+def test_ringing_where_nobody_is_does_nothing(tmp_path: Path) -> None:
+    ringer = Ringer(tmp_path)
+    ringer.ring(8)
+    Doorbell(tmp_path, 8).close()
+    ringer.ring(8)
+
+
+def test_a_bell_that_is_never_drained_does_not_block_the_ringer(tmp_path: Path) -> None:
+    bell, ringer = Doorbell(tmp_path, 8), Ringer(tmp_path)
+    for _ in range(10_000):
+        ringer.ring(8)
+    bell.close()

@@ -1,0 +1,78 @@
+"""The producer table: a hash table in shared memory against a dict."""
+
+from __future__ import annotations
+
+import secrets
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odradek.ipc import region
+from odradek.ipc.producers import KEPT, ProducerBatch, ProducerTable
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(1, 5)), max_size=120))
+@settings(max_examples=60, deadline=None)
+def test_like_a_dict_of_the_last_five(appends: list[tuple[int, int, int]]) -> None:
+    name = f"/odradek-test{secrets.token_hex(4)}-p"
+    table = ProducerTable.create(name, 1)
+    model: dict[int, tuple[int, list[ProducerBatch]]] = {}
+    try:
+        offset = 0
+        for producer, epoch, count in appends:
+            at = table.find(producer)
+            assert (at >= 0) == (producer in model)
+            if at < 0:
+                if table.full:
+                    grown = ProducerTable.create(name + "2", 1, len(model) + 1)
+                    for entry in table.entries():
+                        grown.load(entry)
+                    table = grown
+                at = table.insert(producer, epoch)
+            batch = ProducerBatch(offset, offset + count - 1, offset, offset + count - 1, offset)
+            offset += count
+            table.append(at, epoch, batch)
+            known_epoch, batches = model.get(producer, (epoch, []))
+            model[producer] = (epoch, [*(batches if known_epoch == epoch else []), batch][-KEPT:])
+        found = {entry.producer_id: (entry.epoch, list(entry.batches)) for entry in table.entries()}
+        assert found == model
+        for producer, (_, batches) in model.items():
+            at = table.find(producer)
+            assert table.last_sequence(at) == batches[-1].last_sequence
+            for batch in batches:
+                assert table.duplicate(at, batch.first_sequence, batch.last_sequence) == batch
+    finally:
+        region.unlink_all(name)
+
+
+def test_appending_again_changes_nothing() -> None:
+    name = f"/odradek-test{secrets.token_hex(4)}-p"
+    try:
+        table = ProducerTable.create(name, 1)
+        at = table.insert(0, 0)
+        for n in range(7):
+            table.append(at, 0, ProducerBatch(n, n, n, n, 1))
+        before = table.entry(at)
+        table.append(at, 0, ProducerBatch(6, 6, 6, 6, 1))
+        assert table.entry(at) == before
+        assert [batch.base_offset for batch in before.batches] == [2, 3, 4, 5, 6]
+    finally:
+        region.unlink_all(name)
+
+
+def test_open_transactions() -> None:
+    name = f"/odradek-test{secrets.token_hex(4)}-p"
+    try:
+        table = ProducerTable.create(name, 1)
+        one, two = table.insert(1, 0), table.insert(2, 0)
+        assert table.first_unstable() == -1
+        table.begin(two, 30)
+        table.begin(one, 10)
+        table.begin(one, 20)
+        assert table.first_unstable() == 10
+        assert table.first_unstable(without=1) == 30
+        table.end(one, 0, 3, 99)
+        assert table.first_unstable() == 30
+        table.end(two, 1, 3, 99)
+        assert (table.first_unstable(), table.entry(two).epoch) == (-1, 1)
+    finally:
+        region.unlink_all(name)

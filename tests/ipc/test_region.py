@@ -1,0 +1,56 @@
+"""Regions: made whole or not at all, refused when they are of another kind."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from odradek.ipc import region
+from odradek.ipc.region import Region, RegionError
+
+
+def test_attach_sees_what_was_written(prefix: str) -> None:
+    made = Region.create(prefix + "a", 64, "test", 5)
+    made.words[3] = 99
+    found = Region.attach(prefix + "a", "test")
+    assert (found.words[3], found.incarnation, len(found.buf)) == (99, 5, 64)
+
+
+def test_missing_region_says_so(prefix: str) -> None:
+    with pytest.raises(RegionError, match="is the broker running"):
+        Region.attach(prefix + "none", "test")
+
+
+def test_another_kind_is_refused(prefix: str) -> None:
+    Region.create(prefix + "a", 64, "test", 5)
+    with pytest.raises(RegionError, match="another version"):
+        Region.attach(prefix + "a", "other")
+
+
+def test_unfinished_region_is_refused(prefix: str) -> None:
+    Region.create(prefix + "a", 64, "test", 5)
+    with open("/dev/shm" + prefix + "a", "r+b") as file:
+        file.write(bytes(8))
+    with pytest.raises(RegionError, match="not finished"):
+        Region.attach(prefix + "a", "test")
+    os.truncate("/dev/shm" + prefix + "a", 8)
+    with pytest.raises(RegionError, match="not finished"):
+        Region.attach(prefix + "a", "test")
+
+
+def test_too_large_for_dev_shm_is_an_error_not_a_signal(prefix: str) -> None:
+    with pytest.raises((RegionError, OSError)):
+        Region.create(prefix + "huge", 1 << 46, "test", 5)
+    assert not os.path.exists("/dev/shm" + prefix + "huge")
+
+
+def test_it_is_private(prefix: str) -> None:
+    Region.create(prefix + "a", 64, "test", 5)
+    assert os.stat("/dev/shm" + prefix + "a").st_mode & 0o777 == 0o600
+
+
+def test_unlink_all_takes_only_its_prefix(prefix: str) -> None:
+    Region.create(prefix + "a", 64, "test", 5)
+    Region.create(prefix + "b", 64, "test", 5)
+    assert region.unlink_all(prefix + "a") == [prefix + "a"]
+    assert os.path.exists("/dev/shm" + prefix + "b")

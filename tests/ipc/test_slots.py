@@ -1,0 +1,104 @@
+"""Partition slots: publishing is all or nothing, also when the writer is killed in the middle of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odradek.ipc import slots
+from odradek.ipc.roles import COORDINATOR, JANITOR
+from odradek.ipc.shm import Shared
+from odradek.ipc.slots import FIELDS, SlotState
+
+
+def test_a_published_state_is_read_back(shared: Shared) -> None:
+    state = SlotState(*range(100, 100 + len(FIELDS)))
+    shared.slots[3].publish(state)
+    assert shared.slots[3].state() == state
+    assert shared.slots[2].state() == SlotState(*[0] * len(FIELDS))
+
+
+def test_another_mapping_sees_it(shared: Shared) -> None:
+    shared.slots[5].publish(SlotState(leo=42))
+    assert Shared.attach(shared.prefix).slots[5].state().leo == 42
+
+
+def test_names_and_numbers_of_fields_agree() -> None:
+    for number, name in enumerate(FIELDS):
+        assert getattr(slots, f"F_{name.upper()}") == number
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=len(FIELDS), max_size=len(FIELDS)))
+@settings(max_examples=50)
+def test_any_64_bit_values(values: list[int]) -> None:
+    region = slots.Region.__new__(slots.Region)
+    memory = bytearray(slots.CHUNK * slots.STRIDE * 8)
+    region.buf = memoryview(memory)
+    region.words = region.buf.cast("q")
+    slot = slots.Slot(1023, region)
+    slot.publish(values)
+    assert list(slot.read()) == values
+
+
+def _publish_for_ever(prefix: str) -> None:
+    slot = Shared.attach(prefix).slots[0]
+    number = slot.read()[0]
+    while True:
+        number += 1
+        slot.publish([number] * len(FIELDS))
+
+
+def test_readers_never_see_a_mixture_while_writers_are_killed(shared: Shared) -> None:
+    slot, mixtures, last = shared.slots[0], 0, 0
+    for _ in range(40):
+        pid = os.fork()
+        if not pid:
+            _publish_for_ever(shared.prefix)
+        until = time.monotonic() + 0.01
+        while time.monotonic() < until:
+            values = slot.read()
+            mixtures += len(set(values)) != 1
+            assert values[0] >= last
+            last = values[0]
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        assert len(set(slot.read())) == 1
+    assert mixtures == 0
+    assert last > 0
+
+
+def test_waiters_are_told_once(shared: Shared) -> None:
+    slot = shared.slots[1]
+    assert not slot.waiters()
+    slot.wait(COORDINATOR)
+    slot.wait(JANITOR)
+    assert slot.waiters() == [COORDINATOR, JANITOR]
+    assert not slot.waiters()
+
+
+def test_contention_is_noted_until_somebody_gets_the_lock(shared: Shared) -> None:
+    slot = shared.slots[9]
+    slot.contended(1000)
+    slot.contended(2000)
+    assert shared.slots.contended() == [(9, 0, 1000)]
+    slot.took(4711)
+    assert shared.slots.contended() == []
+
+
+def test_sweeps_over_all_slots(shared: Shared) -> None:
+    shared.slots[4].publish(SlotState(state=slots.RECOVERING, leo=4))
+    shared.slots[6].publish(SlotState(state=slots.LEADER, leo=6))
+    assert shared.slots.numbers(slots.RECOVERING) == [4]
+    assert shared.slots.numbers(slots.RECOVERING, slots.LEADER) == [4, 6]
+    assert list(shared.slots.column(slots.F_LEO)[[4, 6]]) == [4, 6]
+
+
+def test_the_table_grows_while_others_are_attached(shared: Shared) -> None:
+    other = Shared.attach(shared.prefix)
+    shared.slots.create(slots.CHUNK + 1)
+    shared.slots[slots.CHUNK].publish(SlotState(leo=11))
+    assert other.slots[slots.CHUNK].state().leo == 11
+    assert other.slots.capacity == 2 * slots.CHUNK
