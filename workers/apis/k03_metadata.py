@@ -138,7 +138,10 @@ def _asked_topic(snapshot: Snapshot, asked: Any, context: Context, operations: A
     if topic_id:
         return _missing(None, errors.UNKNOWN_TOPIC_ID, UUID(bytes=topic_id))
     code = refused.get(name) or topology.unknown_topic(name or "")
-    return _missing(name or "", code, topology.NO_ID)
+    missing = _missing(name or "", code, topology.NO_ID)
+    if operations is not None:
+        missing.authorized_operations = set(operations)
+    return missing
 
 
 def _missing(name: str | None, code: int, topic_id: UUID) -> Any:

@@ -21,10 +21,10 @@ from odradek.cluster.errors import (
     ApiError,
 )
 from odradek.cluster.snapshot import Snapshot
-from odradek.workers.administration import Controller
+from odradek.workers.administration import Controller, twice
 from odradek.workers.api import CONTROLLER, Api, message_class
 from odradek.workers.context import Context
-from odradek.workers.topology import NO_ID, asked_id
+from odradek.workers.topology import NO_ID, asked_id, topic_uuid
 
 BY_ID, DISABLED_HAS_CODE = 6, 3
 
@@ -34,6 +34,7 @@ class Asked(NamedTuple):
 
     name: str | None
     topic_id: UUID
+    refusal: str | None = None  # what is wrong with how it is named
 
 
 def handle(controller: Controller, request: Any, context: Context) -> Any:
@@ -44,13 +45,23 @@ def handle(controller: Controller, request: Any, context: Context) -> Any:
 
 def _asked(request: Any, version: int, snapshot: Snapshot) -> list[Asked]:
     if version < BY_ID:
-        return [Asked(name, NO_ID) for name in dict.fromkeys(request.topic_names)]
-    found = []
-    for topic in request.topics:
-        topic_id = asked_id(topic)
-        name = snapshot.by_id(topic_id) if topic_id else topic.name
-        found.append(Asked(name, UUID(bytes=topic_id) if topic_id else NO_ID))
-    return list(dict.fromkeys(found))
+        found = [Asked(name, NO_ID) for name in request.topic_names]
+    else:
+        found = [_by_name_or_id(topic, snapshot) for topic in request.topics]
+    repeated = twice(topic.name for topic in found if topic.name is not None)
+    return [
+        topic._replace(refusal="Duplicate topic name.") if topic.name in repeated else topic
+        for topic in dict.fromkeys(found)
+    ]
+
+
+def _by_name_or_id(topic: Any, snapshot: Snapshot) -> Asked:
+    topic_id = asked_id(topic)
+    if topic_id is None:
+        return Asked(topic.name, topic_uuid(snapshot, topic.name))
+    if topic.name is not None:
+        return Asked(topic.name, UUID(bytes=topic_id), "You may not specify both topic name and topic id.")
+    return Asked(snapshot.by_id(topic_id), UUID(bytes=topic_id))
 
 
 class _Deletion:
@@ -80,6 +91,8 @@ class _Deletion:
         if not self._controller.config["delete.topic.enable"]:
             old = self._context.version < DISABLED_HAS_CODE
             return ApiError(INVALID_REQUEST if old else TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+        if topic.refusal:
+            return ApiError(INVALID_REQUEST, topic.refusal)
         if topic.name is None:
             return ApiError(UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         if topic.name not in self._controller.snapshot.topics:

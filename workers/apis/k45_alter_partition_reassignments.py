@@ -32,7 +32,7 @@ def handle(worker: Worker, request: Any, context: Context) -> Any:
         )
         for topic in request.topics
     ]
-    return response(error_code=NONE, responses=topics)
+    return response(error_code=NONE, error_message=None, responses=topics)
 
 
 def _partition(snapshot: Snapshot, topic: str, asked: Any) -> Any:

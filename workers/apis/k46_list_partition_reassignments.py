@@ -10,7 +10,7 @@ from odradek.workers.context import Context
 
 
 def handle(worker: Any, request: Any, context: Context) -> Any:
-    return message_class("ListPartitionReassignmentsResponse")(error_code=NONE, topics=[])
+    return message_class("ListPartitionReassignmentsResponse")(error_code=NONE, error_message=None, topics=[])
 
 
 API = Api(key=46, name="ListPartitionReassignments", versions=(0, 0), handle=handle)

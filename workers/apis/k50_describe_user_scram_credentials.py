@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from odradek.cluster.errors import RESOURCE_NOT_FOUND
@@ -9,20 +10,26 @@ from odradek.protocol.errors import NONE
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
 
+DUPLICATE_RESOURCE = 92
+
 
 def handle(worker: Any, request: Any, context: Context) -> Any:
     response = message_class("DescribeUserScramCredentialsResponse")
     result = response.DescribeUserScramCredentialsResult
-    results = [
-        result(
-            user=asked.name,
-            error_code=RESOURCE_NOT_FOUND,
-            error_message=f"Attempt to describe a user credential that does not exist: {asked.name}",
-            credential_infos=[],
+    results = []
+    for user, times in Counter(asked.name for asked in request.users or ()).items():
+        code, message = _refusal(user, times)
+        results.append(result(user=user, error_code=code, error_message=message, credential_infos=[]))
+    return response(error_code=NONE, error_message=None, results=results)
+
+
+def _refusal(user: str, times: int) -> tuple[int, str]:
+    if times > 1:
+        return (
+            DUPLICATE_RESOURCE,
+            f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}",
         )
-        for asked in request.users or ()
-    ]
-    return response(error_code=NONE, results=results)
+    return RESOURCE_NOT_FOUND, f"Attempt to describe a user credential that does not exist: {user}"
 
 
 API = Api(key=50, name="DescribeUserScramCredentials", versions=(0, 0), handle=handle)

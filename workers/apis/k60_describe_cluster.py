@@ -23,7 +23,7 @@ def handle(worker: Worker, request: Any, context: Context) -> Any:
     response = message_class("DescribeClusterResponse")
     if context.version >= 1 and request.endpoint_type != BROKERS:
         message = "This broker has no KRaft controllers to describe."
-        return response(error_code=MISMATCHED_ENDPOINT_TYPE, error_message=message, endpoint_type=request.endpoint_type)
+        return response(error_code=MISMATCHED_ENDPOINT_TYPE, error_message=message, endpoint_type=BROKERS)
     snapshot = worker.snapshot
     brokers = [
         response.DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
