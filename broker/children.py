@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from odradek.broker.errors import FATAL_BOOT
+from odradek.broker.spawn import signal_exactly
 from odradek.ipc import processes
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.processes import ProcessTable
@@ -123,6 +124,17 @@ class Children:
         """Send a signal to the living children of `roles`."""
         for role in self.living(roles):
             os.kill(self._living[role].pid, number)  # not reaped yet, so the pid is still the child's
+
+    def foreign(self, roles: Iterable[int]) -> list[int]:
+        """Those of `roles` that run but are not our children: started by hand, or by systemd."""
+        return [role for role in roles if role not in self._living and self._locks.alive(role)]
+
+    def signal_foreign(self, roles: Iterable[int], number: int) -> None:
+        """Send a signal to processes that are not our children; the role's byte tells that the pid is right."""
+        for role in self.foreign(roles):
+            pid = self._table.get(role, "pid")
+            if pid > 1:
+                signal_exactly(pid, number, lambda role=role: self._locks.alive(role))
 
     def kill(self, roles: Iterable[int]) -> list[str]:
         """SIGKILL the living of `roles`; their names."""

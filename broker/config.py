@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from odradek.broker import connection_limits, logs, properties
 from odradek.broker import listeners as listening
-from odradek.broker import properties
 from odradek.broker.errors import BootError
 from odradek.broker.listeners import Endpoint, ListenerError
 from odradek.ipc import rundir
@@ -279,5 +279,10 @@ def _check(config: BrokerConfig) -> None:
         (config["broker.id"] < -1, f"broker.id must be 0 or above, not {config['broker.id']}"),
     )
     faults = [line for broken, line in rules if broken]
+    try:
+        connection_limits.parse_overrides(config["max.connections.per.ip.overrides"] or "")
+        logs.parse_levels(config["odradek.log.levels"] or "")
+    except ValueError as error:
+        faults.append(str(error))
     if faults:
         raise ConfigFault("\n".join(faults))

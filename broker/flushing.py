@@ -51,7 +51,7 @@ def sync(partition: Partition, upto: Callable[[SlotState], int] = lambda state: 
 def _files(partition: Partition, state: SlotState, goal: int) -> list[str]:
     """The files of segments that begin below `goal`, and the directory."""
     bases = partition.bases(state.active_base, state.generation)
-    first = partition.segment_of(state.flushed, tuple(state))
+    first = partition.segment_of(max(state.flushed, state.log_start), tuple(state))
     paths = [
         os.path.join(partition.directory, names.offset_name(base)) + kind
         for base in bases

@@ -53,7 +53,7 @@ def parse_levels(text: str) -> dict[str, str]:
     for entry in filter(None, (part.strip() for part in text.split(","))):
         module, equals, level = entry.partition("=")
         if not equals:
-            raise LevelError(f"{entry!r} is not of the form module=LEVEL")
+            raise LevelError(f"odradek.log.levels: {entry!r} is not of the form module=LEVEL")
         level_number(level.strip())
         levels[module.strip()] = level.strip().upper()
     return levels

@@ -78,9 +78,9 @@ def die_with_parent() -> None:
         os._exit(1)
 
 
-def kill_exactly(pid: int, still_right: Callable[[], bool]) -> bool:
-    """Kill process `pid` through a pidfd, unless `still_right()` says, once the pidfd pins it, that it is
-    another process by now. Returns whether it was killed."""
+def signal_exactly(pid: int, number: int, still_right: Callable[[], bool]) -> bool:
+    """Send a signal through a pidfd, unless `still_right()` says, once the pidfd pins the process, that `pid`
+    is another one by now. Returns whether it was sent."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -88,7 +88,7 @@ def kill_exactly(pid: int, still_right: Callable[[], bool]) -> bool:
     try:
         if not still_right():
             return False
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        signal.pidfd_send_signal(pidfd, number)
         return True
     except ProcessLookupError:
         return False

@@ -201,10 +201,12 @@ class Supervisor:
     def _stop_stage(self, stage: Sequence[int], patience: float) -> None:
         self._children.wanted -= set(stage)
         self._children.signal(stage, signal.SIGTERM)
+        self._children.signal_foreign(stage, signal.SIGTERM)
         deadline = time.monotonic() + patience
-        while self._children.living(stage):
+        while self._children.living(stage) or self._children.foreign(stage):
             if self._hurry or time.monotonic() >= deadline:
                 self._killed += self._children.kill(stage)
+                self._children.signal_foreign(stage, signal.SIGKILL)
             self._turn()
 
     def _close(self) -> None:

@@ -8,6 +8,7 @@ Killing it frees the lock, and the next holder repairs the partition.
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -53,7 +54,7 @@ class StuckHolders:
         def still_stuck() -> bool:
             return note in {Note(*found) for found in self._slots.contended()} and self._is_held(note)
 
-        killed = spawn.kill_exactly(note.holder, still_stuck)
+        killed = spawn.signal_exactly(note.holder, signal.SIGKILL, still_stuck)
         if killed:
             log.error(
                 "process %d held the lock of partition slot %d for more than %d ms: killed",

@@ -127,6 +127,9 @@ def test_unknown_key_is_a_warning_with_the_nearest() -> None:
         ({"log.dirs": "/a,/b/../a"}, "twice"),
         ({"log.dirs": " , "}, "at least one directory"),
         ({"inter.broker.listener.name": "X"}, "X is not among"),
+        ({"max.connections.per.ip.overrides": "x"}, "host:number"),
+        ({"odradek.log.levels": "storage:DEBUG"}, "module=LEVEL"),
+        ({"odradek.log.levels": "storage=LOUD"}, "the levels are"),
     ],
 )
 def test_bad_values(given: dict[str, str], message: str) -> None:
