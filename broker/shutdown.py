@@ -14,7 +14,7 @@ from odradek.broker.boot import Boot
 from odradek.broker.checkpointing import PICK, Checkpoints
 from odradek.broker.partitions import Partitions
 from odradek.ipc import roles, slots
-from odradek.storage import checkpoints, snapshots
+from odradek.storage import checkpoints, roll, snapshots
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.storage.sequences import for_snapshot
 
@@ -51,6 +51,7 @@ def _settle(partition: Partition) -> set[int]:
     try:
         with flushing.patiently(partition) as values:
             _snapshot_producers(partition, values)
+            _seal_time_index(partition, values)
         flushing.sync(partition)
         flushing.sync_epochs(partition)
     except (OSError, Busy, Gone) as error:
@@ -65,6 +66,12 @@ def _snapshot_producers(partition: Partition, values: list[int]) -> None:
     if table is not None:
         producers = for_snapshot(table.entries())
         snapshots.write_snapshot(partition.directory, values[slots.F_LEO], producers)
+
+
+def _seal_time_index(partition: Partition, values: list[int]) -> None:
+    """Caller holds the lock."""
+    roll.seal_time_index(partition, values)
+    partition.slot.publish(values)
 
 
 def _mark(log_dir: str) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def files_to_sync(partition: Partition, state: SlotState) -> list[str]:
     """What must be synced for everything below the log end to be on the disk; the directory is the last."""
     bases = partition.bases(state.active_base, state.generation)
-    first = partition.segment_of(state.flushed, tuple(state))
+    first = partition.segment_of(max(state.flushed, state.log_start), tuple(state))
     paths = [
         os.path.join(partition.directory, names.offset_name(base)) + kind
         for base in bases

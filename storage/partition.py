@@ -190,9 +190,14 @@ class Partition:
         return self._bases
 
     def segment_of(self, offset: int, values: tuple[int, ...] | list[int]) -> int:
-        """The base of the segment that holds `offset` (the first one when it lies before)."""
+        """The base of the segment that holds `offset`, which is at or above the log start.
+
+        FileNotFoundError when the segment was deleted since the slot was read: read it again.
+        """
         bases = self.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
-        return bases[max(0, bisect_right(bases, offset) - 1)]
+        if offset < bases[0]:
+            raise FileNotFoundError(f"{self!r}: the segment of offset {offset} is gone")
+        return bases[bisect_right(bases, offset) - 1]
 
     def sealed(self, base: int) -> Sealed:
         """The sealed segment at `base`; FileNotFoundError when it was deleted meanwhile (read the slot again)."""

@@ -52,7 +52,7 @@ def roll(partition: Partition, values: list[int], now_ms: int) -> None:
     if not values[slots.F_ACTIVE_SIZE]:
         return
     partition.slot.dirty = _ROLLING
-    _last_time_entry(partition, values)
+    seal_time_index(partition, values)
     base = values[slots.F_LEO]
     _snapshot_producers(partition, values)
     path = os.path.join(partition.directory, names.offset_name(base))
@@ -69,8 +69,11 @@ def roll(partition: Partition, values: list[int], now_ms: int) -> None:
     partition.slot.dirty = 0
 
 
-def _last_time_entry(partition: Partition, values: list[int]) -> None:
-    """A sealed segment's time index ends with its largest timestamp, whatever the index interval."""
+def seal_time_index(partition: Partition, values: list[int]) -> None:
+    """End the active segment's time index with its largest timestamp, whatever the index interval.
+
+    Done when it is sealed and at a clean stop: Kafka reads a segment's largest timestamp from there.
+    """
     if values[slots.F_MAX_TIMESTAMP] <= values[slots.F_TIME_LAST]:
         return
     files = partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])

@@ -45,7 +45,7 @@ def rename_below(directory: str, bases: list[int], log_start: int) -> int:
         if following > log_start:
             break
         path = os.path.join(directory, names.offset_name(base))
-        for kind in names.SEGMENT_SUFFIXES:
+        for kind in (*names.INDEXES, names.SNAPSHOT, names.LOG):  # the log last: a death leaves it to be found
             try:
                 os.rename(path + kind, path + kind + names.DELETED)
             except FileNotFoundError:

@@ -1,0 +1,99 @@
+"""A partition in shared memory of a test's own, as any number of processes see it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from odradek.ipc import region, slots
+from odradek.ipc.roles import worker_role
+from odradek.ipc.shm import Shared
+from odradek.ipc.slots import SlotState
+from odradek.protocol.records import batch_v2
+from odradek.storage import append, read
+from odradek.storage.append import Batch
+from odradek.storage.config import LogConfig
+from odradek.storage.log import Log, Place
+from odradek.storage.partition import Partition
+
+NOW = 1_700_000_000_000
+
+
+@dataclass
+class Live:
+    """One topic `t` with one partition in slot 0, incarnation 1."""
+
+    root: Path
+    prefix: str
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def log(self, worker: int = 0) -> Log:
+        """The log as a process sees it; call it again after a fork."""
+        place = Place(bytes(16), 0, 1, str(self.root))
+        return Log(
+            Shared.attach(self.prefix),
+            self.root,
+            worker_role(worker),
+            lambda topic, index: place if (topic, index) == ("t", 0) else None,
+            lambda topic: LogConfig.resolve(self.config),
+        )
+
+    def partition(self, worker: int = 0) -> Partition:
+        partition = self.log(worker).get("t", 0)
+        assert partition is not None
+        return partition
+
+
+@contextmanager
+def live(root: Path, **config: Any) -> Iterator[Live]:
+    """Make the directory and the shared memory; config with `_` for `.`."""
+    prefix = f"/odradek-test{secrets.token_hex(4)}-"
+    shared = Shared.create(prefix, 1, 1)
+    shared.slots[0].publish(SlotState(incarnation=1, state=slots.LEADER))
+    os.makedirs(root / "t-0", exist_ok=True)
+    try:
+        yield Live(root, prefix, {name.replace("_", "."): value for name, value in config.items()})
+    finally:
+        region.unlink_all(prefix)
+
+
+def batch(*values: bytes, producer: int = -1, epoch: int = 0, sequence: int = -1, timestamp: int = NOW) -> Batch:
+    """A batch as it comes from a client."""
+    idempotent = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence} if producer >= 0 else {}
+    rows = [(n, timestamp + n, b"k", value, []) for n, value in enumerate(values)]
+    data = bytearray(batch_v2.build(rows, base_offset=0, **idempotent))
+    last = timestamp + len(values) - 1
+    return Batch(memoryview(data), len(values), last, producer, epoch if producer >= 0 else -1, sequence)
+
+
+def put(partition: Partition, *batches: Batch, now_ms: int = NOW) -> list[int]:
+    """Append; the base offsets."""
+    with partition.locked() as values:
+        append.append(partition, values, list(batches), now_ms)
+    return [one.base_offset for one in batches]
+
+
+def records(partition: Partition, offset: int | None = None, limit: int = 1 << 20) -> list[tuple[int, bytes]]:
+    """(offset, value) of every record from `offset` (the log start) on, read as a consumer does."""
+    found: list[tuple[int, bytes]] = []
+    values = partition.slot.read()
+    at = values[slots.F_LOG_START] if offset is None else offset
+    first = at
+    while True:
+        values = partition.slot.read()
+        piece = read.fetch(partition, values, at, values[slots.F_HW], limit)
+        if piece is None:
+            return found
+        data, position = piece.read(), 0
+        while position < len(data):
+            size = int.from_bytes(data[position + 8 : position + 12], "big") + 12
+            rows = [(row[0], row[3]) for row in batch_v2.iterate(data[position : position + size])]
+            found += [row for row in rows if row[0] >= first]
+            position += size
+        at = found[-1][0] + 1 if found else at
+        assert at == piece.following
