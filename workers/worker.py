@@ -19,7 +19,7 @@ from odradek.ipc import forward, slots
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
-from odradek.ipc.shm import Shared
+from odradek.ipc.shm import META_VERSION, Shared
 from odradek.storage import opening
 from odradek.storage.partition import Partition
 from odradek.workers import api, dispatch, upstream
@@ -85,6 +85,7 @@ class Worker:
         self.fetches = 0
         self._rung = False
         self._again: list[Callable[[], bool]] = []
+        self._meta = self.shared.control.words
         self._row = self.shared.processes.row(self.role)
         self._next_tick = 0.0
         self._drain_until = 0.0
@@ -117,9 +118,10 @@ class Worker:
         self.loop.watch(self.bell.fileno(), lambda _: self._bell())
         self.loop.watch(self.syncer.fileno(), lambda _: self.syncer.collect())
         self.process.running()
-        while not self._done():
-            self.loop.turn(self._timeout())
-            self._after_events()
+        sleep = 0.0
+        while not (self._stopping and self._done()):
+            self.loop.turn(sleep)
+            sleep = self._after_events()
         self.finish()
 
     def _recover(self, ask: Callable[[], None]) -> None:
@@ -143,10 +145,8 @@ class Worker:
         self._row[COLUMN["recovered"]] += 1
 
     def _done(self) -> bool:
-        if self._stopping and not self.draining:
-            self._begin_drain()
         if not self.draining:
-            return False
+            self._begin_drain()
         if not self.loop.connections and self.acceptance.ended:
             return True
         return time.monotonic() > self._drain_until
@@ -171,12 +171,13 @@ class Worker:
 
     def before_events(self) -> None:
         """Once a batch of events: nobody may be served from metadata older than this moment."""
-        if self.catalog.stale and self.catalog.follow():
+        if self._meta[META_VERSION] != self.snapshot.version and self.catalog.follow():
             self.snapshot = self.catalog.snapshot
             self._parts.clear()
             self.parking.all_changed()
 
-    def _after_events(self) -> None:
+    def _after_events(self) -> float:
+        """What follows each batch of events; returns how long the loop may sleep (seconds)."""
         now = time.monotonic()
         if self._rung:
             self._rung = False
@@ -192,16 +193,16 @@ class Worker:
         self.loop.finish_round()
         if now >= self._next_tick:
             self._tick(now)
+        return self._sleep(now)
 
-    def _timeout(self) -> float:
-        """How long the loop may sleep."""
-        if self._rung:
+    def _sleep(self, now: float) -> float:
+        if self._rung or self.round.busy:
             return 0.0
-        wait = max(0.0, self._next_tick - time.monotonic())
         if self.round.deferred or self._again:
             return RETRY_S
         deadline = self.parking.next_deadline()
-        return wait if deadline is None else max(0.0, min(wait, deadline - time.monotonic()))
+        until = self._next_tick if deadline is None else min(self._next_tick, deadline)
+        return max(0.0, until - now)
 
     def _bell(self) -> None:
         self.bell.drain()
@@ -312,10 +313,11 @@ class Worker:
         def answer(flags: int, data: bytes) -> None:
             self._answered(connection, row, version, correlation, flags, data)
 
-        if row.runs_in == api.WORKER:
+        place = row.place(version, asked.body)
+        if place == api.WORKER:
             dispatch.serve(row, self, asked, answer)
         else:
-            (self.coordinator if row.runs_in == api.COORDINATOR else self.controller).ask(asked, answer)
+            (self.coordinator if place == api.COORDINATOR else self.controller).ask(asked, answer)
 
     def unsupported(self, connection: Connection, key: int, version: int) -> None:
         """Kafka closes the connection on an API or version it does not know."""
