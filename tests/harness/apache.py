@@ -35,7 +35,7 @@ share.coordinator.state.topic.replication.factor=1
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=100
 log.retention.check.interval.ms=1000
-file.delete.delay.ms=1000
+log.segment.delete.delay.ms=1000
 """
 _OPTIONS = ["-Xmx400m", "-XX:+UseSerialGC", "-Dlog4j.configuration=file:/dev/null"]
 

@@ -42,7 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 100,
     "log.retention.check.interval.ms": 1000,
-    "file.delete.delay.ms": 1000,
+    "log.segment.delete.delay.ms": 1000,
 }
 
 
