@@ -1,9 +1,10 @@
-"""The coordinator: owner of all consumer groups. One loop, one thread; requests come from workers.
+"""The coordinator: owner of all groups and transactions. One loop, one thread; requests come from workers.
 
 Role 2. Listens on `coordinator.sock` (ipc.channel, messages of ipc.forward). What arrives in one turn of the loop is
 handled first and written then: many commits become one append for each partition of `__consumer_offsets`, and only
 after that are they answered. Groups have no other state than that log: dying loses nothing that was answered, and a
-successor reads it all again. Workers tell the clients of requests under way when we are gone.
+successor reads it all again; so it is with transactions (broker.transactions). Workers tell the clients of requests
+under way when we are gone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,16 @@ from odradek.broker import process
 from odradek.broker.offsets_journal import OffsetsJournal
 from odradek.broker.offsets_topic import TOPIC, OffsetsTopic
 from odradek.broker.process import Process, Signals
+from odradek.broker.transactions import TransactionCoordinator
 from odradek.cluster import internal
 from odradek.cluster.snapshot import Snapshot
+from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Limits, Now
 from odradek.groups.groups import Groups
 from odradek.groups.journal import Writer
+from odradek.groups.loading import Replay
 from odradek.groups.offsets import TopicPartition
+from odradek.groups.transactions.transactions import Transactions
 from odradek.ipc import channel, forward, roles
 from odradek.ipc.channel import Channel
 from odradek.ipc.doorbell import Doorbell
@@ -34,6 +40,7 @@ from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
 from odradek.workers import api, dispatch
 from odradek.workers.catalog import Catalog
+from odradek.workers.coordination import Wanted
 from odradek.workers.upstream import Upstream
 
 log = logging.getLogger(__name__)
@@ -62,7 +69,12 @@ class Coordinator:
             self.groups.limits.commit_timeout_ms,
             int(me.config["offsets.topic.compression.codec"]),
         )
-        self._topic = OffsetsTopic(self.groups, self._journal, me.config["broker.id"], self._create_topic)
+        self._topic = OffsetsTopic(
+            self.groups, self._journal, me.config["broker.id"], partial(self._create_topic, TOPIC), Replay
+        )
+        self._transactions = TransactionCoordinator(
+            self._catalog, me.config, self.groups, self._writer, self._ask, self._create_topic
+        )
         self._rows = api.load_rows()
         self._row = me.shared.processes.row(roles.COORDINATOR)
         self._expire_at_ms = self.now.steady_ms + me.config["offsets.retention.check.interval.ms"]
@@ -84,9 +96,22 @@ class Coordinator:
         """The cluster's metadata."""
         return self._catalog.snapshot
 
+    @property
+    def transactions(self) -> Transactions:
+        """The transactional ids."""
+        return self._transactions.machine
+
     def when_offsets_topic(self, ready: Callable[[bool], None]) -> None:
         """See `workers.coordination.Coordinator`."""
         self._topic.when_there(ready, self.now)
+
+    def when_transactions_topic(self, ready: Callable[[bool], None]) -> None:
+        """See `workers.coordination.Coordinator`."""
+        self._transactions.topic.when_there(ready, self.now)
+
+    def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
+        """See `workers.coordination.Coordinator`."""
+        self._transactions.write_markers(wanted, done)
 
     def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
         """See `workers.coordination.Coordinator`."""
@@ -120,16 +145,16 @@ class Coordinator:
 
         self._controller.ask(Forwarded(0, key, 0, None, "", "", internal.encode(body)), answered)
 
-    def _create_topic(self) -> None:
-        log.info("creating %s", TOPIC)
+    def _create_topic(self, name: str) -> None:
+        log.info("creating %s", name)
 
         def answered(body: dict[str, Any] | None) -> None:
-            code, message = body["errors"][TOPIC] if body else (-1, "the controller did not answer")
+            code, message = body["errors"][name] if body else (-1, "the controller did not answer")
             if code:
-                log.error("%s could not be created: %s (%s)", TOPIC, message, code)
-                self._topic.creation_failed()
+                log.error("%s could not be created: %s (%s)", name, message, code)
+                (self._topic if name == TOPIC else self._transactions.topic).creation_failed()
 
-        self._ask(internal.AUTO_CREATE, {"topics": [TOPIC]}, answered)
+        self._ask(internal.AUTO_CREATE, {"topics": [name]}, answered)
 
     def _connect(self) -> None:
         if self._controller.connect():
@@ -161,23 +186,25 @@ class Coordinator:
     def _patience(self) -> float:
         if self._writer.is_waiting:
             return BUSY_S
-        if self._topic.is_loading:
+        if self._topic.is_loading or self._transactions.topic.is_loading:
             return 0.0 if self._loaded_some else BUSY_S * 10
+        patience = min(LOOK_S, self._transactions.patience(self.now))
         due = self.groups.timers.next_ms()
-        if due is None:
-            return LOOK_S
-        return min(LOOK_S, max(0.0, (due - self.now.steady_ms) / 1000))
+        return patience if due is None else min(patience, max(0.0, (due - self.now.steady_ms) / 1000))
 
     def _turn(self) -> None:
         """Everything that is not a message: deadlines, loading, the log, answers."""
         now = self.now
         self.groups.tick(now)
-        self._loaded_some = self._topic.is_loading and self._topic.step(now)
-        self._topic.tell(now)
+        topics = (self._topic, self._transactions.topic)
+        self._loaded_some = sum(topic.is_loading and topic.step(now) for topic in topics) > 0
+        for topic in topics:
+            topic.tell(now)
         if now.steady_ms >= self._expire_at_ms:
             self._expire_at_ms = now.steady_ms + self.config["offsets.retention.check.interval.ms"]
             self.groups.expire_offsets(now)
         self._settle()
+        self._transactions.turn(now, _deliver)
         self._flush()
 
     def _settle(self) -> None:
@@ -204,6 +231,7 @@ class Coordinator:
         before = self._catalog.snapshot
         if self._catalog.follow():
             self._topic.follow(self._catalog.snapshot, self.now)
+            self._transactions.topic.follow(self._catalog.snapshot, self.now)
             gone = _deleted(before, self._catalog.snapshot)
             if gone:
                 self.groups.topics_deleted(gone, self.now)
@@ -250,7 +278,8 @@ class Coordinator:
 
         self._row[COLUMN_REQUESTS] += 1
         row = self._rows.get(request.api_key)
-        if row is None or row.runs_in != api.COORDINATOR or not row.serves(request.version):
+        place = row.place(request.version, request.body) if row is not None else ""
+        if row is None or place != api.COORDINATOR or not row.serves(request.version):
             log.error("API %d v%d is not the coordinator's", request.api_key, request.version)
             answer(forward.FAILED, b"")
             return
@@ -308,7 +337,7 @@ def _deleted(before: Snapshot, after: Snapshot) -> set[str]:
 def _warm_up() -> None:
     """Load the message classes before the first client waits for them, and keep the collector off them."""
     for row in api.load_rows().values():
-        if row.runs_in == api.COORDINATOR:
+        if row.runs_in == api.COORDINATOR or row.route is not None:
             api.message_class(row.name + "Response")
     gc.collect()
     gc.freeze()

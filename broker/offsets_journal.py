@@ -1,4 +1,4 @@
-"""The groups' journal over the log: appends to and reads from the partitions of `__consumer_offsets`.
+"""The coordinator's journal over the log: appends to and reads from `__consumer_offsets` or `__transaction_state`.
 
 Called by the coordinator only, with its own batches, so nothing about them needs checking but their size.
 An append that reaches `flush.messages` waits for the disk here, on the coordinator's loop: one round's commits
@@ -30,12 +30,13 @@ _MAGIC_AT = 16
 class OffsetsJournal:
     """Implements `groups.journal.Journal`."""
 
-    def __init__(self, catalog: Catalog, role: int) -> None:
+    def __init__(self, catalog: Catalog, role: int, topic: str = TOPIC) -> None:
         self._catalog = catalog
         self._role = role
+        self._topic = topic
 
     def _partition(self, index: int) -> Partition:
-        partition = self._catalog.log.get(TOPIC, index)
+        partition = self._catalog.log.get(self._topic, index)
         if partition is None:
             raise JournalError(Error.NOT_LEADER_OR_FOLLOWER)
         return partition
@@ -46,7 +47,11 @@ class OffsetsJournal:
         if len(batch) > there.config.max_message_bytes:
             raise JournalError(Error.MESSAGE_TOO_LARGE)
         header = batch_v2.header(batch)
-        entry = Batch(memoryview(bytearray(batch)), header.num_records, header.max_timestamp)
+        entry = Batch(
+            memoryview(bytearray(batch)), header.num_records, header.max_timestamp, header.producer_id,
+            header.producer_epoch,
+        )  # fmt: skip
+        entry.transactional = header.is_transactional
         try:
             with there.locked() as values:
                 append(there, values, [entry], _wall_ms())
@@ -77,7 +82,7 @@ class OffsetsJournal:
 
     def high_watermark(self, partition: int) -> int:
         """See `Journal.high_watermark`; -1 when the partition is gone."""
-        there = self._catalog.log.get(TOPIC, partition)
+        there = self._catalog.log.get(self._topic, partition)
         if there is None:
             return -1
         state = there.state()
@@ -86,14 +91,14 @@ class OffsetsJournal:
     def ring_me(self, partitions: list[int]) -> None:
         """Have the doorbell ring when these partitions change; look at them once more after this."""
         for index in partitions:
-            there = self._catalog.log.get(TOPIC, index)
+            there = self._catalog.log.get(self._topic, index)
             if there is not None:
                 there.slot.wait(self._role)
         self._catalog.log.locks.fence(self._role)
 
     def state(self, partition: int) -> int:
         """The slot's state (ipc.slots): RECOVERING, LEADER, OFFLINE, …"""
-        there = self._catalog.log.get(TOPIC, partition)
+        there = self._catalog.log.get(self._topic, partition)
         return slots.FREE if there is None else there.state().state
 
     def read_all(self, partition: int) -> Iterator[bytes]:

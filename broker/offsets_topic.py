@@ -1,4 +1,4 @@
-"""`__consumer_offsets`: making it when the first group comes, and loading what is in it.
+"""`__consumer_offsets` or `__transaction_state`: making it when the first client comes, and loading what is in it.
 
 Loading goes on in slices of the loop, so that requests are answered COORDINATOR_LOAD_IN_PROGRESS meanwhile.
 """
@@ -9,12 +9,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 from odradek.broker.offsets_journal import TOPIC, OffsetsJournal
 from odradek.cluster.snapshot import Snapshot
 from odradek.groups.events import Now
-from odradek.groups.groups import Groups
-from odradek.groups.loading import Replay
 from odradek.ipc import slots
 
 log = logging.getLogger(__name__)
@@ -24,11 +23,32 @@ CREATE_PATIENCE_MS = 10_000
 LOAD_PATIENCE_MS = 1_000
 
 
+class Replay(Protocol):
+    """What the batches of a partition are fed to."""
+
+    def feed(self, batch: bytes) -> None: ...
+
+
+class Owner(Protocol):
+    """Groups or Transactions: whose state the topic holds."""
+
+    partitions: int
+
+    def will_load(self, partition: int) -> None: ...
+    def loaded(self, partition: int, replay: Any, now: Now) -> None: ...
+    def unload(self, partition: int, now: Now) -> None: ...
+
+
 class OffsetsTopic:
     """Which of the topic's partitions are ours, and how far they are loaded."""
 
-    def __init__(self, groups: Groups, journal: OffsetsJournal, broker_id: int, create: Callable[[], None]) -> None:
-        self._groups = groups
+    def __init__(
+        self, owner: Owner, journal: OffsetsJournal, broker_id: int, create: Callable[[], None],
+        replay: Callable[[], Replay], topic: str = TOPIC,
+    ) -> None:  # fmt: skip
+        self._owner = owner
+        self._replay = replay
+        self._topic = topic
         self._journal = journal
         self._broker_id = broker_id
         self._create = create
@@ -47,32 +67,32 @@ class OffsetsTopic:
 
     def follow(self, snapshot: Snapshot, now: Now) -> None:
         """Take over a new snapshot: load what became ours, let go of what is not any more."""
-        topic = snapshot.topics.get(TOPIC)
+        topic = snapshot.topics.get(self._topic)
         if topic is None or topic.id != self._id:
             self._forget(now)
         if topic is None:
             return
         if self._id is None:
-            # The count is fixed while we run: another one would send groups to partitions that do not have them.
-            self._groups.partitions = len(topic)
+            # The count is fixed while we run: another one would look for everything in the wrong partitions.
+            self._owner.partitions = len(topic)
             self._id = topic.id
-        count = self._groups.partitions
+        count = self._owner.partitions
         ours = {i for i, info in enumerate(topic.partitions[:count]) if info.leader == self._broker_id}
         for partition in sorted(self._ours - ours):
-            self._groups.unload(partition, now)
+            self._owner.unload(partition, now)
         for partition in sorted(ours - self._ours):
-            self._groups.will_load(partition)
+            self._owner.will_load(partition)
             self._to_load.append(partition)
         self._ours = ours
 
     def _forget(self, now: Now) -> None:
         for partition in sorted(self._ours):
-            self._groups.unload(partition, now)
+            self._owner.unload(partition, now)
         self._ours.clear()
         self._to_load.clear()
         self._loading = None
         self._id = None
-        self._groups.partitions = 0
+        self._owner.partitions = 0
 
     # -- loading
 
@@ -93,10 +113,10 @@ class OffsetsTopic:
                 continue
             state = self._journal.state(partition)
             if state == slots.LEADER:
-                self._loading = (partition, Replay(), self._journal.read_all(partition))
+                self._loading = (partition, self._replay(), self._journal.read_all(partition))
                 return True
             if state in (slots.OFFLINE, slots.DELETING):
-                log.error("%s-%d cannot be read: its groups are not served", TOPIC, partition)
+                log.error("%s-%d cannot be read: what is in it is not served", self._topic, partition)
                 continue
             self._to_load.append(partition)
         return False
@@ -112,13 +132,13 @@ class OffsetsTopic:
                 replay.feed(next(batches))
         except StopIteration:
             self._loading = None
-            self._groups.loaded(partition, replay, now)
+            self._owner.loaded(partition, replay, now)
         except OSError as error:
             self._loading = None
-            log.error("%s-%d cannot be read: its groups are not served: %s", TOPIC, partition, error)
-            self._groups.unload(partition, now)
+            log.error("%s-%d cannot be read: what is in it is not served: %s", self._topic, partition, error)
+            self._owner.unload(partition, now)
 
-    # -- the first group
+    # -- the first client
 
     def when_there(self, ready: Callable[[bool], None], now: Now) -> None:
         """Call `ready(True)` when the topic is there and, as a rule, loaded; `ready(False)` when it takes too long.

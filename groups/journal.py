@@ -86,9 +86,9 @@ class Writer:
         """Whether something is queued for a busy partition: call `write` again in a millisecond."""
         return bool(self._queued)
 
-    def is_queued(self, partition: int) -> bool:
-        """Whether something waits to be written to this partition."""
-        return partition in self._queued
+    def is_busy_with(self, partition: int) -> bool:
+        """Whether something for this partition is not decided yet: queued, or awaiting the high watermark."""
+        return partition in self._queued or partition in self._written
 
     @property
     def awaited(self) -> list[int]:

@@ -36,6 +36,8 @@ class Api:
     `handle(services, request, context)` returns the response, or None when it replies later through the context.
     `raw` handlers take (worker, connection, version, correlation, buffer, start, end) and do their own decoding.
     `flexible` is the first version with a flexible request header, found from the schema when not given.
+    `route(version, body)` says where a request is handled when that depends on the request; `runs_in` is then only
+    where most are.
     """
 
     key: int
@@ -46,6 +48,11 @@ class Api:
     codec: Codec | None = None
     raw: Callable[..., Any] | None = None
     flexible: int | None = None
+    route: Callable[[int, bytes], str] | None = None
+
+    def place(self, version: int, body: bytes) -> str:
+        """Which process handles this request."""
+        return self.runs_in if self.route is None else self.route(version, body)
 
     def serves(self, version: int) -> bool:
         """Whether `version` is implemented."""

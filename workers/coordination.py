@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from odradek.cluster.snapshot import Snapshot
@@ -11,6 +11,7 @@ from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.groups import Groups
 from odradek.groups.offsets import TopicPartition
+from odradek.groups.transactions.transactions import Transactions
 from odradek.workers.context import Context
 
 NO_ID = UUID(int=0)
@@ -21,6 +22,7 @@ class Coordinator(Protocol):
     """The coordinator process as its handlers see it."""
 
     groups: Groups
+    transactions: Transactions
 
     @property
     def snapshot(self) -> Snapshot:
@@ -33,6 +35,12 @@ class Coordinator(Protocol):
     def when_offsets_topic(self, ready: Callable[[bool], None]) -> None:
         """Call `ready` once `__consumer_offsets` is there and loaded, made if need be; False if that takes too long."""
 
+    def when_transactions_topic(self, ready: Callable[[bool], None]) -> None:
+        """The same for `__transaction_state`."""
+
+    def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
+        """Write another coordinator's markers; `done` gets each partition's outcome."""
+
     def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
         """Write 0.8's offsets to `/consumers/<group>/offsets/<topic>/<partition>` in the metadata tree."""
 
@@ -40,6 +48,21 @@ class Coordinator(Protocol):
         self, group: str, partitions: list[TopicPartition], done: Callable[[dict[TopicPartition, int] | None], None]
     ) -> None:
         """Read 0.8's offsets; those that are not there are left out; None when the controller cannot be asked."""
+
+
+class Wanted(NamedTuple):
+    """Markers that somebody wants in these partitions."""
+
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    commit: bool
+    partitions: frozenset[TopicPartition]
+
+
+def for_old_producers(error: Error, version: int, first: int) -> Error:
+    """Versions before `first` know a fenced producer only by its epoch."""
+    return Error.INVALID_PRODUCER_EPOCH if error is Error.PRODUCER_FENCED and version < first else error
 
 
 def client_host(context: Context) -> str:

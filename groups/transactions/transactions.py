@@ -153,7 +153,8 @@ class Transactions:
             self._start(known, producer, timeout_ms, token, now)
 
     def _start(self, known: Transaction, producer: Producer, timeout_ms: int, token: Any, now: Now) -> None:
-        m, target = known.metadata, None
+        m = known.metadata
+        target: Metadata | Error
         if self._needs_id(known, producer):
             target = transaction.rotated(m, self._take_id(), producer.epoch, timeout_ms, now.wall_ms)
         elif m.is_exhausted and producer.epoch != m.last_epoch:

@@ -1,11 +1,9 @@
 """FindCoordinator (key 10), versions 0 to 6.
 
 The coordinator of a group is the leader of its partition of `__consumer_offsets`. The topic is made when the first
-group asks; that answer waits until it is there and loaded, which spares clients a retry, and is
+client asks; that answer waits until it is there and loaded, which spares clients a retry, and is
 COORDINATOR_NOT_AVAILABLE if it takes too long. v1+ have a key type, v4+ ask for many keys at once (KIP-699).
-Transactional ids are refused, as there are no transactions yet: with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is
-the code that every client gives up on at once, and a message that tells the truth. Share groups (v6) get
-INVALID_REQUEST.
+Transactional ids have theirs in `__transaction_state` likewise. Share groups (v6) get INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -13,13 +11,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from odradek.groups.errors import Error
-from odradek.protocol.errors import TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 from odradek.workers.api import COORDINATOR, Api, message_class
 from odradek.workers.context import Context
 from odradek.workers.coordination import Coordinator
 
 GROUP, TRANSACTION = 0, 1
-OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 MANY_KEYS = 4
 
 
@@ -34,28 +31,41 @@ class Node(NamedTuple):
 
 
 NOT_AVAILABLE = Node(Error.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available yet.")
-NO_TRANSACTIONS = Node(TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "This broker does not have transactions yet.")
-NO_SUCH_TYPE = Node(Error.INVALID_REQUEST, "This broker only coordinates groups.")
+NO_SUCH_TYPE = Node(Error.INVALID_REQUEST, "This broker only coordinates groups and transactions.")
+NO_ID = Node(Error.INVALID_REQUEST, "A transactional id must not be empty.")
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     keys = request.coordinator_keys if context.version >= MANY_KEYS else [request.key]
     kind = request.key_type if context.version >= 1 else GROUP
-    if kind != GROUP:
-        return _response([(key, NO_TRANSACTIONS if kind == TRANSACTION else NO_SUCH_TYPE) for key in keys])
+    if kind not in (GROUP, TRANSACTION):
+        return _response([(key, NO_SUCH_TYPE) for key in keys])
 
     def ready(there: bool) -> None:
-        find = _leader_of if there else lambda *_: NOT_AVAILABLE
+        find = LEADER[kind] if there else lambda *_: NOT_AVAILABLE
         context.reply(_response([(key, find(coordinator, key, context.listener)) for key in keys]))
 
-    coordinator.when_offsets_topic(ready)
+    (coordinator.when_offsets_topic if kind == GROUP else coordinator.when_transactions_topic)(ready)
     return None
 
 
-def _leader_of(coordinator: Coordinator, group: str, listener: str) -> Node:
-    """The leader of the group's partition, under the name that this listener's clients know it by."""
+def _of_group(coordinator: Coordinator, group: str, listener: str) -> Node:
+    return _leader(coordinator, OFFSETS_TOPIC, coordinator.groups.partition_of(group), listener)
+
+
+def _of_transactions(coordinator: Coordinator, transactional_id: str, listener: str) -> Node:
+    if not transactional_id:
+        return NO_ID
+    return _leader(coordinator, TRANSACTIONS_TOPIC, coordinator.transactions.partition_of(transactional_id), listener)
+
+
+LEADER = {GROUP: _of_group, TRANSACTION: _of_transactions}
+
+
+def _leader(coordinator: Coordinator, topic: str, index: int, listener: str) -> Node:
+    """The partition's leader, under the name that this listener's clients know it by."""
     snapshot = coordinator.snapshot
-    partition = snapshot.partition(OFFSETS_TOPIC, coordinator.groups.partition_of(group))
+    partition = snapshot.partition(topic, index)
     broker = snapshot.brokers.get(partition.leader) if partition else None
     if broker is None or listener not in broker.endpoints:
         return NOT_AVAILABLE

@@ -1,43 +1,71 @@
-"""InitProducerId (key 22), versions 0 to 5: a producer id for an idempotent producer (KIP-98).
+"""InitProducerId (key 22), versions 0 to 5: a producer id and epoch (KIP-98, KIP-360).
 
 Without a transactional id every call gives a fresh id with epoch 0, as in Kafka, whatever id the client had. A worker
 takes ids from a block of a thousand that the controller has made durable; what is left of it dies with the worker.
-With a transactional id: there are no transactions yet, and TRANSACTIONAL_ID_AUTHORIZATION_FAILED makes clients give up
-at once rather than try for a minute. Version 6 (two-phase commit) is unstable in Kafka and not served.
+With one the request is the coordinator's: it gives the id's next epoch, which fences whoever had the one before, and
+aborts what that one left open; the client is told CONCURRENT_TRANSACTIONS until that is through. v3+ say which id and
+epoch the producer had, so that only a producer that has not been fenced gets on. v4+ know PRODUCER_FENCED. Version 6
+(two-phase commit) is unstable in Kafka and not served.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.protocol import errors
-from odradek.workers.api import Api, message_class
+from odradek.groups.errors import Error
+from odradek.groups.transactions.events import InitResult, Producer
+from odradek.workers.api import COORDINATOR, WORKER, Api, message_class
 from odradek.workers.context import Context
+from odradek.workers.coordination import Coordinator, for_old_producers
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
+OWN_EPOCH, FENCED = 3, 4
+_COMPACT = 2  # from here on the transactional id has a varint length, 0 for null
 
-def handle(worker: Worker, request: Any, context: Context) -> Any:
+
+def route(version: int, body: bytes) -> str:
+    """Where a request is handled: its first field is the transactional id."""
+    is_null = body[:1] == b"\0" if version >= _COMPACT else body[:2] == b"\xff\xff"
+    return WORKER if is_null else COORDINATOR
+
+
+def handle(services: Any, request: Any, context: Context) -> Any:
+    """In a worker or the coordinator, as `route` says."""
+    if request.transactional_id is None:
+        return _give(services, context)
+    return _init(services, request, context)
+
+
+def _give(worker: Worker, context: Context) -> None:
     """Answers at once from the block, or when a new block has come."""
-    if request.transactional_id is not None:
-        if not request.transactional_id:
-            return _response(errors.INVALID_REQUEST)
-        return _response(errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    worker.producer_ids.take(lambda producer_id: context.reply(_given(producer_id)))
-    return None
+
+    def given(producer_id: int) -> None:
+        failed = InitResult(Error.COORDINATOR_NOT_AVAILABLE)
+        context.reply(_response(failed if producer_id < 0 else InitResult(Error.NONE, producer_id, 0), context))
+
+    worker.producer_ids.take(given)
 
 
-def _given(producer_id: int) -> Any:
-    if producer_id < 0:
-        return _response(errors.COORDINATOR_NOT_AVAILABLE)
-    return _response(errors.NONE, producer_id, 0)
+def _init(coordinator: Coordinator, request: Any, context: Context) -> None:
+    producer = Producer(request.transactional_id)
+    if context.version >= OWN_EPOCH:
+        producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+
+    def answer(result: InitResult) -> None:
+        context.reply(_response(result, context))
+
+    coordinator.transactions.init_producer_id(producer, request.transaction_timeout_ms, answer, coordinator.now)
 
 
-def _response(error: int, producer_id: int = -1, epoch: int = -1) -> Any:
+def _response(result: InitResult, context: Context) -> Any:
     return message_class("InitProducerIdResponse")(
-        throttle_time_ms=0, error_code=error, producer_id=producer_id, producer_epoch=epoch
+        throttle_time_ms=0,
+        error_code=for_old_producers(result.error, context.version, FENCED),
+        producer_id=result.producer_id,
+        producer_epoch=result.epoch,
     )
 
 
-API = Api(key=22, name="InitProducerId", versions=(0, 5), handle=handle)
+API = Api(key=22, name="InitProducerId", versions=(0, 5), handle=handle, route=route)

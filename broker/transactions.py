@@ -1,0 +1,124 @@
+"""The transactions' part of the coordinator process: it feeds groups.transactions and does what comes out of it.
+
+Their state is in `__transaction_state` and nowhere else: what is in it is answered, what was decided there is carried
+out, by us or by our successor. The coordinator's loop owns one of these and calls it once a turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from odradek.broker.markers import MarkerWriter
+from odradek.broker.offsets_journal import OffsetsJournal
+from odradek.broker.offsets_topic import OffsetsTopic
+from odradek.cluster import internal
+from odradek.groups.errors import Error
+from odradek.groups.events import Answer, Append, Now
+from odradek.groups.groups import Groups
+from odradek.groups.journal import Writer
+from odradek.groups.offsets import TopicPartition
+from odradek.groups.transactions.events import Limits, Markers, NeedIds
+from odradek.groups.transactions.loading import Replay
+from odradek.groups.transactions.transactions import Transactions
+from odradek.ipc import roles
+from odradek.workers.catalog import Catalog
+from odradek.workers.coordination import Wanted
+
+log = logging.getLogger(__name__)
+
+TOPIC = "__transaction_state"
+BUSY_S = 0.001
+
+Ask = Callable[[int, dict[str, Any], Callable[[dict[str, Any] | None], None]], None]
+
+
+class TransactionCoordinator:
+    """The machine, its topic, its writers. `ask` sends an internal request to the controller."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        config: Any,
+        groups: Groups,
+        offsets_writer: Writer,
+        ask: Ask,
+        create: Callable[[str], None],
+    ) -> None:
+        self.machine = Transactions(limits(config))
+        self._catalog = catalog
+        self._ask = ask
+        self._journal = OffsetsJournal(catalog, roles.COORDINATOR, TOPIC)
+        self._writer = Writer(self._journal, self.machine.partition_of, self.machine.limits.append_timeout_ms)
+        self.topic = OffsetsTopic(
+            self.machine, self._journal, config["broker.id"], partial(create, TOPIC), Replay, TOPIC
+        )
+        self._markers = MarkerWriter(catalog, groups, offsets_writer)
+        self._now = Now(0, 0)
+
+    def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
+        """See `workers.coordination.Coordinator`."""
+        self._markers.add(wanted, done, insists=False)
+
+    def patience(self, now: Now) -> float:
+        """Seconds for which nothing need be done here."""
+        if self._writer.is_waiting:
+            return BUSY_S
+        due = max(0.0, (self.machine.next_ms() - now.steady_ms) / 1000)
+        waits = self._markers.patience(now)
+        return due if waits is None else min(due, waits)
+
+    def turn(self, now: Now, deliver: Callable[[Answer], None]) -> None:
+        """Deadlines, then effects until there are none left but what waits for others."""
+        self._now = now
+        self.machine.tick(now)
+        self._settle(now, deliver)
+        self._markers.write(now)
+        self._settle(now, deliver)
+
+    def _settle(self, now: Now, deliver: Callable[[Answer], None]) -> None:
+        self._writer.write(now)
+        awaited = self._writer.awaited
+        if awaited:
+            self._journal.ring_me(awaited)
+            self._writer.check(now)
+        while self.machine.effects:
+            effects, self.machine.effects[:] = list(self.machine.effects), []
+            for effect in effects:
+                self._do(effect, now, deliver)
+            self._writer.write(now)
+
+    def _do(self, effect: Any, now: Now, deliver: Callable[[Answer], None]) -> None:
+        if isinstance(effect, Answer):
+            deliver(effect)
+        elif isinstance(effect, Append):
+            self._writer.add(effect, now)
+        elif isinstance(effect, Markers):
+            self._mark(effect)
+        elif isinstance(effect, NeedIds):
+            self._ask(internal.PRODUCER_IDS, {}, self._ids_arrived)
+
+    def _mark(self, markers: Markers) -> None:
+        _, producer_id, epoch, commit, partitions = markers
+        index = self.machine.partition_of(markers.transactional_id)
+        info = self._catalog.snapshot.partition(TOPIC, index)
+        wanted = Wanted(producer_id, epoch, info.leader_epoch if info else 0, commit, partitions)
+        self._markers.add(wanted, partial(self._marked, markers), insists=True)
+
+    def _marked(self, markers: Markers, _results: dict[TopicPartition, Error]) -> None:
+        self.machine.markers_written(markers, self._now)
+
+    def _ids_arrived(self, answer: dict[str, Any] | None) -> None:
+        found = answer or {}
+        self.machine.take_ids(found.get("first", 0), found.get("count", 0), self._now)
+
+
+def limits(config: Any) -> Limits:
+    """The transactions' limits in a broker's configuration."""
+    return Limits(
+        max_timeout_ms=config["transaction.max.timeout.ms"],
+        expiration_ms=config["transactional.id.expiration.ms"],
+        abort_interval_ms=config["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
+    )

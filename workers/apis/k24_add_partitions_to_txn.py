@@ -1,0 +1,107 @@
+"""AddPartitionsToTxn (key 24), versions 0 to 5: partitions a producer is about to write to in its transaction (KIP-98).
+
+All are added or none: with one that does not exist, the others get OPERATION_NOT_ATTEMPTED. v2+ know PRODUCER_FENCED.
+v4+ are for brokers and name many transactions, to be added to or only verified (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from odradek.groups.errors import Error
+from odradek.groups.offsets import TopicPartition
+from odradek.groups.transactions.events import Producer
+from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.context import Context
+from odradek.workers.coordination import UNKNOWN, Coordinator, exists, for_old_producers
+
+FENCED, MANY, ABORTABLE = 2, 4, 5
+
+Errors = dict[TopicPartition, Error]
+
+
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
+    """Answered when it is in `__transaction_state`."""
+    if context.version >= MANY:
+        return _many(coordinator, request, context)
+    producer = Producer(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+    )
+
+    def answer(errors: Errors) -> None:
+        said = {tp: for_old_producers(error, context.version, FENCED) for tp, error in errors.items()}
+        response = message_class("AddPartitionsToTxnResponse")
+        topics = _topics(request.v3_and_below_topics, said, response.AddPartitionsToTxnTopicResult)
+        context.reply(response(results_by_topic_v3_and_below=topics))
+
+    _add(coordinator, producer, _partitions(request.v3_and_below_topics), answer)
+    return None
+
+
+def _partitions(topics: Any) -> list[TopicPartition]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _add(
+    coordinator: Coordinator, producer: Producer, wanted: list[TopicPartition], answer: Callable[[Errors], None]
+) -> None:
+    missing = {tp for tp in wanted if not exists(coordinator.snapshot, tp)}
+    if missing:
+        answer({tp: UNKNOWN if tp in missing else Error.OPERATION_NOT_ATTEMPTED for tp in wanted})
+        return
+
+    def added(error: Error) -> None:
+        answer(dict.fromkeys(wanted, error))
+
+    coordinator.transactions.add(producer, wanted, added, coordinator.now)
+
+
+def _topics(topics: Any, errors: Errors, topic_class: Any) -> list[Any]:
+    partition_class = topic_class.AddPartitionsToTxnPartitionResult
+    return [
+        topic_class(
+            name=topic.name,
+            results_by_partition=[
+                partition_class(partition_index=index, partition_error_code=errors[topic.name, index])
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _many(coordinator: Coordinator, request: Any, context: Context) -> Any:
+    response = message_class("AddPartitionsToTxnResponse")
+    asked = request.transactions
+    results: dict[str, Any] = {}
+
+    def answer(transaction: Any, errors: Errors) -> None:
+        row = response.AddPartitionsToTxnResult
+        topics = _topics(transaction.topics, errors, row.AddPartitionsToTxnTopicResult)
+        results[transaction.transactional_id] = row(transactional_id=transaction.transactional_id, topic_results=topics)
+        if len(results) == len({each.transactional_id for each in asked}):
+            context.reply(response(error_code=Error.NONE, results_by_transaction=list(results.values())))
+
+    for transaction in asked:
+        producer = Producer(transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
+        wanted = _partitions(transaction.topics)
+        if transaction.verify_only:
+            answer(transaction, _verified(coordinator, producer, wanted, context.version))
+        else:
+            _add(coordinator, producer, wanted, partial(answer, transaction))
+    return None if asked else response(error_code=Error.NONE, results_by_transaction=[])
+
+
+def _verified(coordinator: Coordinator, producer: Producer, wanted: list[TopicPartition], version: int) -> Errors:
+    """v4 does not know TRANSACTION_ABORTABLE."""
+    errors = coordinator.transactions.verify(producer, wanted)
+    if version >= ABORTABLE:
+        return errors
+    return {tp: Error.INVALID_TXN_STATE if e is Error.TRANSACTION_ABORTABLE else e for tp, e in errors.items()}
+
+
+API = Api(key=24, name="AddPartitionsToTxn", versions=(0, 5), runs_in=COORDINATOR, handle=handle)

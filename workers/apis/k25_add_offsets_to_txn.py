@@ -1,0 +1,39 @@
+"""AddOffsetsToTxn (key 25), versions 0 to 4: a producer is about to commit a group's offsets in its transaction.
+
+The group's partition of `__consumer_offsets` becomes part of the transaction, so that it gets a marker like the rest.
+v2+ know PRODUCER_FENCED.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.groups.errors import Error
+from odradek.groups.transactions.events import Producer
+from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.apis.k10_find_coordinator import OFFSETS_TOPIC
+from odradek.workers.context import Context
+from odradek.workers.coordination import Coordinator, for_old_producers
+
+FENCED = 2
+
+
+def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
+    """Answered when it is in `__transaction_state`."""
+    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+
+    def answer(error: Error) -> None:
+        code = for_old_producers(error, context.version, FENCED)
+        context.reply(message_class("AddOffsetsToTxnResponse")(throttle_time_ms=0, error_code=code))
+
+    def ready(there: bool) -> None:
+        if not there:
+            answer(Error.COORDINATOR_NOT_AVAILABLE)
+            return
+        partition = OFFSETS_TOPIC, coordinator.groups.partition_of(request.group_id)
+        coordinator.transactions.add(producer, [partition], answer, coordinator.now)
+
+    coordinator.when_offsets_topic(ready)
+
+
+API = Api(key=25, name="AddOffsetsToTxn", versions=(0, 4), runs_in=COORDINATOR, handle=handle)

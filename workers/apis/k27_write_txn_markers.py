@@ -1,0 +1,71 @@
+"""WriteTxnMarkers (key 27), versions 0 and 1: another broker's coordinator ends transactions in partitions of ours.
+
+Our own coordinator writes its markers without asking anyone. Answered when all markers have an outcome; what failed is
+the asker's to try again. In `__consumer_offsets` the transaction's offsets count from then on, or are gone.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from odradek.groups.errors import Error
+from odradek.groups.offsets import TopicPartition
+from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.context import Context
+from odradek.workers.coordination import Coordinator, Wanted
+
+Outcome = dict[TopicPartition, Error]
+
+
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
+    """See above."""
+    outcomes: list[Outcome | None] = [None] * len(request.markers)
+    left = len(outcomes)
+
+    def done(place: int, outcome: Outcome) -> None:
+        nonlocal left
+        outcomes[place] = outcome
+        left -= 1
+        if not left:
+            context.reply(_response(request, outcomes))
+
+    for place, marker in enumerate(request.markers):
+        coordinator.write_markers(_wanted(marker), partial(done, place))
+    return None if outcomes else _response(request, [])
+
+
+def _wanted(marker: Any) -> Wanted:
+    partitions = frozenset((topic.name, index) for topic in marker.topics for index in topic.partition_indexes)
+    return Wanted(
+        marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result, partitions
+    )
+
+
+def _response(request: Any, outcomes: list[Outcome | None]) -> Any:
+    response = message_class("WriteTxnMarkersResponse")
+    row = response.WritableTxnMarkerResult
+    topic_class = row.WritableTxnMarkerTopicResult
+    partition_class = topic_class.WritableTxnMarkerPartitionResult
+
+    def topics(marker: Any, outcome: Outcome) -> list[Any]:
+        return [
+            topic_class(
+                name=topic.name,
+                partitions=[
+                    partition_class(partition_index=index, error_code=outcome[topic.name, index])
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in marker.topics
+        ]
+
+    markers = zip(request.markers, outcomes, strict=True)
+    return response(
+        markers=[
+            row(producer_id=marker.producer_id, topics=topics(marker, outcome or {})) for marker, outcome in markers
+        ]
+    )
+
+
+API = Api(key=27, name="WriteTxnMarkers", versions=(0, 1), runs_in=COORDINATOR, handle=handle)

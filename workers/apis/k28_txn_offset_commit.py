@@ -1,0 +1,97 @@
+"""TxnOffsetCommit (key 28), versions 0 to 4: a group's offsets, committed if and when the transaction is (KIP-98).
+
+They are in `__consumer_offsets` when this is answered and wait there for the marker. The group's partition must be part
+of the transaction (AddOffsetsToTxn), which is verified here as far as we coordinate the transaction, too: offsets that
+come after their transaction's end would hold the partition up for ever. v2+ have leader epochs, v3+ the member and
+generation that read the input (KIP-447). Left out: v5, for transactions of version 2 (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.groups.errors import Error
+from odradek.groups.events import Commit, Now
+from odradek.groups.groups import PartitionErrors
+from odradek.groups.records import OffsetValue
+from odradek.groups.transactions.events import Producer
+from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.apis.k10_find_coordinator import OFFSETS_TOPIC
+from odradek.workers.context import Context
+from odradek.workers.coordination import UNKNOWN, Coordinator, exists
+
+EPOCHS, MEMBERS = 2, 3
+
+SAID_AS = {Error.TRANSACTION_ABORTABLE: Error.INVALID_TXN_STATE, Error.PRODUCER_FENCED: Error.INVALID_PRODUCER_EPOCH}
+"""What these versions call a transaction that does not have the partition."""
+
+
+def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
+    """See above."""
+    wanted = {(topic.name, row.partition_index): row for topic in request.topics for row in topic.partitions}
+    known = {tp: row for tp, row in wanted.items() if exists(coordinator.snapshot, tp)}
+
+    def answer(errors: PartitionErrors) -> None:
+        said = {tp: _for_version(error, context.version) for tp, error in errors.items()}
+        context.reply(_response(request, {**dict.fromkeys(wanted, UNKNOWN), **said}))
+
+    error = _verify(coordinator, request)
+    if error:
+        answer(dict.fromkeys(known, error))
+    elif not known:
+        answer({})
+    else:
+        coordinator.groups.commit(_commit(request, known, context.version, coordinator.now), answer, coordinator.now)
+
+
+def _verify(coordinator: Coordinator, request: Any) -> Error:
+    """Why these offsets may not be written; whose transaction we do not coordinate is not asked for."""
+    if coordinator.groups.refusal(request.group_id) or coordinator.transactions.refusal(request.transactional_id):
+        return Error.NONE
+    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+    partition = OFFSETS_TOPIC, coordinator.groups.partition_of(request.group_id)
+    error = coordinator.transactions.verify(producer, [partition])[partition]
+    return SAID_AS.get(error, error)
+
+
+def _commit(request: Any, known: dict[Any, Any], version: int, now: Now) -> Commit:
+    names_member = version >= MEMBERS
+    return Commit(
+        request.group_id,
+        request.member_id if names_member else "",
+        request.group_instance_id if names_member else None,
+        request.generation_id if names_member else -1,
+        {tp: _value(row, version, now) for tp, row in known.items()},
+        producer=(request.producer_id, request.producer_epoch),
+    )
+
+
+def _value(row: Any, version: int, now: Now) -> OffsetValue:
+    epoch = row.committed_leader_epoch if version >= EPOCHS else -1
+    return OffsetValue(row.committed_offset, epoch, row.committed_metadata or "", now.wall_ms)
+
+
+def _for_version(error: Error, version: int) -> Error:
+    """Producers before 2.3 break on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+    old = version < EPOCHS and error is Error.COORDINATOR_LOAD_IN_PROGRESS
+    return Error.COORDINATOR_NOT_AVAILABLE if old else error
+
+
+def _response(request: Any, errors: PartitionErrors) -> Any:
+    response = message_class("TxnOffsetCommitResponse")
+    topic_class = response.TxnOffsetCommitResponseTopic
+    partition_class = topic_class.TxnOffsetCommitResponsePartition
+    topics = [
+        topic_class(
+            name=topic.name,
+            partitions=[
+                partition_class(partition_index=row.partition_index, error_code=errors[topic.name, row.partition_index])
+                for row in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return response(topics=topics)
+
+
+API = Api(key=28, name="TxnOffsetCommit", versions=(0, 4), runs_in=COORDINATOR, handle=handle)

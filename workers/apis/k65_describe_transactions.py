@@ -1,0 +1,35 @@
+"""DescribeTransactions (key 65), version 0: state, producer and partitions of transactional ids (KIP-664)."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.context import Context
+from odradek.workers.coordination import Coordinator
+
+
+def handle(coordinator: Coordinator, request: Any, _context: Context) -> Any:
+    """An id that nobody has used is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST."""
+    states = [_state(coordinator, name) for name in request.transactional_ids]
+    return message_class("DescribeTransactionsResponse")(throttle_time_ms=0, transaction_states=states)
+
+
+def _state(coordinator: Coordinator, transactional_id: str) -> Any:
+    row = message_class("DescribeTransactionsResponse").TransactionState
+    error, found = coordinator.transactions.describe(transactional_id)
+    by_topic = groupby(sorted(found.partitions), lambda tp: tp[0])
+    return row(
+        error_code=error,
+        transactional_id=transactional_id,
+        transaction_state=found.state,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.started_ms,
+        producer_id=found.producer_id,
+        producer_epoch=found.epoch,
+        topics=[row.TopicData(topic=name, partitions=[index for _, index in rows]) for name, rows in by_topic],
+    )
+
+
+API = Api(key=65, name="DescribeTransactions", versions=(0, 0), runs_in=COORDINATOR, handle=handle)
