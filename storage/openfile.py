@@ -27,16 +27,18 @@ class OpenFile:
 class FileSlice:
     """`size` bytes of `file` from `position` on; whole record batches. The connection advances it as it sends.
 
-    `following` is the offset behind the last record.
+    `following` is the offset behind the last record; `far` says that the slice lies so far behind the log's end that
+    it may have left the page cache.
     """
 
-    __slots__ = ("file", "following", "position", "size")
+    __slots__ = ("far", "file", "following", "position", "size")
 
-    def __init__(self, file: OpenFile, position: int, size: int, following: int = -1) -> None:
+    def __init__(self, file: OpenFile, position: int, size: int, following: int = -1, far: bool = False) -> None:
         self.file = file
         self.position = position
         self.size = size
         self.following = following
+        self.far = far
 
     def read(self) -> bytes:
         """The bytes themselves, for paths that must look inside; OSError when the disk fails, EOFError when cut."""

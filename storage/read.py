@@ -24,6 +24,7 @@ Values = tuple[int, ...] | list[int]
 
 _SCAN = 65536
 _REMEMBERED = 64
+_NEAR = 64 << 20  # bytes from the log's end that were written a moment ago
 
 
 def fetch(
@@ -49,7 +50,8 @@ def fetch(
             size = _first_batch(file, position)
         following = _base_offset(file, position + size) if position + size < end else following
     _remember(partition, following, base, position + size)
-    return FileSlice(file, position, size, following)
+    far = base != values[slots.F_ACTIVE_BASE] or values[slots.F_ACTIVE_SIZE] - position > _NEAR
+    return FileSlice(file, position, size, following, far)
 
 
 def locate(partition: Partition, values: Values, offset: int) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from odradek.workers.api import Api
 from odradek.workers.catalog import Catalog
 from odradek.workers.connection import Connection
 from odradek.workers.loop import Loop
+from odradek.workers.pager import Pager
 from odradek.workers.parking import Parking
 from odradek.workers.producer_ids import ProducerIds
 from odradek.workers.round import Round
@@ -75,6 +76,7 @@ class Worker:
         self.round = Round(self.syncer.submit)
         self.sessions = Sessions(config["max.incremental.fetch.session.cache.slots"])
         self.producer_ids = ProducerIds(self)
+        self.pager = Pager(self)
         self.fetch_max_bytes = config["fetch.max.bytes"]
         self.rows: dict[int, Api] = {}
         self.loop = Loop(self, config["socket.request.max.bytes"])
