@@ -44,6 +44,12 @@ OWN_CONFIGS = (
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
+        "odradek.recovery.on.corruption", STRING, "refuse", MEDIUM,
+        "What to do with a log that is damaged in the middle: refuse takes the partition offline and says where, "
+        "cut keeps what lies before the damage and puts the rest aside in .corrupt files.",
+        check=one_of("refuse", "cut"),
+    ),
+    ConfigKey(
         "odradek.drain.timeout.ms", LONG, "30000", LOW,
         "How long a worker that is stopped or retired waits for its connections' last answers.",
         check=at_least(0),

@@ -25,14 +25,16 @@ class LogDir(NamedTuple):
     """What a log directory says of its partitions: Kafka's checkpoints, and whether it was left cleanly."""
 
     clean: bool
+    cut: bool  # odradek.recovery.on.corruption
     recovery_points: dict[tuple[str, int], int]
     log_starts: dict[tuple[str, int], int]
 
     @classmethod
-    def read(cls, path: str, clean: bool) -> LogDir:
+    def read(cls, path: str, clean: bool, cut: bool = False) -> LogDir:
         """The checkpoints in `path`; a broken one counts as empty, which only costs a longer recovery."""
         return cls(
             clean,
+            cut,
             _offsets(path, checkpoints.RECOVERY_POINT),
             _offsets(path, checkpoints.LOG_START),
         )
@@ -78,6 +80,7 @@ def _open(partition: Partition, values: list[int], log_dir: LogDir) -> None:
             recovery_point=log_dir.recovery_points.get(key, 0),
             log_start=log_dir.log_starts.get(key, 0),
             clean=log_dir.clean,
+            on_corruption="cut" if log_dir.cut else "refuse",
         )
     except (recovery.CorruptLog, OSError) as error:
         log.error("%r is offline: %s", partition, error)

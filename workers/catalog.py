@@ -66,7 +66,8 @@ class Catalog:
     def log_dirs(self) -> list[LogDir]:
         """What the log directories' checkpoints say, for recovery."""
         clean = self._clean or [False] * len(self._log_dirs)
-        return [LogDir.read(path, left) for path, left in zip(self._log_dirs, clean, strict=True)]
+        cut = self._config["odradek.recovery.on.corruption"] == "cut"
+        return [LogDir.read(path, left, cut) for path, left in zip(self._log_dirs, clean, strict=True)]
 
     def _resolve(self, topic: str, index: int) -> Place | None:
         info = self.snapshot.partition(topic, index)

@@ -40,7 +40,6 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.1  # the safety net: nothing waits longer for a ring that was lost
 RETRY_S = 0.001
-_DRAIN_S = 10.0
 _IDLE_SWEEP_S = 5
 
 
@@ -156,7 +155,7 @@ class Worker:
     def _begin_drain(self) -> None:
         log.info("draining %d connections", len(self.loop.connections))
         self.draining = True
-        self._drain_until = time.monotonic() + _DRAIN_S
+        self._drain_until = time.monotonic() + self.config["odradek.drain.timeout.ms"] / 1000
         self.process.draining()
         self.acceptance.drain()
         self.parking.hurry()
