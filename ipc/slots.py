@@ -235,32 +235,29 @@ class SlotTable:
 
         return np.frombuffer(self._regions[chunk].buf, dtype=np.int64).reshape(CHUNK, STRIDE)
 
-    def column(self, field: int, chunk: int = 0) -> np.ndarray:
+    def column(self, field: int, chunk: int = 0) -> list[int]:
         """`field` of every slot of a region. Each value was current at some moment of the call."""
-        import numpy as np
-
-        words = self.matrix(chunk)
-        return np.where(words[:, SEQUENCE] & 1, words[:, _COPY[1] + field], words[:, _COPY[0] + field])
+        words = self._regions[chunk].words
+        copies = [words[copy + field :: STRIDE].tolist() for copy in _COPY]
+        return [copies[sequence & 1][row] for row, sequence in enumerate(words[SEQUENCE::STRIDE].tolist())]
 
     def numbers(self, *states: int) -> list[int]:
         """The slots that are in one of `states`."""
-        import numpy as np
-
-        found: list[int] = []
-        for chunk in range(len(self._regions)):
-            rows = np.flatnonzero(np.isin(self.column(F_STATE, chunk), states))
-            found.extend(int(row) + chunk * CHUNK for row in rows)
-        return found
+        return [
+            chunk * CHUNK + row
+            for chunk in range(len(self._regions))
+            for row, state in enumerate(self.column(F_STATE, chunk))
+            if state in states
+        ]
 
     def contended(self) -> list[tuple[int, int, int]]:
         """(slot, holder's pid, contended since ms) of every slot that somebody waits for."""
-        import numpy as np
-
         found: list[tuple[int, int, int]] = []
-        for chunk in range(len(self._regions)):
-            words = self.matrix(chunk)
-            for row in np.flatnonzero(words[:, CONTENDED]):
-                found.append((int(row) + chunk * CHUNK, int(words[row, HOLDER]), int(words[row, CONTENDED])))
+        for chunk, region in enumerate(self._regions):
+            words = region.words
+            for row, since in enumerate(words[CONTENDED::STRIDE].tolist()):
+                if since:
+                    found.append((chunk * CHUNK + row, words[row * STRIDE + HOLDER], since))
         return found
 
     def wake_all(self, numbers: Iterable[int]) -> set[int]:
