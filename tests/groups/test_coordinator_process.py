@@ -116,7 +116,7 @@ def test_a_consumer_goes_on_when_the_coordinator_dies(broker: Broker) -> None:
         def enough() -> bool:
             message = consumer.poll(1)
             if message is not None and not message.error():
-                seen.append(message.value())
+                seen.append(message.value() or b"")
             return len(seen) == wanted
 
         wait_until(enough, 90, f"{wanted} messages")

@@ -171,7 +171,7 @@ class Machine(RuleBasedStateMachine):
             for token in (client.join, client.sync):
                 answers = self.world.answers.get(token, [])
                 if answers and token not in self.taken:
-                    self.taken.add(token)
+                    self.taken.add(token or 0)
                     self.take(client, answers[0])
 
     def take(self, client: Client, answer: JoinResult | SyncResult) -> None:
