@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
-from odradek.storage import epochs, flush, names
+from odradek.storage import epochs, flush
 from odradek.storage.partition import Busy, Partition
 
 _TRIES = 100
@@ -41,24 +41,11 @@ def sync(partition: Partition, upto: Callable[[SlotState], int] = lambda state: 
     goal = upto(state)
     if goal <= state.flushed or state.state not in (slots.LEADER, slots.FOLLOWER):
         return False
-    flush.sync_files(_files(partition, state, goal))
+    flush.sync_files(flush.files_to_sync(partition, state, goal))
     with patiently(partition) as values:
         if values[slots.F_TRUNCATIONS] == state.truncations:
             flush.flushed(partition, values, goal)
     return True
-
-
-def _files(partition: Partition, state: SlotState, goal: int) -> list[str]:
-    """The files of segments that begin below `goal`, and the directory."""
-    bases = partition.bases(state.active_base, state.generation)
-    first = partition.segment_of(max(state.flushed, state.log_start), tuple(state))
-    paths = [
-        os.path.join(partition.directory, names.offset_name(base)) + kind
-        for base in bases
-        if first <= base < goal
-        for kind in names.SEGMENT_SUFFIXES
-    ]
-    return [*paths, partition.directory]
 
 
 def sync_epochs(partition: Partition) -> None:

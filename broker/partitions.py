@@ -44,14 +44,14 @@ class Partitions(Catalog):
         """Those whose log end is not on the disk yet."""
         table = self._shared.slots
         for chunk in range(table.capacity // slots.CHUNK):
-            rows = (table.column(slots.F_LEO, chunk) > table.column(slots.F_FLUSHED, chunk)).nonzero()[0]
-            yield from self.at((rows + chunk * slots.CHUNK).tolist())
+            ends = zip(table.column(slots.F_LEO, chunk), table.column(slots.F_FLUSHED, chunk), strict=True)
+            yield from self.at(chunk * slots.CHUNK + row for row, (leo, flushed) in enumerate(ends) if leo > flushed)
 
     def changed(self, known: Mapping[int, tuple[int, int]]) -> Iterator[Partition]:
         """Those whose (incarnation, generation) is not the one `known` for their slot."""
         table = self._shared.slots
         now: list[tuple[int, int]] = []
         for chunk in range(table.capacity // slots.CHUNK):
-            columns = (table.column(field, chunk).tolist() for field in (slots.F_INCARNATION, slots.F_GENERATION))
+            columns = (table.column(field, chunk) for field in (slots.F_INCARNATION, slots.F_GENERATION))
             now.extend(zip(*columns, strict=True))
         return self.at([slot for slot in self._names if 0 <= slot < len(now) and known.get(slot) != now[slot]])

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from odradek.storage.partition import Partition
 
 
-def files_to_sync(partition: Partition, state: SlotState) -> list[str]:
-    """What must be synced for everything below the log end to be on the disk; the directory is the last."""
+def files_to_sync(partition: Partition, state: SlotState, goal: int | None = None) -> list[str]:
+    """What must be synced for everything below `goal` (the log end) to be on the disk; the directory is the last."""
     bases = partition.bases(state.active_base, state.generation)
     first = partition.segment_of(max(state.flushed, state.log_start), tuple(state))
     paths = [
         os.path.join(partition.directory, names.offset_name(base)) + kind
         for base in bases
-        if base >= first
+        if base >= first and (goal is None or base < goal)
         for kind in names.SEGMENT_SUFFIXES
     ]
     return [*paths, partition.directory] if first < state.active_base or not state.flushed else paths
