@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import time
 
-from odradek.cluster.slotalloc import SlotAllocator
+from odradek.cluster.slotalloc import SlotAllocator, SlotsExhausted
 from odradek.ipc import slots
 from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.region import RegionError
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 
@@ -32,13 +33,13 @@ class SlotBook:
     def open(self, state: int, leader_epoch: int, min_isr: int, isr_count: int, log_dir: int) -> tuple[int, int]:
         """Publish a slot for a partition in `state` (RECOVERING, or LEADER when its log is new); (slot, incarnation).
 
-        SlotsExhausted when none is free.
+        SlotsExhausted when none is free and shared memory has no room for more.
         """
         busy = []
-        slot = self._free.take()
+        slot = self._take()
         while not self._locks.try_lock(slot):  # a straggler looks at the partition that was there: leave it that
             busy.append(slot)
-            slot = self._free.take()
+            slot = self._take()
         for other in busy:
             self._free.give_back(other)
         incarnation = self._free.incarnation()
@@ -57,6 +58,16 @@ class SlotBook:
         entry.publish(fields)
         self._locks.unlock(slot)
         return slot, incarnation
+
+    def _take(self) -> int:
+        """A free slot, from a larger table when all are in use (others map what is new when they meet it)."""
+        if not self._free.free:
+            try:
+                self._table.create(self._table.capacity + 1)
+            except (RegionError, OSError) as error:
+                raise SlotsExhausted(f"no memory for more partitions: {error}: enlarge /dev/shm") from error
+            self._free.grow(self._table.capacity)
+        return self._free.take()
 
     def matches(self, slot: int, incarnation: int) -> bool:
         """Whether a slot still is what a snapshot says of it."""

@@ -30,7 +30,7 @@ OWN_CONFIGS = (
     ),
     ConfigKey(
         "odradek.partition.slots", INT, "4096", MEDIUM,
-        "Places for partitions in shared memory, deleted ones included until their files are gone.",
+        "Places for partitions in shared memory at the start, 1 KiB each; the table grows.",
         check=between(16, 1048576),
     ),
     ConfigKey(

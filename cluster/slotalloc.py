@@ -14,7 +14,7 @@ _PER_START = 32  # bits
 
 
 class SlotsExhausted(Exception):
-    """No slot is free; the message says what to change."""
+    """No slot is free."""
 
 
 class SlotAllocator:
@@ -34,8 +34,14 @@ class SlotAllocator:
     def take(self) -> int:
         """A free slot; SlotsExhausted."""
         if not self._free:
-            raise SlotsExhausted(f"all {self._capacity} partition slots are in use: raise odradek.partition.slots")
+            raise SlotsExhausted(f"all {self._capacity} partition slots are in use")
         return heapq.heappop(self._free)
+
+    def grow(self, capacity: int) -> None:
+        """The table has room for `capacity` slots now."""
+        for slot in range(self._capacity, capacity):
+            heapq.heappush(self._free, slot)
+        self._capacity = capacity
 
     def incarnation(self) -> int:
         """A number never given before."""

@@ -153,7 +153,7 @@ class ControllerHarness:
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> Any:
         """Create a topic; its result."""
-        return self.call(create_request(name, partitions, **configs)).topics[0]
+        return self.call(create_request(name, partitions, False, **configs)).topics[0]
 
     def delete(self, *names: str, timeout_ms: int = 60_000) -> list[Any]:
         """Delete topics; their results."""

@@ -198,7 +198,8 @@ def test_topics(both: Callable[[Any], tuple[str, str]]) -> None:
     requests += [create("c", configs={name: value}) for name, value in values]
     requests += [create("c", configs={"segment.bytes": "1000000", "cleanup.policy": "compact"})]
     requests += [partitions("t", count) for count in (4, 4, 2, 0, -1)] + [partitions("nope", 3)]
-    requests += [partitions("t", 5, given) for given in ([[0], [0]], [[9]], [[0, 0]], [[]], [])]
+    rows: list[list[list[int]]] = [[[0], [0]], [[9]], [[0, 0]], [[]], []]
+    requests += [partitions("t", 5, row) for row in rows]
     for version in range(13):
         requests += [metadata(version, "t", *(["nope", "a b"] if version >= 4 else []))]
         requests += [metadata(version, every=True)]

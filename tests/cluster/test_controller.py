@@ -104,18 +104,16 @@ def test_refusals_have_codes_and_messages(controller: ControllerHarness) -> None
     assert [topic.error_code for topic in response.topics] == [errors.INVALID_REQUEST]
 
 
-def test_slots_run_out_politely(tmp_path: Path) -> None:
-    harness = ControllerHarness(tmp_path)
-    try:
-        harness.start()
-        capacity = harness.shared.slots.capacity
-        refused = harness.create("wide", capacity + 1)
-        assert refused.error_code == errors.KAFKA_STORAGE_ERROR
-        assert "partition.slots" in refused.error_message
-        wait_until(lambda: "wide" not in harness.snapshot().topics, 30, "the failed topic goes")
-        assert harness.create("narrow", 3).error_code == 0
-    finally:
-        harness.close()
+def test_the_partition_table_grows(controller: ControllerHarness) -> None:
+    capacity = controller.shared.slots.capacity
+    assert controller.create("wide", capacity + 1).error_code == 0
+    places = controller.snapshot().topics["wide"].partitions
+    assert len({place.slot for place in places}) == capacity + 1
+    last = controller.shared.slots[places[-1].slot].state()
+    assert (last.state, last.incarnation) == (slots.LEADER, places[-1].incarnation)
+    controller.kill()
+    controller.start()
+    assert controller.snapshot().topics["wide"].partitions == places
 
 
 def test_partitions_are_added(controller: ControllerHarness) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from odradek.cluster.snapshot import Snapshot, raw_snapshot
 
 
 def cluster(brokers: dict[int, str | None], topics: dict[str, list[list[int]]] | None = None) -> Snapshot:
-    described = [{"id": b, "rack": rack, "endpoints": {}} for b, rack in brokers.items()]
+    described: list[dict[str, Any]] = [{"id": b, "rack": rack, "endpoints": {}} for b, rack in brokers.items()]
     raw_topics = {
         name: {
             "id": f"{number + 1:032x}",
@@ -253,11 +254,13 @@ def test_brokers_are_named_by_number() -> None:
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 5))
 def test_slots_are_reused_and_incarnations_are_not(operations: list[int], start: int) -> None:
-    allocator, held, seen = SlotAllocator(6, start), [], set()
+    allocator = SlotAllocator(6, start)
+    held: list[int] = []
+    seen: set[int] = set()
     for operation in operations:
         if operation < 6:
             if len(held) == 6:
-                with pytest.raises(SlotsExhausted, match=r"partition\.slots"):
+                with pytest.raises(SlotsExhausted, match="all 6 partition slots"):
                     allocator.take()
                 continue
             slot = allocator.take()
@@ -271,3 +274,5 @@ def test_slots_are_reused_and_incarnations_are_not(operations: list[int], start:
     later = SlotAllocator(6, start + 1, held)
     assert all(later.incarnation() > before for before in seen)
     assert later.free == 6 - len(held)
+    later.grow(9)
+    assert sorted(later.take() for _ in range(9 - len(held))) == sorted(set(range(9)) - set(held))

@@ -6,6 +6,7 @@ import copy
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -37,7 +38,8 @@ class Model:
         return sorted(p.rpartition("/")[2] for p in self.nodes if p != "/" and t.parent(p) == path)
 
     def multi(self, operations: list) -> list:
-        before, fired = copy.deepcopy(self.nodes), []
+        before = copy.deepcopy(self.nodes)
+        fired: list[tuple[str, str]] = []
         try:
             results = [self._do(operation, fired) for operation in operations]
         except t.TreeError:
@@ -159,7 +161,7 @@ class TreeMachine(RuleBasedStateMachine):
 
 
 def test_behaves_as_the_model(tmp_path: Path) -> None:
-    machine = type("Machine", (TreeMachine,), {"directory": tmp_path})
+    machine: Any = type("Machine", (TreeMachine,), {"directory": tmp_path})
     case = machine.TestCase
     case.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
     case().runTest()
