@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.structs import OffsetAndMetadata, TopicPartition
+from odradek.broker.commands._client import Cluster
+from odradek.broker.commands._groups import committed
 
 from ..harness.process import wait_until
 from .conftest import Run
@@ -86,16 +89,18 @@ RESETS = [
 ]
 
 
-def test_resets(run: Run, topic: str, group: str) -> None:
+def test_resets(broker: Any, run: Run, topic: str, group: str) -> None:
+    place = (topic, 0)
     scope = ("--reset-offsets", "--group", group, "--topic", f"{topic}:0")
-    for words, want in RESETS:
-        run("consumer-groups", *scope, "--to-offset", "4", "--execute")
-        run("consumer-groups", *scope, *words)
-        assert _offset(run, group) == 4, "only --execute changes anything"
-        shown = run("consumer-groups", *scope, *words, "--execute").stdout.decode().split("\n")
-        assert shown[1].split() == ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]
-        assert shown[2].split() == [group, topic, "0", str(want)], words
-        assert _offset(run, group) == want, words
+    with Cluster(broker.bootstrap) as cluster:
+        run("consumer-groups", *scope, "--to-latest")
+        assert committed(cluster, group) == {place: 4}, "only --execute changes anything"
+        for words, want in RESETS:
+            cluster.admin.alter_group_offsets(group, {TopicPartition(*place): OffsetAndMetadata(4, "", -1)})
+            shown = run("consumer-groups", *scope, *words, "--execute").stdout.decode().split("\n")
+            assert shown[1].split() == ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]
+            assert shown[2].split() == [group, topic, "0", str(want)], words
+            assert committed(cluster, group) == {place: want}, words
 
 
 def test_export_and_from_file(run: Run, topic: str, group: str, tmp_path: Path) -> None:
