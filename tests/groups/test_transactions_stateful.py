@@ -1,0 +1,204 @@
+"""Transactions under any order of requests, markers, deadlines, failures and deaths of the coordinator.
+
+Three clients share two transactional ids. Every partition has a log of what a client wrote there and of markers; a
+client writes only after its partition was added, under the epoch it was given, as a real producer does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from odradek.groups.errors import Error
+from odradek.groups.transactions.events import Producer
+from odradek.groups.transactions.states import COMPLETED, FROM, State
+
+from .transaction_world import TransactionWorld
+
+CLIENTS = st.integers(0, 2)
+NAMES = st.sampled_from(["x", "y"])
+PARTITIONS = [("t", 0), ("t", 1), ("__consumer_offsets", 3)]
+
+
+class Client:
+    """What one client believes."""
+
+    def __init__(self) -> None:
+        self.me: Producer | None = None
+        self.added: set[tuple[str, int]] = set()
+        self.promised: bool | None = None  # how its last transaction was acknowledged to have ended
+
+
+class Log:
+    """A partition: who may write, what is open."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, int] = {}
+        self.open: dict[int, set[int]] = {}  # writes by producer id
+        self.fate: dict[int, bool] = {}  # write → committed
+
+    def write(self, producer: Producer, number: int) -> bool:
+        if producer.epoch < self.epochs.get(producer.id, -1):
+            return False
+        self.epochs[producer.id] = producer.epoch
+        self.open.setdefault(producer.id, set()).add(number)
+        return True
+
+    def mark(self, producer_id: int, epoch: int, commit: bool) -> None:
+        assert epoch >= self.epochs.get(producer_id, -1), "a marker that its partition would refuse"
+        self.epochs[producer_id] = epoch
+        for number in self.open.pop(producer_id, set()):
+            self.fate[number] = commit
+
+
+class Machine(RuleBasedStateMachine):
+    """See the module's head."""
+
+    @initialize(timeout_ms=st.sampled_from([5_000, 600_000]))
+    def start(self, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
+        self.world = TransactionWorld()
+        self.clients = [Client() for _ in range(3)]
+        self.logs = {tp: Log() for tp in PARTITIONS}
+        self.number = 0
+        self.mine: dict[int, tuple[Producer, int, tuple[str, int]]] = {}  # write → (producer, transaction, partition)
+        self.transaction = 0
+        self.acked: dict[int, bool] = {}  # transaction → outcome that its client was told
+        self.current: dict[Producer, int] = {}
+        self.given: set[tuple[int, int]] = set()
+        self.before: dict[str, Any] = {}
+
+    # -- clients
+
+    @rule(at=CLIENTS, name=NAMES)
+    def init(self, at: int, name: str) -> None:
+        client = self.clients[at]
+        result = self.world.init(name, timeout_ms=self.timeout_ms)
+        if result is not None and not result.error:
+            assert (result.producer_id, result.epoch) not in self.given, "an epoch that somebody has"
+            self.given.add((result.producer_id, result.epoch))
+            client.me, client.added = Producer(name, result.producer_id, result.epoch), set()
+
+    @rule(at=CLIENTS)
+    def bump(self, at: int) -> None:
+        client = self.clients[at]
+        if client.me is None:
+            return
+        result = self.world.init(client.me.transactional_id, client.me.id, client.me.epoch, self.timeout_ms)
+        if result is not None and not result.error:
+            self.given.add((result.producer_id, result.epoch))
+            client.me, client.added = Producer(client.me.transactional_id, result.producer_id, result.epoch), set()
+
+    @rule(at=CLIENTS, tp=st.sampled_from(PARTITIONS))
+    def add(self, at: int, tp: tuple[str, int]) -> None:
+        client = self.clients[at]
+        if client.me is None or self.world.add(client.me, tp) is not Error.NONE:
+            return
+        if not client.added:
+            self.transaction += 1
+            self.current[client.me] = self.transaction
+        client.added.add(tp)
+
+    @rule(at=CLIENTS)
+    def write(self, at: int) -> None:
+        client = self.clients[at]
+        for tp in client.added:
+            assert client.me is not None
+            self.number += 1
+            if self.logs[tp].write(client.me, self.number):
+                self.mine[self.number] = (client.me, self.current[client.me], tp)
+
+    @rule(at=CLIENTS, commit=st.booleans())
+    def end(self, at: int, commit: bool) -> None:
+        client = self.clients[at]
+        if client.me is None or not client.added:
+            return
+        answer = self.world.end(client.me, commit)
+        if answer is Error.NONE:
+            self.acked[self.current[client.me]] = commit
+            client.added = set()
+        elif answer in (Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_ID_MAPPING, Error.INVALID_TXN_STATE, None):
+            client.me, client.added = None, set()  # it gives up; without an answer it does not know
+
+    # -- the rest of the world
+
+    @rule()
+    def mark(self) -> None:
+        for markers in self.world.markers:
+            for tp in markers.partitions:
+                self.logs[tp].mark(markers.producer_id, markers.epoch, markers.commit)
+        self.world.mark()
+
+    @rule(ms=st.sampled_from([50, 2_000, 11_000]))
+    def wait(self, ms: int) -> None:
+        self.world.wait(ms)
+
+    @rule(error=st.sampled_from([None, None, Error.KAFKA_STORAGE_ERROR, Error.NOT_ENOUGH_REPLICAS]))
+    def break_or_mend(self, error: Error | None) -> None:
+        self.world.journal.error = error
+
+    @rule(busy=st.booleans())
+    def hold_the_lock(self, busy: bool) -> None:
+        self.world.journal.busy = busy
+        self.world.settle()
+
+    @rule()
+    def die(self) -> None:
+        """Some markers may have been written before."""
+        for markers in self.world.markers:
+            for tp in sorted(markers.partitions)[:1]:
+                self.logs[tp].mark(markers.producer_id, markers.epoch, markers.commit)
+        self.world.journal.busy, self.world.journal.error = False, None
+        self.world = self.world.restarted()
+        self.before = {}
+
+    # -- what always holds
+
+    @invariant()
+    def transitions_follow_the_tables(self) -> None:
+        for name in ("x", "y"):
+            known = self.world.transactions.get(name)
+            if known is None:
+                continue
+            assert known.pending is None or known.metadata.state in FROM[known.pending]
+            assert known.metadata.state not in (State.DEAD, State.PREPARE_EPOCH_FENCE)
+            assert (known.metadata.state in (State.ONGOING, *COMPLETED)) == bool(known.metadata.partitions)
+            assert known.metadata.epoch >= self.before.get(name, -1)
+            self.before[name] = known.metadata.epoch
+
+    @invariant()
+    def what_was_acknowledged_is_what_became_of_it(self) -> None:
+        for number, (_, transaction, tp) in self.mine.items():
+            fate = self.logs[tp].fate.get(number)
+            if fate is not None and transaction in self.acked:
+                assert fate == self.acked[transaction], f"write {number} of transaction {transaction}"
+
+    @invariant()
+    def what_was_not_acknowledged_is_never_half_done(self) -> None:
+        fates: dict[int, set[bool]] = {}
+        for number, (_, transaction, tp) in self.mine.items():
+            fate = self.logs[tp].fate.get(number)
+            if fate is not None:
+                fates.setdefault(transaction, set()).add(fate)
+        assert all(len(found) == 1 for found in fates.values())
+
+    def teardown(self) -> None:
+        """Given time and a log that works, everything is decided and nothing hangs."""
+        if not hasattr(self, "world"):
+            return
+        self.world.journal.busy, self.world.journal.error = False, None
+        self.world.settle()
+        for _ in range(4):
+            self.world.wait(700_000)
+            self.mark()
+        assert not any(log.open for log in self.logs.values()), "an open transaction that nobody will end"
+        self.what_was_acknowledged_is_what_became_of_it()
+        self.what_was_not_acknowledged_is_never_half_done()
+
+
+TestTransactions = Machine.TestCase
+TestTransactions.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)

@@ -1,0 +1,135 @@
+"""Transactions with a fake journal and a hand-turned clock; markers wait until they are told to be written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.groups.errors import Error
+from odradek.groups.events import Answer, Append, Now
+from odradek.groups.journal import Writer
+from odradek.groups.transactions.events import InitResult, Limits, Markers, Producer
+from odradek.groups.transactions.loading import Replay
+from odradek.groups.transactions.states import State
+from odradek.groups.transactions.transaction import Metadata
+from odradek.groups.transactions.transactions import Transactions
+
+from .world import FakeJournal
+
+BLOCK = 3
+
+
+class TransactionWorld:
+    """One coordinator over one partition of `__transaction_state`."""
+
+    def __init__(self, journal: FakeJournal | None = None, first_id: int = 1000, **limits: Any) -> None:
+        self.journal = journal or FakeJournal()
+        self.transactions = Transactions(Limits(**limits))
+        self.writer = Writer(self.journal, self.transactions.partition_of, self.transactions.limits.append_timeout_ms)
+        self.now = Now(1_000, 1_700_000_000_000)
+        self.next_id = first_id
+        self.has_ids = True
+        self.answers: dict[Any, list[Any]] = {}
+        self.markers: list[Markers] = []  # those that are wanted and not written
+        self.written: list[Markers] = []
+        self._tokens = 0
+        self.transactions.partitions = 1
+        self.load()
+
+    def load(self) -> None:
+        self.transactions.will_load(0)
+        replay = Replay()
+        for batch in self.journal.read_all(0):
+            replay.feed(batch)
+        self.transactions.loaded(0, replay, self.now)
+        self.settle()
+
+    def restarted(self) -> TransactionWorld:
+        """The coordinator of the same log after a crash: what it had not written down is gone."""
+        successor = TransactionWorld(self.journal, self.next_id, **self.transactions.limits._asdict())
+        successor.now = self.now
+        return successor
+
+    def settle(self) -> None:
+        """As the process does each round, but for the markers."""
+        self.writer.write(self.now)
+        self.writer.check(self.now)
+        while self.transactions.effects:
+            effects, self.transactions.effects[:] = list(self.transactions.effects), []
+            for effect in effects:
+                self._do(effect)
+            self.writer.write(self.now)
+            self.writer.check(self.now)
+
+    def _do(self, effect: Any) -> None:
+        if isinstance(effect, Answer):
+            self.answers.setdefault(effect.token, []).append(effect.result)
+        elif isinstance(effect, Append):
+            self.writer.add(effect, self.now)
+        elif isinstance(effect, Markers):
+            self.markers.append(effect)
+        else:
+            self.transactions.take_ids(self.next_id, BLOCK if self.has_ids else 0, self.now)
+            self.next_id += BLOCK
+
+    def mark(self) -> None:
+        """Write all markers that are wanted."""
+        markers, self.markers = self.markers, []
+        for each in markers:
+            self.written.append(each)
+            self.transactions.markers_written(each, self.now)
+        self.settle()
+
+    def wait(self, ms: int) -> None:
+        """Let time pass."""
+        self.now = Now(self.now.steady_ms + ms, self.now.wall_ms + ms)
+        self.transactions.tick(self.now)
+        self.settle()
+
+    # -- requests; each returns its answer, None while there is none
+
+    def _token(self) -> int:
+        self._tokens += 1
+        return self._tokens
+
+    def answer(self, token: int) -> Any:
+        answers = self.answers.get(token, [])
+        assert len(answers) <= 1
+        return answers[0] if answers else None
+
+    def init(self, name: str = "x", producer_id: int = -1, epoch: int = -1, timeout_ms: int = 60_000) -> InitResult:
+        token = self._token()
+        self.transactions.init_producer_id(Producer(name, producer_id, epoch), timeout_ms, token, self.now)
+        self.settle()
+        return self.answer(token)
+
+    def started(self, name: str = "x", **fields: Any) -> Producer:
+        """A producer that may begin."""
+        result = self.init(name, **fields)
+        assert not result.error, result
+        return Producer(name, result.producer_id, result.epoch)
+
+    def add(self, producer: Producer, *partitions: tuple[str, int]) -> Error:
+        token = self._token()
+        self.transactions.add(producer, partitions or [("t", 0)], token, self.now)
+        self.settle()
+        return self.answer(token)
+
+    def end(self, producer: Producer, commit: bool = True) -> Error:
+        token = self._token()
+        self.transactions.end(producer, commit, token, self.now)
+        self.settle()
+        return self.answer(token)
+
+    def ongoing(self, name: str = "x", **fields: Any) -> Producer:
+        """A producer in a transaction of ("t", 0)."""
+        producer = self.started(name, **fields)
+        assert self.add(producer) is Error.NONE
+        return producer
+
+    def state(self, name: str = "x") -> State:
+        return self.metadata(name).state
+
+    def metadata(self, name: str = "x") -> Metadata:
+        known = self.transactions.get(name)
+        assert known is not None
+        return known.metadata
