@@ -34,7 +34,13 @@ def serve(row: Api, services: Any, request: Forwarded, answer: Answer) -> None:
 
 def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: Answer) -> None:
     def reply(response: Any) -> None:
-        answer(forward.OK, row.encode(request.version, response))
+        try:
+            body = row.encode(request.version, response)
+        except Exception:
+            log.exception("%s v%d: the answer cannot be encoded", row.name, request.version)
+            answer(forward.FAILED, b"")
+        else:
+            answer(forward.OK, body)
 
     context = Context(
         row.key, request.version, request.client_id, request.client_host, request.listener, reply

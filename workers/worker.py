@@ -22,7 +22,7 @@ from odradek.ipc.processes import COLUMN
 from odradek.ipc.shm import META_VERSION, Shared
 from odradek.storage import opening
 from odradek.storage.partition import Partition
-from odradek.workers import api, dispatch, upstream
+from odradek.workers import api, dispatch, unavailable, upstream
 from odradek.workers.acceptance import Acceptance
 from odradek.workers.api import Api
 from odradek.workers.catalog import Catalog
@@ -312,6 +312,9 @@ class Worker:
         )
 
         def answer(flags: int, data: bytes) -> None:
+            if flags == upstream.LOST:
+                lost = unavailable.not_coordinator(row, version, asked.body)
+                flags, data = (forward.OK, lost) if lost is not None else (flags, data)
             self._answered(connection, row, version, correlation, flags, data)
 
         place = row.place(version, asked.body)
