@@ -11,8 +11,6 @@ from odradek.workers.api import load_rows, message_class
 
 _ONE_CODE = (11, 12, 13, 14, 16, 22, 25, 26)
 _TOP = [(key, version) for key in _ONE_CODE for version in range(load_rows()[key].versions[1] + 1)]
-    (key, version) for key in (11, 12, 13, 14, 16, 22, 25, 26) for version in range(load_rows()[key].versions[1] + 1)
-]
 
 
 @pytest.mark.parametrize(("key", "version"), _TOP)
