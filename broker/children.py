@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from odradek.broker.errors import FATAL_BOOT
 from odradek.broker.spawn import signal_exactly
@@ -134,7 +135,7 @@ class Children:
         for role in self.foreign(roles):
             pid = self._table.get(role, "pid")
             if pid > 1:
-                signal_exactly(pid, number, lambda role=role: self._locks.alive(role))
+                signal_exactly(pid, number, partial(self._locks.alive, role))
 
     def kill(self, roles: Iterable[int]) -> list[str]:
         """SIGKILL the living of `roles`; their names."""

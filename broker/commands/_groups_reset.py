@@ -87,7 +87,8 @@ def _to_current(cluster: Cluster, _options: Options, group: str, partitions: lis
 
 
 def _to_offset(cluster: Cluster, options: Options, _group: str, partitions: list[Partition]) -> Offsets:
-    return _within_range(cluster, dict.fromkeys(partitions, options["to_offset"]))
+    offset: int = options["to_offset"]
+    return _within_range(cluster, dict.fromkeys(partitions, offset))
 
 
 def _shift_by(cluster: Cluster, options: Options, group: str, partitions: list[Partition]) -> Offsets:

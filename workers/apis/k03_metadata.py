@@ -137,8 +137,8 @@ def _asked_topic(snapshot: Snapshot, asked: Any, context: Context, operations: A
         return _topic(snapshot, name, context.listener, context.version, operations)
     if topic_id:
         return _missing(None, errors.UNKNOWN_TOPIC_ID, UUID(bytes=topic_id))
-    code = refused.get(name) or topology.unknown_topic(name or "")
-    missing = _missing(name or "", code, topology.NO_ID)
+    name = name or ""
+    missing = _missing(name, refused.get(name) or topology.unknown_topic(name), topology.NO_ID)
     if operations is not None:
         missing.authorized_operations = set(operations)
     return missing
