@@ -2,7 +2,7 @@
 
 Layout    : region `producers-<slot>-<incarnation>-<generation>`; word 0 capacity, 1 used; from word 32 on entries of
             32 words in an open-addressed hash table (linear probing, never more than 2/3 full, nothing is removed):
-              0 producer id + 1 (0: empty)  1 epoch  2 last timestamp ms  3 coordinator epoch
+              0 ~producer id (0: empty)  1 epoch  2 last timestamp ms  3 coordinator epoch
               4 first offset of the open transaction or -1  5 batches appended so far, ever
               8 + 4*(n % 5) .. the n-th batch: first sequence << 32 | last sequence, base offset, last offset, timestamp
 Owner     : the partition: the slot's `pstate_gen` names the current generation (0: none yet).
@@ -81,7 +81,7 @@ class ProducerTable:
 
     def find(self, producer_id: int) -> int:
         """Where `producer_id`'s entry begins in `words`, or -1."""
-        words, capacity, wanted = self.words, self.capacity, producer_id + 1
+        words, capacity, wanted = self.words, self.capacity, ~producer_id
         index = producer_id % capacity
         while True:
             at = 32 + index * _ENTRY
@@ -105,8 +105,8 @@ class ProducerTable:
         at = 32 + index * _ENTRY
         words[at + EPOCH], words[at + TXN_FIRST], words[at + COUNT] = epoch, -1, 0
         words[at + TIMESTAMP], words[at + COORDINATOR_EPOCH] = -1, -1
-        words[at] = producer_id + 1
-        words[1] += 1
+        words[1] += 1  # first: dying here must not let the table fill up uncounted
+        words[at] = ~producer_id
         return at
 
     def append(self, at: int, epoch: int, batch: ProducerBatch) -> None:
@@ -148,7 +148,7 @@ class ProducerTable:
         words, first = self.words, -1
         for at in range(32, 32 + self.capacity * _ENTRY, _ENTRY):
             begun = words[at + TXN_FIRST]
-            if words[at] and words[at] != without + 1 and begun >= 0 and not 0 <= first < begun:
+            if words[at] and words[at] != ~without and begun >= 0 and not 0 <= first < begun:
                 first = begun
         return first
 
@@ -176,7 +176,7 @@ class ProducerTable:
             span = words[ring]
             batches.append(ProducerBatch(span >> 32, span & 0xFFFFFFFF, *words[ring + 1 : ring + 4]))
         head = words[at : at + 5]
-        return ProducerEntry(head[0] - 1, head[1], head[2], head[3], head[4], tuple(batches))
+        return ProducerEntry(~head[0], head[1], head[2], head[3], head[4], tuple(batches))
 
     def entries(self) -> Iterator[ProducerEntry]:
         """Every producer known."""

@@ -22,7 +22,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.ipc.region import Region
+from odradek.ipc.region import Region, RegionError
 from odradek.ipc.roles import ROLES
 
 if TYPE_CHECKING:
@@ -212,9 +212,14 @@ class SlotTable:
             self._regions.append(Region.create(name, CHUNK * STRIDE * 8, _KIND, self._incarnation))
 
     def attach(self) -> None:
-        """Map every region that exists."""
+        """Map every region that exists; one that the controller is just making is mapped when it is needed."""
         while os.path.exists("/dev/shm" + self._name(len(self._regions))):
-            self._regions.append(Region.attach(self._name(len(self._regions)), _KIND))
+            try:
+                self._regions.append(Region.attach(self._name(len(self._regions)), _KIND))
+            except RegionError:
+                if not self._regions:
+                    raise
+                return
 
     @property
     def capacity(self) -> int:
@@ -238,8 +243,14 @@ class SlotTable:
     def column(self, field: int, chunk: int = 0) -> list[int]:
         """`field` of every slot of a region. Each value was current at some moment of the call."""
         words = self._regions[chunk].words
+        before = words[SEQUENCE::STRIDE].tolist()
         copies = [words[copy + field :: STRIDE].tolist() for copy in _COPY]
-        return [copies[sequence & 1][row] for row, sequence in enumerate(words[SEQUENCE::STRIDE].tolist())]
+        after = words[SEQUENCE::STRIDE].tolist()
+        values = [copies[sequence & 1][row] for row, sequence in enumerate(before)]
+        if before != after:  # published meanwhile: what was read of those may be half of two states
+            for row in (row for row in range(CHUNK) if before[row] != after[row]):
+                values[row] = self[chunk * CHUNK + row].read()[field]
+        return values
 
     def numbers(self, *states: int) -> list[int]:
         """The slots that are in one of `states`."""

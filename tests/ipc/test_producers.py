@@ -76,3 +76,19 @@ def test_open_transactions() -> None:
         assert (table.first_unstable(), table.entry(two).epoch) == (-1, 1)
     finally:
         region.unlink_all(name)
+
+
+def test_the_largest_producer_id_has_an_entry_like_any_other() -> None:
+    """Any client may claim it; a value that does not fit a word would fail every later holder of the lock."""
+    name, largest = f"/odradek-test{secrets.token_hex(4)}-p", (1 << 63) - 1
+    try:
+        table = ProducerTable.create(name, 1)
+        at = table.insert(largest, 3)
+        table.append(at, 3, ProducerBatch(0, 0, 10, 10, 5))
+        assert table.find(largest) == at
+        assert table.find(0) < 0
+        table.begin(at, 10)
+        assert (table.first_unstable(), table.first_unstable(largest)) == (10, -1)
+        assert [entry.producer_id for entry in table.entries()] == [largest]
+    finally:
+        region.unlink(name)

@@ -70,6 +70,23 @@ def test_readers_never_see_a_mixture_while_writers_are_killed(shared: Shared) ->
     assert last > 0
 
 
+def test_sweeps_never_see_half_a_publish(shared: Shared) -> None:
+    """A slot in use that looked FREE to a respawned controller would be given to another partition."""
+    shared.slots[0].publish([1] * len(FIELDS))
+    pid = os.fork()
+    if not pid:
+        _publish_for_ever(shared.prefix)
+    try:
+        last = 0
+        for _ in range(3000):
+            value = shared.slots.column(slots.F_STATE)[0]
+            assert value >= max(1, last)
+            last = value
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
 def test_waiters_are_told_once(shared: Shared) -> None:
     slot = shared.slots[1]
     assert not slot.waiters()
