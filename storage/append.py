@@ -86,8 +86,8 @@ def append(partition: Partition, values: list[int], batches: list[Batch], now_ms
     slot = partition.slot
     slot.dirty = 1
     before = values[slots.F_LEO]
-    _Append(partition, values, now_ms).run(batches)
-    slot.dirty = 0
+    if _Append(partition, values, now_ms).run(batches):
+        slot.dirty = 0
     return values[slots.F_LEO] if values[slots.F_LEO] > before else -1
 
 
@@ -104,16 +104,23 @@ class _Append:
         self.partition = partition
         self.values = values
         self.now_ms = now_ms
-        self.files: ActiveFiles = partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+        self.files = self._open()
         self.staged: Staged | None = None
 
-    def run(self, batches: list[Batch]) -> None:
+    def _open(self) -> ActiveFiles:
+        values = self.values
+        return self.partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION], make=True)
+
+    def run(self, batches: list[Batch]) -> bool:
+        """Append all; False when the disk failed: the next holder of the lock has to repair what is half done."""
         at, end = 0, len(batches)
         try:
             while at < end:
                 at = self._segment(batches, at)
         except OSError as error:
             self._failed(batches, error)
+            return False
+        return True
 
     def _segment(self, batches: list[Batch], at: int) -> int:
         """Append from `at` on until the batches or the segment end; returns where to go on."""
@@ -241,7 +248,7 @@ class _Append:
 
     def _roll(self) -> None:
         roll.roll(self.partition, self.values, self.now_ms)
-        self.files = self.partition.active(self.values[slots.F_ACTIVE_BASE], self.values[slots.F_GENERATION])
+        self.files = self._open()
         self.partition.slot.dirty = 1
 
     def _failed(self, batches: list[Batch], error: OSError) -> None:

@@ -85,6 +85,12 @@ class Log:
             oldest, _ = self._open.popitem(last=False)
             oldest.close_files()
 
+    def sweep(self) -> None:
+        """Let go of files of former generations, or the space of deleted segments would never return."""
+        for partition in [partition for partition in self._open if partition.outdated]:
+            partition.close_files()
+            del self._open[partition]
+
     def close(self) -> None:
         """Let go of everything."""
         for partition in self._open:

@@ -41,6 +41,13 @@ class Gone(Exception):
     """The slot no longer serves this partition (deleted, or made again under the same name)."""
 
 
+class Unrepaired(OSError):
+    """The partition cannot be brought into order at the moment (no memory, damaged files): a fault of its storage."""
+
+
+_SEALED_KEPT = 8  # a reader goes through segments one after the other; each costs a descriptor and two maps
+
+
 class Sealed:
     """A segment that no longer changes: its files open on first use, stay open while someone refers to them."""
 
@@ -78,9 +85,9 @@ class ActiveFiles:
 
     __slots__ = ("base", "index", "index_file", "log", "time", "time_file")
 
-    def __init__(self, directory: str, base: int) -> None:
+    def __init__(self, directory: str, base: int, make: bool) -> None:
         path = os.path.join(directory, names.offset_name(base))
-        flags = os.O_RDWR | os.O_CREAT
+        flags = os.O_RDWR | (os.O_CREAT if make else 0)
         self.base = base
         self.log = OpenFile(path + names.LOG, flags)
         self.index_file = OpenFile(path + names.INDEX, flags)
@@ -146,12 +153,21 @@ class Partition:
             if values[slots.F_INCARNATION] != self.incarnation or values[slots.F_STATE] == slots.DELETING:
                 raise Gone
             if slot.dirty:
-                values = repair.repair(self, values, slot.dirty)
+                values = self._repaired(values)
                 slot.dirty = 0
         except BaseException:
             owner.locks.unlock(slot.number)
             raise
         return values
+
+    def _repaired(self, values: list[int]) -> list[int]:
+        try:
+            return repair.repair(self, values, self.slot.dirty)
+        except OSError:
+            raise
+        except Exception as error:
+            log.exception("%r cannot be repaired", self)
+            raise Unrepaired(f"{self!r}: {error}") from error
 
     def release(self) -> None:
         """Give the lock back and ring whoever waits for a change of this slot."""
@@ -172,14 +188,24 @@ class Partition:
             self.positions.clear()
             self.aborted.clear()
 
-    def active(self, base: int, generation: int) -> ActiveFiles:
-        """The files being written; opened (and made, if a roll died before it made them) when first needed."""
+    def active(self, base: int, generation: int, make: bool = False) -> ActiveFiles:
+        """The files being written; opened when first needed, and made if `make` (caller holds the lock).
+
+        A reader never makes them: what it read of the slot may be old, and the files gone or of another topic.
+        """
         self.follow(generation)
         files = self._active
         if files is None or files.base != base:
-            files = self._active = ActiveFiles(self.directory, base)
-            self.owner.opened(self)
+            files = ActiveFiles(self.directory, base, make)
+            self._opened()
+            self._active = files
         return files
+
+    def _opened(self) -> None:
+        """Files were opened by their names: FileNotFoundError if those may be another topic's by now."""
+        if self.slot.read()[slots.F_INCARNATION] != self.incarnation:
+            raise FileNotFoundError(f"{self!r} is deleted")
+        self.owner.opened(self)
 
     def bases(self, active_base: int, generation: int) -> list[int]:
         """Base offsets of the segments, ascending; the active one is the last."""
@@ -203,9 +229,18 @@ class Partition:
         """The sealed segment at `base`; FileNotFoundError when it was deleted meanwhile (read the slot again)."""
         segment = self._sealed.get(base)
         if segment is None:
-            segment = self._sealed[base] = Sealed(self.directory, base)
-            self.owner.opened(self)
+            segment = Sealed(self.directory, base)
+            self._opened()
+            if len(self._sealed) >= _SEALED_KEPT:
+                del self._sealed[next(iter(self._sealed))]
+            self._sealed[base] = segment
         return segment
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the files held open are no longer the partition's: deleted segments among them keep their space."""
+        values = self.slot.read()
+        return values[slots.F_GENERATION] != self._generation or values[slots.F_INCARNATION] != self.incarnation
 
     def close_files(self) -> None:
         """Let go of all open files; slices under way keep theirs."""

@@ -59,6 +59,8 @@ def newest(partition: Partition, values: Values, limit: int) -> Found | None:
 def _time_index(partition: Partition, values: Values, base: int, timestamp: int) -> tuple[int, int]:
     """(largest timestamp of the segment, relative offset before which every record is older than `timestamp`)."""
     if base == values[slots.F_ACTIVE_BASE]:
+        if not values[slots.F_ACTIVE_SIZE]:
+            return -1, 0  # perhaps without files yet
         files = partition.active(base, values[slots.F_GENERATION])
         return values[slots.F_MAX_TIMESTAMP], files.time.offset_before(timestamp, values[slots.F_TIME_ENTRIES])
     index = partition.sealed(base).time_index

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odradek.ipc import slots
+from odradek.ipc.slots import SlotState
 from odradek.protocol import errors
-from odradek.storage import check, names, read, recovery, times, trim
+from odradek.storage import check, names, read, recovery, repair, times, trim
 from odradek.storage.config import LogConfig
-from odradek.storage.partition import Busy, Gone
+from odradek.storage.partition import Busy, Gone, Unrepaired
 
 from ..harness.needs import jars
 from .live import NOW, batch, live, put, records
@@ -270,3 +271,113 @@ def test_reading_past_a_deletion_is_told(tmp_path: Path) -> None:
             trim.advance(partition, values, 9)
         with pytest.raises(FileNotFoundError):
             read.fetch(slow, stale, 0, stale[slots.F_HW], 1 << 20)
+
+
+def test_a_roll_that_failed_half_way_leaves_no_segment_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty segment in the middle of the log would end every reader there."""
+    with live(tmp_path, segment_bytes=1000) as world:
+        partition = world.partition()
+        put(partition, batch(b"a" * 700))
+        opened = os.open
+
+        def full(path: str, flags: int, mode: int = 0o777, **kwargs: object) -> int:
+            if str(path).endswith("1.index") and flags & os.O_CREAT:
+                raise OSError(errno.ENOSPC, "full")
+            return opened(path, flags, mode, **kwargs)  # type: ignore[arg-type]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", full)
+            refused = batch(b"b" * 700)
+            put(partition, refused)
+            assert refused.error == errors.KAFKA_STORAGE_ERROR
+        for n in range(4):
+            put(partition, batch(bytes([n]) * 60))
+        assert [len(value) for _, value in records(world.partition(1))] == [700, 60, 60, 60, 60]
+        assert [path.name for path in sorted((tmp_path / "t-0").glob("*.log"))] == [
+            names.offset_name(0) + ".log",
+            names.offset_name(partition.state().active_base) + ".log",
+        ]
+
+
+def test_a_producer_table_that_cannot_grow_is_repaired_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log end was published, the producers were not: forgetting that would let a retry in twice."""
+    with live(tmp_path) as world:
+        partition = world.partition()
+
+        def no_memory(*_: object) -> int:
+            raise OSError(errno.ENOMEM, "no memory")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(partition.producers, "apply", no_memory)
+            put(partition, batch(b"a", producer=7, sequence=0))
+        (base,) = put(partition, batch(b"a", producer=7, sequence=0))
+        assert base == 0
+        assert records(partition) == [(0, b"a")]
+
+
+def test_what_cannot_be_repaired_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with live(tmp_path) as world:
+        partition = world.partition()
+        partition.slot.dirty = 1
+        with monkeypatch.context() as patch:
+            patch.setattr(repair, "repair", lambda *_: 1 // 0)
+            with pytest.raises(Unrepaired):
+                partition.acquire()
+        assert put(partition, batch(b"a")) == [0]
+
+
+def test_a_reader_with_an_old_view_makes_no_files(tmp_path: Path) -> None:
+    """Retention, or deletion and creation under the same name, may have come between its look and its open."""
+    with live(tmp_path, segment_bytes=300) as world:
+        writer, reader = world.partition(0), world.partition(1)
+        put(writer, batch(b"a" * 100))
+        old = reader.slot.read()
+        for _ in range(6):
+            put(writer, batch(b"a" * 100))
+        with writer.locked() as values:
+            trim.advance(writer, values, values[slots.F_LEO] - 1)
+        before = sorted(os.listdir(tmp_path / "t-0"))
+        with pytest.raises(FileNotFoundError):
+            read.fetch(reader, old, 0, 1, 1000)
+        assert sorted(os.listdir(tmp_path / "t-0")) == before
+
+
+def test_files_found_under_the_name_of_a_deleted_topic_are_not_taken(tmp_path: Path) -> None:
+    with live(tmp_path) as world:
+        reader = world.partition(1)
+        put(world.partition(0), batch(b"secret of another topic"))
+        old = reader.slot.read()
+        reader.slot.publish(SlotState(incarnation=2, state=slots.LEADER))
+        with pytest.raises(FileNotFoundError):
+            read.fetch(reader, old, 0, 1, 1000)
+
+
+def test_reading_through_many_segments_holds_few_files(tmp_path: Path) -> None:
+    with live(tmp_path, segment_bytes=200) as world:
+        partition = world.partition()
+        for n in range(60):
+            put(partition, batch(b"%100d" % n))
+        before = len(os.listdir("/proc/self/fd"))
+        assert [offset for offset, _ in records(partition, limit=1)] == list(range(60))
+        assert len(os.listdir("/proc/self/fd")) - before <= 10
+
+
+def test_deleted_segments_are_let_go_by_those_who_no_longer_read(tmp_path: Path) -> None:
+    with live(tmp_path, segment_bytes=200) as world:
+        log = world.log(1)
+        reader, writer = log.get("t", 0), world.partition(0)
+        assert reader is not None
+        for n in range(5):
+            put(writer, batch(b"%100d" % n))
+        assert len(records(reader)) == 5
+
+        def held() -> int:
+            paths = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+            return sum(".log.deleted" in path for path in paths)
+
+        with writer.locked() as values:
+            trim.advance(writer, values, 3)
+        writer.close_files()
+        assert held()
+        log.sweep()
+        assert not held()
