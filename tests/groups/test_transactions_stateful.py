@@ -22,13 +22,16 @@ NAMES = st.sampled_from(["x", "y"])
 PARTITIONS = [("t", 0), ("t", 1), ("__consumer_offsets", 3)]
 
 
+TOPICS = st.sets(st.sampled_from(PARTITIONS), min_size=1)
+FAULTS = st.sampled_from([None] * 5 + ["busy", Error.KAFKA_STORAGE_ERROR, Error.NOT_ENOUGH_REPLICAS])
+
+
 class Client:
     """What one client believes."""
 
     def __init__(self) -> None:
         self.me: Producer | None = None
         self.added: set[tuple[str, int]] = set()
-        self.promised: bool | None = None  # how its last transaction was acknowledged to have ended
 
 
 class Log:
@@ -70,48 +73,70 @@ class Machine(RuleBasedStateMachine):
         self.given: set[tuple[int, int]] = set()
         self.before: dict[str, Any] = {}
 
+    def log_is(self, fault: Error | str | None) -> None:
+        """How the log behaves during the next request; what it held up before gets through first."""
+        self.world.journal.busy, self.world.journal.error = False, None
+        self.world.settle()
+        self.world.journal.busy = fault == "busy"
+        self.world.journal.error = fault if isinstance(fault, Error) else None
+
     # -- clients
 
-    @rule(at=CLIENTS, name=NAMES)
-    def init(self, at: int, name: str) -> None:
-        client = self.clients[at]
-        result = self.world.init(name, timeout_ms=self.timeout_ms)
-        if result is not None and not result.error:
-            assert (result.producer_id, result.epoch) not in self.given, "an epoch that somebody has"
-            self.given.add((result.producer_id, result.epoch))
-            client.me, client.added = Producer(name, result.producer_id, result.epoch), set()
+    @rule(at=CLIENTS, name=NAMES, fault=FAULTS)
+    def init(self, at: int, name: str, fault: Any) -> None:
+        self.log_is(fault)
+        self.start_as(self.clients[at], Producer(name), fresh=True)
 
-    @rule(at=CLIENTS)
-    def bump(self, at: int) -> None:
+    @rule(at=CLIENTS, fault=FAULTS)
+    def bump(self, at: int, fault: Any) -> None:
+        self.log_is(fault)
+        me = self.clients[at].me
+        if me is not None:
+            self.start_as(self.clients[at], me, fresh=False)
+
+    def start_as(self, client: Client, me: Producer, fresh: bool) -> None:
+        result = self.world.init(*me, self.timeout_ms)
+        if result is None or result.error:
+            return
+        given = result.producer_id, result.epoch
+        assert not fresh or given not in self.given, "an epoch that somebody has"
+        self.given.add(given)
+        client.me, client.added = Producer(me.transactional_id, *given), set()
+
+    @rule(at=CLIENTS, name=NAMES, tps=TOPICS, fault=FAULTS, end=st.sampled_from([None, None, True, False]))
+    def transact(self, at: int, name: str, tps: set[tuple[str, int]], fault: Any, end: bool | None) -> None:
+        self.log_is(fault)
+        self.work(at, name, tps)
+        if end is not None:
+            self.finish(at, end)
+
+    def work(self, at: int, name: str, tps: set[tuple[str, int]]) -> None:
+        """Add partitions and write to all there are, as whoever it is or begins to be."""
         client = self.clients[at]
         if client.me is None:
+            self.start_as(client, Producer(name), fresh=True)
+        if client.me is None:
             return
-        result = self.world.init(client.me.transactional_id, client.me.id, client.me.epoch, self.timeout_ms)
-        if result is not None and not result.error:
-            self.given.add((result.producer_id, result.epoch))
-            client.me, client.added = Producer(client.me.transactional_id, result.producer_id, result.epoch), set()
-
-    @rule(at=CLIENTS, tp=st.sampled_from(PARTITIONS))
-    def add(self, at: int, tp: tuple[str, int]) -> None:
-        client = self.clients[at]
-        if client.me is None or self.world.add(client.me, tp) is not Error.NONE:
+        answer = self.world.add(client.me, *sorted(tps))
+        if answer is Error.PRODUCER_FENCED:
+            client.me, client.added = None, set()
             return
-        if not client.added:
-            self.transaction += 1
-            self.current[client.me] = self.transaction
-        client.added.add(tp)
-
-    @rule(at=CLIENTS)
-    def write(self, at: int) -> None:
-        client = self.clients[at]
+        if answer is Error.NONE:
+            if not client.added:
+                self.transaction += 1
+                self.current[client.me] = self.transaction
+            client.added |= tps
         for tp in client.added:
-            assert client.me is not None
             self.number += 1
             if self.logs[tp].write(client.me, self.number):
                 self.mine[self.number] = (client.me, self.current[client.me], tp)
 
-    @rule(at=CLIENTS, commit=st.booleans())
-    def end(self, at: int, commit: bool) -> None:
+    @rule(at=CLIENTS, commit=st.booleans(), fault=FAULTS)
+    def end(self, at: int, commit: bool, fault: Any) -> None:
+        self.log_is(fault)
+        self.finish(at, commit)
+
+    def finish(self, at: int, commit: bool) -> None:
         client = self.clients[at]
         if client.me is None or not client.added:
             return
@@ -124,7 +149,11 @@ class Machine(RuleBasedStateMachine):
 
     # -- the rest of the world
 
-    @rule()
+    @rule(fault=FAULTS)
+    def marks(self, fault: Any) -> None:
+        self.log_is(fault)
+        self.mark()
+
     def mark(self) -> None:
         for markers in self.world.markers:
             for tp in markers.partitions:
@@ -134,15 +163,6 @@ class Machine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([50, 2_000, 11_000]))
     def wait(self, ms: int) -> None:
         self.world.wait(ms)
-
-    @rule(error=st.sampled_from([None, None, Error.KAFKA_STORAGE_ERROR, Error.NOT_ENOUGH_REPLICAS]))
-    def break_or_mend(self, error: Error | None) -> None:
-        self.world.journal.error = error
-
-    @rule(busy=st.booleans())
-    def hold_the_lock(self, busy: bool) -> None:
-        self.world.journal.busy = busy
-        self.world.settle()
 
     @rule()
     def die(self) -> None:
@@ -188,8 +208,7 @@ class Machine(RuleBasedStateMachine):
         """Given time and a log that works, everything is decided and nothing hangs."""
         if not hasattr(self, "world"):
             return
-        self.world.journal.busy, self.world.journal.error = False, None
-        self.world.settle()
+        self.log_is(None)
         for _ in range(4):
             self.world.wait(700_000)
             self.mark()
@@ -200,5 +219,5 @@ class Machine(RuleBasedStateMachine):
 
 TestTransactions = Machine.TestCase
 TestTransactions.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
 )
