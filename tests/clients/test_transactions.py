@@ -1,0 +1,524 @@
+"""Transactions as clients see them: confluent-kafka, kafka-python and raw requests against a real broker."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ..harness import java
+from ..harness.process import wait_until
+from ..harness.wire import Wire
+from .admin import create_topic, unique
+from .raw.batches import batch
+from .raw.calls import list_offsets, produce
+
+WAIT = 60
+TRANSACTIONAL = 0x10
+QUICK = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 200}
+
+
+# -- clients ----------------------------------------------------------------------------------------------------
+
+
+class Confluent:
+    """A transactional producer of librdkafka."""
+
+    def __init__(self, broker: Any, name: str, **config: Any) -> None:
+        from confluent_kafka import Producer
+
+        settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": name, **config}
+        self._producer = Producer(settings)
+        self._producer.init_transactions(WAIT)
+        self.begin = self._producer.begin_transaction
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        self._producer.produce(topic, value, partition=partition)
+
+    def flush(self) -> None:
+        assert not self._producer.flush(WAIT)
+
+    def commit(self) -> None:
+        self._producer.commit_transaction(WAIT)
+
+    def abort(self) -> None:
+        self._producer.abort_transaction(WAIT)
+
+    def close(self) -> None:
+        del self._producer
+
+
+class KafkaPython:
+    """The same of kafka-python."""
+
+    def __init__(self, broker: Any, name: str) -> None:
+        from kafka import KafkaProducer
+
+        self._producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=name)
+        self._producer.init_transactions()
+        self.begin = self._producer.begin_transaction
+        self.commit = self._producer.commit_transaction
+        self.abort = self._producer.abort_transaction
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        self._producer.send(topic, value, partition=partition)
+
+    def flush(self) -> None:
+        self._producer.flush(WAIT)
+
+    def close(self) -> None:
+        self._producer.close(5)
+
+
+@pytest.fixture(params=[Confluent, KafkaPython], ids=["confluent-kafka", "kafka-python"])
+def producer(request: Any, broker: Any) -> Any:
+    """Makes producers with a transactional id of their own."""
+    made: list[Any] = []
+
+    def make(name: str | None = None) -> Any:
+        made.append(request.param(broker, name or unique("id")))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def read(broker: Any, topic: str, isolation: str, partition: int = 0) -> list[bytes]:
+    """All that a consumer of librdkafka gets up to the end of the partition."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    config = {"group.id": unique("reader"), "enable.partition.eof": True, "isolation.level": isolation}
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "enable.auto.commit": False, **config})
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    found = []
+    try:
+        while True:
+            message = consumer.poll(WAIT)
+            assert message is not None, f"{len(found)} records and then nothing"
+            if message.error():
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                return found
+            found.append(message.value())
+    finally:
+        consumer.close()
+
+
+def read_with_kafka_python(broker: Any, topic: str, isolation: str) -> list[bytes]:
+    """The same with kafka-python, which filters aborted records itself."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap, isolation_level=isolation, auto_offset_reset="earliest"
+    )
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    consumer.seek_to_beginning(partition)
+    end = consumer.end_offsets([partition])[partition]
+    found = []
+    try:
+        while consumer.position(partition) < end:
+            for records in consumer.poll(500).values():
+                found += [record.value for record in records]
+        return found
+    finally:
+        consumer.close()
+
+
+def stable_end(broker: Any, topic: str) -> int:
+    with broker.wire() as wire:
+        return int(list_offsets(wire, topic, -1, isolation=1).offset)
+
+
+def await_stable(broker: Any, topic: str) -> None:
+    """Wait until no transaction is open in the topic: markers follow the answer to EndTxn."""
+
+    def settled() -> bool:
+        with broker.wire() as wire:
+            return bool(list_offsets(wire, topic, -1).offset == list_offsets(wire, topic, -1, isolation=1).offset)
+
+    wait_until(settled, WAIT, f"all transactions in {topic} are over")
+
+
+# -- what they promise ------------------------------------------------------------------------------------------
+
+
+def test_committed_is_seen_and_aborted_is_not(broker: Any, producer: Callable[..., Any]) -> None:
+    topic = create_topic(broker, partitions=2)
+    client = producer()
+    for number in range(6):
+        client.begin()
+        for partition in (0, 1):
+            for at in range(5):
+                client.send(topic, b"%d-%d" % (number, at), partition)
+        client.flush()
+        client.abort() if number % 3 == 1 else client.commit()
+    await_stable(broker, topic)
+    everything = [b"%d-%d" % (number, at) for number in range(6) for at in range(5)]
+    committed = [value for value in everything if value[:1] not in b"14"]
+    for partition in (0, 1):
+        assert read(broker, topic, "read_uncommitted", partition) == everything
+        assert read(broker, topic, "read_committed", partition) == committed
+    assert read_with_kafka_python(broker, topic, "read_uncommitted") == everything
+    assert read_with_kafka_python(broker, topic, "read_committed") == committed
+
+
+def test_nothing_behind_an_open_transaction_is_seen(broker: Any, producer: Callable[..., Any]) -> None:
+    topic = create_topic(broker)
+    first, second = producer(), producer()
+    first.begin()
+    first.send(topic, b"open")
+    first.flush()
+    second.begin()
+    second.send(topic, b"committed")
+    second.commit()
+    assert stable_end(broker, topic) == 0
+    assert read(broker, topic, "read_committed") == []
+    assert read(broker, topic, "read_uncommitted") == [b"open", b"committed"]
+    first.commit()
+    await_stable(broker, topic)
+    assert read(broker, topic, "read_committed") == [b"open", b"committed"]
+
+
+def test_a_zombie_is_fenced(broker: Any, producer: Callable[..., Any]) -> None:
+    topic, name = create_topic(broker), unique("id")
+    zombie = producer(name)
+    zombie.begin()
+    zombie.send(topic, b"lost")
+    zombie.flush()
+    successor = producer(name)
+    successor.begin()
+    successor.send(topic, b"kept")
+    successor.commit()
+    with pytest.raises(Exception, match=r"(?i)fenced|epoch"):
+        zombie.send(topic, b"too late")
+        zombie.commit()
+    await_stable(broker, topic)
+    assert read(broker, topic, "read_committed") == [b"kept"]
+
+
+def test_consume_transform_produce(broker: Any) -> None:
+    """Exactly once over aborts in between: offsets move only with the transaction that has their results."""
+    from confluent_kafka import Consumer
+
+    source, sink, group = create_topic(broker), create_topic(broker), unique("group")
+    feeder = Confluent(broker, unique("id"))
+    feeder.begin()
+    for at in range(60):
+        feeder.send(source, b"%d" % at)
+    feeder.commit()
+    await_stable(broker, source)
+    config = {
+        "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+    }  # fmt: skip
+    worker = Confluent(broker, unique("id"))
+    for attempt in range(12):
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, **config})
+        consumer.subscribe([source])
+        try:
+            messages = consumer.consume(10, WAIT if attempt < 9 else 3)
+            if not messages:
+                break
+            worker.begin()
+            for message in messages:
+                assert not message.error(), message.error()
+                worker.send(sink, b"<" + message.value() + b">")
+            positions = consumer.position(consumer.assignment())
+            worker._producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), WAIT)
+            worker.abort() if attempt % 3 == 1 else worker.commit()
+        finally:
+            consumer.close()
+    assert read(broker, sink, "read_committed") == [b"<%d>" % at for at in range(60)]
+    assert len(read(broker, sink, "read_uncommitted")) > 60
+
+
+# -- raw: what can be asked at the right moment -----------------------------------------------------------------
+
+
+class Raw:
+    """A transactional producer request by request, over one connection."""
+
+    def __init__(self, wire: Wire, name: str | None = None, timeout_ms: int = 60_000) -> None:
+        from kafka.protocol import producer as protocol
+
+        self.wire = wire
+        self.protocol = protocol
+        self.name = name or unique("raw")
+        self.find()
+        self.id, self.epoch = self.init(timeout_ms)
+        self.sequence = 0
+
+    def find(self) -> None:
+        from kafka.protocol.metadata import FindCoordinatorRequest as Request
+
+        wait_until(lambda: self.wire.call(Request[2](key=self.name, key_type=1)).error_code == 0, WAIT, "a coordinator")
+
+    def init(self, timeout_ms: int = 60_000, **fields: Any) -> tuple[int, int]:
+        asked = {"producer_id": -1, "producer_epoch": -1, **fields}
+        request = self.protocol.InitProducerIdRequest[4](
+            transactional_id=self.name, transaction_timeout_ms=timeout_ms, **asked
+        )
+        answers: list[Any] = []
+
+        def answered() -> bool:
+            answers.append(self.wire.call(request))
+            return answers[-1].error_code not in (14, 51)  # loading, concurrent transactions
+
+        wait_until(answered, WAIT, "InitProducerId")
+        assert answers[-1].error_code == 0, answers[-1]
+        return answers[-1].producer_id, answers[-1].producer_epoch
+
+    def add(self, topic: str, *partitions: int, version: int = 3) -> list[int]:
+        request = self.protocol.AddPartitionsToTxnRequest
+        answer = self._patiently(
+            request[version](
+                v3_and_below_transactional_id=self.name,
+                v3_and_below_producer_id=self.id,
+                v3_and_below_producer_epoch=self.epoch,
+                v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=topic, partitions=list(partitions or [0]))],
+            ),
+            lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
+        )
+        return [row.partition_error_code for row in answer.results_by_topic_v3_and_below[0].results_by_partition]
+
+    def write(self, topic: str, *values: bytes, partition: int = 0) -> Any:
+        data = batch(values, producer=self.id, epoch=self.epoch, sequence=self.sequence, attributes=TRANSACTIONAL)
+        self.sequence += len(values)
+        return produce(self.wire, topic, data, partition=partition)
+
+    def end(self, commit: bool = True, version: int = 3) -> int:
+        request = self.protocol.EndTxnRequest[version](
+            transactional_id=self.name, producer_id=self.id, producer_epoch=self.epoch, committed=commit
+        )
+        return int(self.wire.call(request).error_code)
+
+    def add_offsets(self, group: str) -> int:
+        request = self.protocol.AddOffsetsToTxnRequest[3](
+            transactional_id=self.name, producer_id=self.id, producer_epoch=self.epoch, group_id=group
+        )
+        return int(self._patiently(request, lambda answer: answer.error_code).error_code)
+
+    def commit_offset(self, group: str, topic: str, offset: int, version: int = 3, **fields: Any) -> int:
+        request = self.protocol.TxnOffsetCommitRequest
+        topic_class = request.TxnOffsetCommitRequestTopic
+        row = topic_class.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+        )
+        answer = self.wire.call(
+            request[version](
+                transactional_id=self.name, group_id=group, producer_id=self.id, producer_epoch=self.epoch,
+                topics=[topic_class(name=topic, partitions=[row])], **fields,
+            )
+        )  # fmt: skip
+        return int(answer.topics[0].partitions[0].error_code)
+
+    def _patiently(self, request: Any, code: Callable[[Any], int]) -> Any:
+        """Again while the last transaction's markers are being written."""
+        answers: list[Any] = []
+
+        def answered() -> bool:
+            answers.append(self.wire.call(request))
+            return code(answers[-1]) != 51
+
+        wait_until(answered, WAIT, "the last transaction is over")
+        return answers[-1]
+
+
+@pytest.fixture
+def wire(broker: Any) -> Any:
+    with broker.wire() as connection:
+        yield connection
+
+
+def offsets_of(wire: Wire, group: str, topic: str, stable: bool = False) -> tuple[int, int]:
+    """(committed offset, error)."""
+    from kafka.protocol.consumer import OffsetFetchRequest as Request
+
+    topics = [Request.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
+    answer = wire.call(Request[7](group_id=group, topics=topics, require_stable=stable))
+    assert answer.error_code == 0, answer
+    row = answer.topics[0].partitions[0]
+    return row.committed_offset, row.error_code
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_count_from_the_marker_on(broker: Any, wire: Wire, commit: bool) -> None:
+    topic, group, raw = create_topic(broker), unique("group"), Raw(wire)
+    assert raw.add_offsets(group) == 0
+    assert raw.commit_offset(group, topic, 42) == 0
+    assert offsets_of(wire, group, topic) == (-1, 0)
+    assert offsets_of(wire, group, topic, stable=True) == (-1, 88), "UNSTABLE_OFFSET_COMMIT"
+    assert raw.end(commit) == 0
+    wait_until(lambda: offsets_of(wire, group, topic, stable=True)[1] == 0, WAIT, "the marker")
+    assert offsets_of(wire, group, topic) == (42 if commit else -1, 0)
+
+
+def test_offsets_outside_a_transaction_are_refused(broker: Any, wire: Wire) -> None:
+    """Late ones would hold `__consumer_offsets` open for ever (KIP-890)."""
+    topic, group, raw = create_topic(broker), unique("group"), Raw(wire)
+    assert raw.add_offsets(unique("other")) == 0
+    assert raw.commit_offset(group, topic, 1) in (0, 48)  # both groups may share a partition
+    assert raw.end() == 0
+    wait_until(lambda: raw.commit_offset(group, topic, 1) == 48, WAIT, "INVALID_TXN_STATE")
+    raw.epoch += 1
+    assert raw.commit_offset(group, topic, 1) == 47
+
+
+def test_offsets_of_members_that_were_replaced_are_refused(broker: Any, wire: Wire) -> None:
+    topic, group, raw = create_topic(broker), unique("group"), Raw(wire)
+    assert raw.add_offsets(group) == 0
+    member = {"member_id": "nobody", "generation_id": 1, "group_instance_id": None}
+    assert raw.commit_offset(group, topic, 1, **member) == 22
+    assert raw.commit_offset(group, topic, 1, version=0) == 0
+    assert raw.commit_offset(group, topic, 1, **member) == 25
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_old_and_new_requests(broker: Any, wire: Wire, version: int) -> None:
+    topic, raw = create_topic(broker), Raw(wire)
+    assert raw.add(topic, version=min(version, 3)) == [0]
+    assert raw.write(topic, b"x").error_code == 0
+    zombie_code = 47 if version < 2 else 90
+    raw.epoch += 1
+    assert raw.add(topic, version=min(version, 3)) == [zombie_code]
+    assert raw.end(version=version) == zombie_code
+    raw.epoch -= 1
+    assert raw.end(version=version) == 0
+    await_stable(broker, topic)
+    assert read(broker, topic, "read_committed") == [b"x"]
+
+
+def test_partitions_that_do_not_exist(broker: Any, wire: Wire) -> None:
+    topic, raw = create_topic(broker), Raw(wire)
+    assert raw.add(topic, 0, 9) == [55, 3], "OPERATION_NOT_ATTEMPTED, UNKNOWN_TOPIC_OR_PARTITION"
+    assert raw.end() == 48
+
+
+def test_describe_and_list(broker: Any, wire: Wire) -> None:
+    from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
+
+    topic, raw = create_topic(broker), Raw(wire)
+    raw.add(topic)
+    raw.write(topic, b"x")
+    asked = DescribeTransactionsRequest[0](transactional_ids=[raw.name, "none"])
+    found, missing = wire.call(asked).transaction_states
+    assert (found.transaction_state, found.producer_id, found.producer_epoch) == ("Ongoing", raw.id, raw.epoch)
+    assert [(row.topic, row.partitions) for row in found.topics] == [(topic, [0])]
+    assert missing.error_code == 105
+    for version, fields in enumerate([{}, {"duration_filter": 0}, {"transactional_id_pattern": raw.name[:-1] + "."}]):
+        more = {"duration_filter": -1, **fields} if version else {}
+        answer = wire.call(ListTransactionsRequest[version](state_filters=["Ongoing"], producer_id_filters=[], **more))
+        assert raw.name in [row.transactional_id for row in answer.transaction_states]
+    topics = [DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[0, 1])]
+    there, absent = wire.call(DescribeProducersRequest[0](topics=topics)).topics[0].partitions
+    (state,) = there.active_producers
+    assert (state.producer_id, state.current_txn_start_offset, state.last_sequence) == (raw.id, 0, 0)
+    assert absent.error_code == 3
+    assert raw.end() == 0
+
+
+def test_markers_of_another_coordinator(broker: Any, wire: Wire) -> None:
+    from kafka.protocol.producer import WriteTxnMarkersRequest as Request
+
+    topic, raw = create_topic(broker), Raw(wire)
+    raw.add(topic)
+    raw.write(topic, b"x")
+    row = Request.WritableTxnMarker
+    markers = [
+        row(
+            producer_id=raw.id, producer_epoch=raw.epoch, transaction_result=True, coordinator_epoch=0,
+            topics=[row.WritableTxnMarkerTopic(name=topic, partition_indexes=[0, 7])],
+        )
+    ]  # fmt: skip
+    answer = wire.call(Request[1](markers=markers))
+    assert [p.error_code for p in answer.markers[0].topics[0].partitions] == [0, 3]
+    assert stable_end(broker, topic) == 2
+    assert read(broker, topic, "read_committed") == [b"x"]
+
+
+# -- time and death ---------------------------------------------------------------------------------------------
+
+
+def test_a_forgotten_transaction_is_aborted(fresh_broker: Any) -> None:
+    broker = fresh_broker(**QUICK)
+    topic = create_topic(broker)
+    with broker.wire() as wire:
+        raw = Raw(wire, timeout_ms=500)
+        raw.add(topic)
+        raw.write(topic, b"forgotten")
+        await_stable(broker, topic)
+        assert raw.end() == 90, "PRODUCER_FENCED"
+    assert read(broker, topic, "read_committed") == []
+    assert read(broker, topic, "read_uncommitted") == [b"forgotten"]
+
+
+def test_the_coordinator_dies_around_the_decision(fresh_broker: Any) -> None:
+    """What EndTxn was acknowledged to have decided is what happens, whoever writes the markers."""
+    broker = fresh_broker()
+    topic, group = create_topic(broker, partitions=3), unique("group")
+    decided = []
+    for number in range(4):
+        with broker.wire() as wire:
+            raw = Raw(wire)
+            assert raw.add(topic, 0, 1, 2) == [0, 0, 0]
+            assert raw.add_offsets(group) == 0
+            for partition in range(3):
+                assert raw.write(topic, b"%d" % number, partition=partition).error_code == 0
+                raw.sequence = 0
+            assert raw.commit_offset(group, topic, number) == 0
+            assert raw.end(commit=number % 2 == 0) == 0
+            dead = broker.kill_role("coordinator")
+            decided.append(number)
+        broker.await_respawn("coordinator", dead)
+        await_stable(broker, topic)
+    kept = [b"%d" % number for number in decided if number % 2 == 0]
+    for partition in range(3):
+        wait_until(lambda p=partition: read(broker, topic, "read_committed", p) == kept, WAIT, "all are decided")
+    with broker.wire() as wire:
+        wait_until(lambda: offsets_of(wire, group, topic, stable=True) == (2, 0), WAIT, "the offsets, too")
+
+
+@pytest.mark.parametrize("kill", [True, False])
+def test_an_open_transaction_outlives_the_broker(fresh_broker: Any, kill: bool) -> None:
+    broker = fresh_broker()
+    topic, group = create_topic(broker), unique("group")
+    with broker.wire() as wire:
+        raw = Raw(wire)
+        raw.add(topic)
+        raw.write(topic, b"before")
+        assert raw.add_offsets(group) == 0
+        assert raw.commit_offset(group, topic, 7) == 0
+    broker.restart(kill=kill)
+    assert read(broker, topic, "read_committed") == []
+    with broker.wire() as wire:
+        raw.wire = wire
+        raw.find()
+        assert raw.write(topic, b"after").error_code == 0
+        assert offsets_of(wire, group, topic, stable=True) == (-1, 88)
+        assert raw.end() == 0
+        await_stable(broker, topic)
+        wait_until(lambda: offsets_of(wire, group, topic, stable=True) == (7, 0), WAIT, "the offset")
+    assert read(broker, topic, "read_committed") == [b"before", b"after"]
+
+
+# -- Apache Kafka's own tools -----------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("java-4.1.0")
+def test_javas_transactional_producer(broker: Any) -> None:
+    topic, name = create_topic(broker), unique("id")
+    words = ["--topic", topic, "--num-records", "500", "--record-size", "50", "--throughput", "-1"]
+    words += ["--transactional-id", name, "--transaction-duration-ms", "50"]
+    words += ["--producer-props", f"bootstrap.servers={broker.bootstrap}"]
+    done: subprocess.CompletedProcess[bytes] = java.run("4.1.0", "org.apache.kafka.tools.ProducerPerformance", *words)
+    assert b"500 records sent" in done.stdout
+    await_stable(broker, topic)
+    assert len(read(broker, topic, "read_committed")) == 500
+    listed = java.run(
+        "4.1.0", "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", broker.bootstrap, "describe",
+        "--transactional-id", name,
+    )  # fmt: skip
+    assert b"CompleteCommit" in listed.stdout
