@@ -1,0 +1,269 @@
+"""Every transaction API of the coordinator in every version, from request bytes to response bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from odradek.groups.errors import Error
+from odradek.groups.offsets import TopicPartition
+from odradek.groups.transactions.events import Producer
+from odradek.groups.transactions.states import State
+from odradek.workers.api import COORDINATOR, WORKER, load_rows, message_class
+from odradek.workers.coordination import Wanted
+
+from .test_apis import FakeCoordinator, versions
+from .transaction_world import TransactionWorld
+
+INIT, ADD, ADD_OFFSETS, END, MARKERS, COMMIT, DESCRIBE, LIST = 22, 24, 25, 26, 27, 28, 65, 66
+FENCED_CODES = {True: Error.INVALID_PRODUCER_EPOCH, False: Error.PRODUCER_FENCED}
+
+
+class Coordinator(FakeCoordinator):
+    """With transactions, too; markers are written at once into nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids = TransactionWorld()
+        self.transactions = self.ids.transactions
+        self.asked: list[Wanted] = []
+
+    def when_transactions_topic(self, ready: Callable[[bool], None]) -> None:
+        ready(self.topic_there)
+
+    def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
+        self.asked.append(wanted)
+        done({tp: Error.NONE if tp[1] == 0 else Error.UNKNOWN_TOPIC_OR_PARTITION for tp in wanted.partitions})
+
+    def settle(self) -> None:
+        super().settle()
+        self.ids.settle()
+        for token in [token for token in self.ids.answers if callable(token)]:
+            for result in self.ids.answers.pop(token):
+                token(result)
+        super().settle()
+
+    def ongoing(self, *partitions: TopicPartition) -> Producer:
+        producer = self.ids.started("x")
+        assert self.ids.add(producer, *(partitions or [("t", 0)])) is Error.NONE
+        return producer
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+def fields(producer: Producer, **more: Any) -> dict[str, Any]:
+    return {"transactional_id": "x", "producer_id": producer.id, "producer_epoch": producer.epoch, **more}
+
+
+@pytest.mark.parametrize("version", versions(INIT))
+def test_init(coordinator: Coordinator, version: int) -> None:
+    request = message_class("InitProducerIdRequest")
+
+    def init(**more: Any) -> Any:
+        row = request(transactional_id="x", transaction_timeout_ms=1000, **more)
+        answer = coordinator.send(INIT, version, row)
+        return answer.error_code, answer.producer_id, answer.producer_epoch
+
+    first = init()
+    assert first == (0, 1000, 0)
+    assert init() == (0, 1000, 1)
+    if version >= 3:
+        assert init(producer_id=1000, producer_epoch=1) == (0, 1000, 2)
+        assert init(producer_id=1000, producer_epoch=0) == (FENCED_CODES[version < 4], -1, -1)
+    coordinator.ids.add(Producer("x", 1000, coordinator.ids.metadata("x").epoch))
+    assert init() == (Error.CONCURRENT_TRANSACTIONS, -1, -1)
+
+
+@pytest.mark.parametrize("version", versions(INIT))
+def test_where_init_is_handled(version: int) -> None:
+    row, request = load_rows()[INIT], message_class("InitProducerIdRequest")
+
+    def place(name: str | None) -> str:
+        return row.place(
+            version, bytes(request(transactional_id=name, transaction_timeout_ms=1).encode(version=version))
+        )
+
+    assert place(None) == WORKER
+    assert place("x") == place("") == place("y" * 300) == COORDINATOR
+    assert row.place(version, b"") in (WORKER, COORDINATOR)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_add_partitions(coordinator: Coordinator, version: int) -> None:
+    request = message_class("AddPartitionsToTxnRequest")
+    producer = coordinator.ids.started("x")
+
+    def add(epoch: int, *partitions: int) -> list[tuple[int, int]]:
+        row = request(
+            v3_and_below_transactional_id="x", v3_and_below_producer_id=producer.id, v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=[request.AddPartitionsToTxnTopic(name="t", partitions=list(partitions))],
+        )  # fmt: skip
+        (topic,) = coordinator.send(ADD, version, row).results_by_topic_v3_and_below
+        assert topic.name == "t"
+        return [(each.partition_index, each.partition_error_code) for each in topic.results_by_partition]
+
+    assert add(0, 0, 1) == [(0, 0), (1, 0)]
+    assert add(0, 0, 2) == [(0, Error.OPERATION_NOT_ATTEMPTED), (2, Error.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert add(1, 0) == [(0, FENCED_CODES[version < 2])]
+    assert coordinator.ids.metadata("x").partitions == {("t", 0), ("t", 1)}
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_add_and_verify_many(coordinator: Coordinator, version: int) -> None:
+    request = message_class("AddPartitionsToTxnRequest")
+    row_class = request.AddPartitionsToTxnTransaction
+    one, two = coordinator.ids.started("x"), coordinator.ids.started("y")
+
+    def row(producer: Producer, verify: bool, *partitions: int) -> Any:
+        return row_class(
+            transactional_id=producer.transactional_id, producer_id=producer.id, producer_epoch=producer.epoch,
+            verify_only=verify, topics=[row_class.AddPartitionsToTxnTopic(name="t", partitions=list(partitions))],
+        )  # fmt: skip
+
+    def send(*rows: Any) -> dict[str, list[int]]:
+        answer = coordinator.send(ADD, version, request(transactions=list(rows)))
+        assert answer.error_code == 0
+        return {
+            row.transactional_id: [each.partition_error_code for each in row.topic_results[0].results_by_partition]
+            for row in answer.results_by_transaction
+        }
+
+    absent = Error.INVALID_TXN_STATE if version == 4 else Error.TRANSACTION_ABORTABLE
+    assert send(row(one, False, 0), row(two, True, 0, 1)) == {"x": [0], "y": [absent, absent]}
+    assert send(row(one, True, 0, 1)) == {"x": [0, absent]}
+    assert send() == {}
+
+
+@pytest.mark.parametrize("version", versions(ADD_OFFSETS))
+def test_add_offsets(coordinator: Coordinator, version: int) -> None:
+    request = message_class("AddOffsetsToTxnRequest")
+    producer = coordinator.ids.started("x")
+
+    def add(who: Producer) -> int:
+        return coordinator.send(ADD_OFFSETS, version, request(**fields(who, group_id="g"))).error_code
+
+    assert add(producer) == 0
+    assert coordinator.ids.metadata("x").partitions == {("__consumer_offsets", 0)}
+    assert add(producer._replace(epoch=9)) == FENCED_CODES[version < 2]
+    coordinator.topic_there = False
+    assert add(producer) == Error.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("version", versions(END))
+def test_end(coordinator: Coordinator, version: int) -> None:
+    request = message_class("EndTxnRequest")
+    producer = coordinator.ongoing()
+
+    def end(who: Producer, commit: bool) -> int:
+        return coordinator.send(END, version, request(**fields(who, committed=commit))).error_code
+
+    assert end(producer._replace(epoch=9), True) == FENCED_CODES[version < 2]
+    assert end(producer, False) == 0
+    assert end(producer, True) == Error.INVALID_TXN_STATE
+    assert coordinator.ids.state() is State.PREPARE_ABORT
+
+
+@pytest.mark.parametrize("version", versions(MARKERS))
+def test_markers(coordinator: Coordinator, version: int) -> None:
+    request = message_class("WriteTxnMarkersRequest")
+    row = request.WritableTxnMarker
+    markers = [
+        row(
+            producer_id=number, producer_epoch=2, transaction_result=number == 5, coordinator_epoch=3,
+            topics=[row.WritableTxnMarkerTopic(name="t", partition_indexes=[0, 1])],
+        )
+        for number in (5, 6)
+    ]  # fmt: skip
+    answer = coordinator.send(MARKERS, version, request(markers=markers))
+    found = [
+        (marker.producer_id, each.partition_index, each.error_code)
+        for marker in answer.markers
+        for each in marker.topics[0].partitions
+    ]
+    assert found == [(5, 0, 0), (5, 1, 3), (6, 0, 0), (6, 1, 3)]
+    partitions = frozenset({("t", 0), ("t", 1)})
+    assert coordinator.asked == [Wanted(5, 2, 3, True, partitions), Wanted(6, 2, 3, False, partitions)]
+    assert coordinator.send(MARKERS, version, request(markers=[])).markers == []
+
+
+@pytest.mark.parametrize("version", versions(COMMIT))
+def test_commit_offsets(coordinator: Coordinator, version: int) -> None:
+    request = message_class("TxnOffsetCommitRequest")
+    topic_class = request.TxnOffsetCommitRequestTopic
+    producer = coordinator.ongoing(("__consumer_offsets", 0))
+
+    def commit(who: Producer, *partitions: int) -> list[int]:
+        rows = [
+            topic_class.TxnOffsetCommitRequestPartition(
+                partition_index=at, committed_offset=at + 5, committed_leader_epoch=4, committed_metadata=None
+            )
+            for at in partitions
+        ]
+        row = request(**fields(who, group_id="g", topics=[topic_class(name="t", partitions=rows)]))
+        return [each.error_code for each in coordinator.send(COMMIT, version, row).topics[0].partitions]
+
+    assert commit(producer, 0, 1, 2) == [0, 0, Error.UNKNOWN_TOPIC_OR_PARTITION]
+    assert coordinator.world.committed(("t", 1)) is None
+    assert coordinator.groups.fetch("g", [("t", 1)], True)[1] == {("t", 1): (None, Error.UNSTABLE_OFFSET_COMMIT)}
+    coordinator.groups.end_transaction(0, producer.id, True)
+    error, found = coordinator.groups.fetch("g", [("t", 1)], True)
+    value = found["t", 1][0]
+    assert not error and value is not None
+    assert (value.offset, value.leader_epoch) == (6, 4 if version >= 2 else -1)
+    assert commit(producer._replace(epoch=9), 0) == [Error.INVALID_PRODUCER_EPOCH]
+    coordinator.ids.end(producer)
+    coordinator.ids.mark()
+    assert commit(producer, 0) == [Error.INVALID_TXN_STATE]
+
+
+@pytest.mark.parametrize("version", versions(COMMIT))
+def test_offsets_while_groups_load(coordinator: Coordinator, version: int) -> None:
+    request = message_class("TxnOffsetCommitRequest")
+    topic_class = request.TxnOffsetCommitRequestTopic
+    row = topic_class.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    producer = coordinator.ongoing(("__consumer_offsets", 0))
+    coordinator.groups.will_load(0)
+    asked = request(**fields(producer, group_id="g", topics=[topic_class(name="t", partitions=[row])]))
+    (said,) = coordinator.send(COMMIT, version, asked).topics[0].partitions
+    old, new = Error.COORDINATOR_NOT_AVAILABLE, Error.COORDINATOR_LOAD_IN_PROGRESS
+    assert said.error_code == (old if version < 2 else new)
+
+
+def test_describe_and_list(coordinator: Coordinator) -> None:
+    coordinator.ongoing(("t", 0), ("t", 1), ("__consumer_offsets", 0))
+    request = message_class("DescribeTransactionsRequest")
+    (state,) = coordinator.send(DESCRIBE, 0, request(transactional_ids=["x"])).transaction_states
+    assert {row.topic: row.partitions for row in state.topics} == {"t": [0, 1], "__consumer_offsets": [0]}
+    assert (state.transaction_state, state.transaction_timeout_ms) == ("Ongoing", 60_000)
+    request = message_class("ListTransactionsRequest")
+
+    def listed(version: int, **more: Any) -> Any:
+        asked = request(state_filters=["Wrong"] if more.pop("wrong", False) else [], producer_id_filters=[], **more)
+        return coordinator.send(LIST, version, asked)
+
+    for version in versions(LIST):
+        assert [row.transactional_id for row in listed(version).transaction_states] == ["x"]
+        answer = listed(version, wrong=True)
+        assert (answer.unknown_state_filters, answer.transaction_states) == (["Wrong"], [])
+    assert listed(1, duration_filter=10**6).transaction_states == []
+    assert listed(2, transactional_id_pattern="y.*").transaction_states == []
+    assert listed(2, transactional_id_pattern="(").error_code == 128
+
+
+@pytest.mark.parametrize("version", versions(10)[1:])
+def test_find_the_coordinator_of_a_transactional_id(coordinator: Coordinator, version: int) -> None:
+    request = message_class("FindCoordinatorRequest")
+
+    def find(name: str) -> int:
+        key = {"coordinator_keys": [name]} if version >= 4 else {"key": name}
+        answer = coordinator.send(10, version, request(key_type=1, **key))
+        return (answer.coordinators[0] if version >= 4 else answer).error_code
+
+    coordinator.topic_there = False
+    assert find("x") == Error.COORDINATOR_NOT_AVAILABLE
+    coordinator.topic_there = True
+    assert find("") == Error.INVALID_REQUEST
