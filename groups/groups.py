@@ -300,7 +300,7 @@ class Groups:
     def topics_deleted(self, topics: set[str], now: Now) -> None:
         """Offsets of partitions that are no more are forgotten."""
         for group in list(self._groups.values()):
-            gone = [tp for tp in group.offsets.all() if tp[0] in topics]
+            gone = [tp for tp in group.offsets.partitions() if tp[0] in topics]
             if gone:
                 log.info("group %s: %d offsets of deleted topics removed", group.id, len(gone))
                 self._remove_offsets(group, gone, now, None)

@@ -66,6 +66,8 @@ class Replay:
     def _feed_v2(self, batch: bytes, header: batch_v2.Header) -> None:
         if not batch_v2.crc_is_right(batch):
             raise BatchError(CORRUPT_MESSAGE, "its checksum is wrong")
+        if not header.num_records:  # compaction keeps the last batch of a producer, if need be without records
+            return
         if header.is_control:
             self._end_transaction(header.producer_id, batch)
             return
@@ -99,11 +101,17 @@ class Replay:
                 if target is not None:
                     target[where] = committed
                 elif committed is None:
-                    self._offsets.pop(where, None)
+                    self._bury(where)
                 else:
                     self._offsets[where] = committed
         except RecordError as error:
             log.error("__consumer_offsets: record of the batch at %d left out: %s", position, error)
+
+    def _bury(self, where: _Where) -> None:
+        """Its topic is gone, say: what a transaction still has of it does not count either."""
+        self._offsets.pop(where, None)
+        for offsets in self._open.values():
+            offsets.pop(where, None)
 
     def _group(self, group: str, value: bytes | None) -> None:
         if value is None:

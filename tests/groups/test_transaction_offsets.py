@@ -1,0 +1,158 @@
+"""Offsets committed in a transaction: they wait for its marker, over failures and deaths of the coordinator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from odradek.groups.errors import Error
+from odradek.protocol.records import batch_v2, control
+
+from .world import World
+
+T0, T1 = ("t", 0), ("t", 1)
+ONE, TWO = (5, 0), (6, 3)  # producers
+
+
+def result(world: World, token: int) -> Error | None:
+    answer = world.answer(token)
+    if answer is None:
+        return None
+    (error,) = answer.values()
+    return error
+
+
+def is_unstable(world: World, tp: tuple[str, int] = T0) -> bool:
+    return world.groups.fetch("g", [tp], require_stable=True)[1][tp][1] is Error.UNSTABLE_OFFSET_COMMIT
+
+
+def end(world: World, producer: tuple[int, int], commit: bool) -> None:
+    """The marker, in the log and told."""
+    kind = control.COMMIT if commit else control.ABORT
+    marker = control.end_marker(
+        kind, producer_id=producer[0], producer_epoch=producer[1], coordinator_epoch=0, timestamp=world.now.wall_ms
+    )
+    world.journal.append(0, marker)
+    world.groups.end_transaction(0, producer[0], commit)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("dies", ["never", "before", "after"])
+def test_the_marker_decides(commit: bool, dies: str) -> None:
+    world = World()
+    world.commit(1)
+    assert result(world, world.commit(7, producer=ONE)) is Error.NONE
+    assert world.committed() == 1 and is_unstable(world)
+    if dies == "before":
+        world = world.restarted()
+        assert world.committed() == 1 and is_unstable(world)
+    end(world, ONE, commit)
+    if dies == "after":
+        world = world.restarted()
+    assert world.committed() == (7 if commit else 1) and not is_unstable(world)
+
+
+def test_batches_are_transactional_and_of_one_producer() -> None:
+    world = World()
+    world.journal.busy = True
+    for producer in (None, ONE, ONE, TWO, None):
+        world.commit(1, T0, producer=producer)
+    world.journal.busy = False
+    world.writer.write(world.now)
+    headers = [batch_v2.header(batch) for batch in world.journal.batches[0]]
+    found = [(h.producer_id, h.producer_epoch, h.is_transactional, h.base_sequence, h.num_records) for h in headers]
+    assert found == [(-1, -1, False, -1, 1), (5, 0, True, -1, 2), (6, 3, True, -1, 1), (-1, -1, False, -1, 1)]
+
+
+def test_producers_do_not_meet() -> None:
+    world = World()
+    world.commit(7, T0, producer=ONE)
+    world.commit(8, T1, producer=TWO)
+    end(world, TWO, True)
+    assert world.committed(T1) == 8 and world.committed(T0) is None
+    assert is_unstable(world, T0) and not is_unstable(world, T1)
+    end(world, ONE, False)
+    assert world.committed(T0) is None and not is_unstable(world, T0)
+
+
+def test_what_was_committed_later_wins() -> None:
+    world = World()
+    world.commit(7, producer=ONE)
+    world.commit(9)
+    end(world, ONE, True)
+    assert world.committed() == 9 and world.restarted().committed() == 9
+
+
+def test_the_last_of_a_transaction_counts() -> None:
+    world = World()
+    for offset in (7, 8):
+        world.commit(offset, producer=ONE)
+    end(world, ONE, True)
+    assert world.committed() == 8
+    world.commit(9, producer=ONE)
+    assert world.committed() == 8
+    end(world, ONE, False)
+    assert world.committed() == 8 == world.restarted().committed()
+
+
+def test_what_did_not_reach_the_log_is_not_committed() -> None:
+    world = World()
+    world.journal.error = Error.NOT_LEADER_OR_FOLLOWER
+    assert result(world, world.commit(7, producer=ONE)) is Error.NOT_COORDINATOR
+    assert not is_unstable(world)
+    world.journal.error = None
+    end(world, ONE, True)
+    assert world.committed() is None
+
+
+def test_the_writer_knows_what_a_marker_must_wait_for() -> None:
+    world = World()
+    assert not world.writer.is_busy_with(0)
+    world.journal.busy = True
+    token = world.commit(7, producer=ONE)
+    assert world.writer.is_busy_with(0), "queued"
+    world.journal.busy, world.journal.lag = False, 1
+    world.settle()
+    world.writer.write(world.now)
+    assert world.writer.is_busy_with(0) and result(world, token) is None, "not past the high watermark"
+    world.journal.lag = 0
+    world.settle()
+    assert not world.writer.is_busy_with(0) and result(world, token) is Error.NONE
+
+
+def test_a_group_of_members_takes_offsets_of_nobody_in_particular() -> None:
+    """Producers before KIP-447 name no member; those who name one must name the right one."""
+    world = World()
+    leader, _ = world.stable()
+
+    def commit(**fields: Any) -> Error | None:
+        return result(world, world.commit(7, producer=ONE, **fields))
+
+    assert commit() is Error.NONE
+    assert commit(member_id=leader, generation=1) is Error.NONE
+    assert commit(member_id=leader, generation=9) is Error.ILLEGAL_GENERATION
+    assert commit(member_id="stranger", generation=1) is Error.UNKNOWN_MEMBER_ID
+    assert commit(group="none", generation=1) is Error.ILLEGAL_GENERATION
+    world.join(leader)
+    assert commit(member_id=leader, generation=1) is Error.NONE, "also while they join again"
+
+
+def test_a_deleted_topic_takes_them_along() -> None:
+    world = World()
+    world.commit(7, T0, producer=ONE)
+    world.commit(8, ("kept", 0), producer=ONE)
+    world.groups.topics_deleted({"t"}, world.now)
+    world.settle()
+    end(world, ONE, True)
+    for each in (world, world.restarted()):
+        assert each.committed(T0) is None and each.committed(("kept", 0)) == 8
+
+
+def test_they_do_not_expire_while_open() -> None:
+    world = World()
+    world.commit(7, producer=ONE)
+    world._move(world.now.steady_ms + 30 * 24 * 3600 * 1000)
+    world.groups.expire_offsets(world.now)
+    world.settle()
+    end(world, ONE, True)
+    assert world.committed() == 7
