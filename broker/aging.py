@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class Aging:
-    """Remembers what it found out about sealed segments, which never change."""
+    """Remembers what it found out about sealed segments, which only ever change by being replaced (compaction)."""
 
     def __init__(self) -> None:
-        self._facts: dict[tuple[int, int], SegmentFacts] = {}  # (incarnation, base offset)
+        self._facts: dict[tuple[int, ...], SegmentFacts] = {}  # (incarnation, base offset, which file)
 
     def forget(self) -> None:
         """Drop what was remembered; now and then, or deleted segments add up."""
@@ -59,11 +59,11 @@ class Aging:
         return [*sealed, SegmentFacts(state.active_base, state.active_size, newest)]
 
     def _sealed(self, partition: Partition, base: int) -> SegmentFacts:
-        key = (partition.incarnation, base)
+        found = os.stat(names.segment_path(partition.directory, base))
+        key = (partition.incarnation, base, found.st_ino, found.st_size, found.st_mtime_ns)
         facts = self._facts.get(key)
         if facts is None:
-            size = os.stat(names.segment_path(partition.directory, base)).st_size
-            facts = SegmentFacts(base, size, largest_timestamp(partition.directory, base))
+            facts = SegmentFacts(base, found.st_size, largest_timestamp(partition.directory, base))
             self._facts[key] = facts
         return facts
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from odradek.broker import aging, flushing, process, removal
 from odradek.broker.checkpointing import Checkpoints
+from odradek.broker.cleaning import Cleaner
 from odradek.broker.partitions import Partitions
 from odradek.broker.process import Process, Signals
 from odradek.ipc import roles, slots
@@ -55,6 +56,8 @@ class Janitor:
         self._recovering = False
         self._bell = Doorbell(me.run_dir, roles.JANITOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
+        self._cleaner = Cleaner(me.config, self._intact)
+        self._cleaning = Task(me.config["log.cleaner.backoff.ms"], self._clean)
         self._tasks = self._table()
 
     def _table(self) -> list[Task]:
@@ -71,6 +74,7 @@ class Janitor:
                 self._checkpoint(checkpoints.HIGH_WATERMARK),
             ),
             Task(FORGET_MS, self._aging.forget),
+            self._cleaning,
         ]
 
     def run(self) -> None:
@@ -87,6 +91,7 @@ class Janitor:
             self._run_due()
             poll.poll(self._sleep_ms())
         self._me.draining()
+        self._cleaner.close()
 
     # The loop
 
@@ -175,6 +180,22 @@ class Janitor:
         _, waiting = removal.remove_segments(partition, now_ms)
         if not waiting:
             self._tidy[partition.slot.number] = (state.incarnation, state.generation)
+
+    def _intact(self) -> Iterable[Partition]:
+        """The partitions in log directories that work."""
+        return (partition for partition in self._partitions if partition.state().log_dir not in self._broken)
+
+    def _clean(self) -> None:
+        """A step of compaction, so short that the other tasks have their turns in time."""
+        self._cleaning.period_ms = self._me.config["log.cleaner.backoff.ms"]
+        try:
+            self._cleaning.period_ms = self._cleaner.step()
+        except OSError as error:
+            partition = self._cleaner.partition
+            self._cleaner.close()
+            if partition is None:
+                raise
+            self._disk_failed(partition, error)
 
     def _checkpoint(self, name: str) -> Callable[[], None]:
         return lambda: self._checkpoints.write(self._partitions, name)

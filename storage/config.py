@@ -37,6 +37,9 @@ class LogConfig:
     min_insync_replicas: int = 1
     cleanup_policy: tuple[str, ...] = ("delete",)
     delete_retention_ms: int = 86_400_000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _NEVER
     visible_after_flush: bool = False
 
     @classmethod
@@ -54,6 +57,11 @@ class LogConfig:
     def compacted(self) -> bool:
         """Whether keys matter (KIP-71): every record needs one."""
         return "compact" in self.cleanup_policy
+
+    @cached_property
+    def roll_ms(self) -> int:
+        """The age at which a segment is sealed: of a compacted topic soon enough for max.compaction.lag.ms."""
+        return min(self.segment_ms, max(self.max_compaction_lag_ms, 1)) if self.compacted else self.segment_ms
 
     @cached_property
     def synced_after(self) -> int:

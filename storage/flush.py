@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import names
+from odradek.storage import names, repair
 from odradek.storage.durable import FILES
 
 if TYPE_CHECKING:
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 def files_to_sync(partition: Partition, state: SlotState, goal: int | None = None) -> list[str]:
     """What must be synced for everything below `goal` (the log end) to be on the disk; the directory is the last."""
-    bases = partition.bases(state.active_base, state.generation)
-    first = partition.segment_of(max(state.flushed, state.log_start), tuple(state))
+    try:
+        bases = partition.bases(state.active_base, state.generation)
+    except FileNotFoundError:  # changed since: what compaction has put in place is synced already
+        bases = repair.segment_bases(partition.directory)
+    first = max((base for base in bases if base <= max(state.flushed, state.log_start)), default=bases[0])
     paths = [
         os.path.join(partition.directory, names.offset_name(base)) + kind
         for base in bases

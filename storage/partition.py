@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
 from odradek.ipc.slots import Slot, SlotState
-from odradek.storage import names, repair
+from odradek.storage import names, repair, swap
 from odradek.storage.config import LogConfig
 from odradek.storage.index import OffsetIndex, TimeIndex
 from odradek.storage.openfile import OpenFile
@@ -51,32 +52,40 @@ _SEALED_KEPT = 8  # a reader goes through segments one after the other; each cos
 class Sealed:
     """A segment that no longer changes: its files open on first use, stay open while someone refers to them."""
 
-    __slots__ = ("_index", "_log", "_path", "_time", "base", "size")
+    __slots__ = ("_confirm", "_index", "_log", "_path", "_time", "base", "size")
 
-    def __init__(self, directory: str, base: int) -> None:
+    def __init__(self, directory: str, base: int, confirm: Callable[[], None]) -> None:
         self.base = base
+        self._confirm = confirm  # that what was opened by name belongs with the rest: `Partition.confirm`
         self._path = os.path.join(directory, names.offset_name(base))
         self.size = os.stat(self._path + names.LOG).st_size
         self._log: OpenFile | None = None
         self._index: OffsetIndex | None = None
         self._time: TimeIndex | None = None
+        confirm()
 
     @property
     def file(self) -> OpenFile:
         if self._log is None:
-            self._log = OpenFile(self._path + names.LOG)
+            opened = OpenFile(self._path + names.LOG)
+            self._confirm()
+            self._log = opened
         return self._log
 
     @property
     def index(self) -> OffsetIndex:
         if self._index is None:
-            self._index = OffsetIndex(self._path + names.INDEX)
+            opened = OffsetIndex(self._path + names.INDEX)
+            self._confirm()
+            self._index = opened
         return self._index
 
     @property
     def time_index(self) -> TimeIndex:
         if self._time is None:
-            self._time = TimeIndex(self._path + names.TIME_INDEX)
+            opened = TimeIndex(self._path + names.TIME_INDEX)
+            self._confirm()
+            self._time = opened
         return self._time
 
 
@@ -211,9 +220,32 @@ class Partition:
         """Base offsets of the segments, ascending; the active one is the last."""
         self.follow(generation)
         if self._bases is None:
-            self._bases = [base for base in repair.segment_bases(self.directory) if base < active_base]
-            self._bases.append(active_base)
+            found = [base for base in repair.segment_bases(self.directory) if base < active_base]
+            self.confirm()
+            self._bases = [*found, active_base]
         return self._bases
+
+    def confirm(self) -> None:
+        """See to it that what was just looked up by name belongs to the generation that is followed.
+
+        FileNotFoundError when the set of files has changed meanwhile, or a compaction is replacing some: read the
+        slot again. An old index beside a new log would lead anywhere, and a list half old would skip records.
+        """
+        if self.slot.dirty == swap.SWAPPING:
+            self._await_swap()
+        elif self._generation in (-1, self.slot.read()[slots.F_GENERATION]):
+            return
+        raise FileNotFoundError(f"{self!r}: the set of segments has changed")
+
+    def _await_swap(self) -> None:
+        """The swap takes a moment; when its process is dead, this finishes it."""
+        try:
+            self.acquire()
+            self.release()
+        except Busy:
+            time.sleep(0.001)
+        except Gone:
+            pass
 
     def segment_of(self, offset: int, values: tuple[int, ...] | list[int]) -> int:
         """The base of the segment that holds `offset`, which is at or above the log start.
@@ -229,7 +261,7 @@ class Partition:
         """The sealed segment at `base`; FileNotFoundError when it was deleted meanwhile (read the slot again)."""
         segment = self._sealed.get(base)
         if segment is None:
-            segment = Sealed(self.directory, base)
+            segment = Sealed(self.directory, base, self.confirm)
             self._opened()
             if len(self._sealed) >= _SEALED_KEPT:
                 del self._sealed[next(iter(self._sealed))]

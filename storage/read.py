@@ -39,6 +39,9 @@ def fetch(
         return None
     base, position = locate(partition, values, offset)
     file, end, following = extent(partition, values, base, limit)
+    while position >= end and following < limit:  # compaction took the last offsets of that segment, or all of it
+        base, position = partition.segment_of(following, values), 0
+        file, end, following = extent(partition, values, base, limit)
     size = end - position
     if size <= 0:
         return None
@@ -55,7 +58,10 @@ def fetch(
 
 
 def locate(partition: Partition, values: Values, offset: int) -> tuple[int, int]:
-    """(segment base, position) of the batch that holds `offset`."""
+    """(segment base, position) of the batch that holds `offset`, or of the next one where compaction left a gap.
+
+    When that one is in a later segment, the position is the end of the segment that would hold the offset.
+    """
     partition.follow(values[slots.F_GENERATION])
     known = partition.positions.get(offset)
     if known is not None:

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import names, transactions
+from odradek.storage import names, swap, transactions
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ def repair(partition: Partition, values: list[int], dirty: int) -> list[int]:
     partition.close_files()
     if values[slots.F_STATE] != slots.LEADER and values[slots.F_STATE] != slots.FOLLOWER:
         return values  # a recovery died: it will be done from the start
+    if dirty == swap.SWAPPING:
+        swap.finish(partition, values)
     base = values[slots.F_ACTIVE_BASE]
     path = os.path.join(partition.directory, names.offset_name(base))
     _cut(path + names.LOG, values[slots.F_ACTIVE_SIZE])

@@ -44,7 +44,7 @@ def overdue(values: list[int], config: LogConfig, timestamp: int, now_ms: int) -
     if since < 0:
         return False
     age = (timestamp if timestamp >= 0 else now_ms) - since
-    return age > config.segment_ms - config.segment_jitter_ms
+    return age > config.roll_ms - config.segment_jitter_ms
 
 
 def roll(partition: Partition, values: list[int], now_ms: int) -> None:

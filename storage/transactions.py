@@ -131,5 +131,6 @@ def _rows(partition: Partition, values: Values, base: int) -> list[AbortedTxn]:
     if cached is not None and (cached[0] == values[slots.F_ABORTED] or base != values[slots.F_ACTIVE_BASE]):
         return cached[1]
     rows = read_txn_index(_path(partition.directory, base))
+    partition.confirm()
     partition.aborted[base] = (values[slots.F_ABORTED], rows)
     return rows

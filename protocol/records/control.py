@@ -50,7 +50,10 @@ def read_marker(batch: bytes | memoryview) -> tuple[int, int]:
     """(kind, coordinator epoch) of an end marker's batch; RecordError INVALID_RECORD if it is none."""
     if not batch_v2.header(batch).is_control:
         raise RecordError(INVALID_RECORD, "Not a control batch")
-    _, _, key, value, _ = next(batch_v2.iterate(batch))
+    record = next(batch_v2.iterate(batch), None)
+    if record is None:
+        raise RecordError(INVALID_RECORD, "An emptied control batch: compaction has taken its marker")
+    _, _, key, value, _ = record
     kind = read_key(key)
     if kind not in (ABORT, COMMIT) or value is None or len(value) < _VALUE.size:
         raise RecordError(INVALID_RECORD, f"Control record of type {kind} ends no transaction")

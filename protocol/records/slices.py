@@ -1,0 +1,97 @@
+"""The records of a batch of magic 2 where they stand, for rewriting a batch without its every record.
+
+Compaction keeps some records of a batch and drops the others. Offset and timestamp deltas count from the batch's
+base, which stays, so a record that stays is copied as it is; only a new base timestamp (KIP-534) moves deltas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from odradek.protocol.records import batch_v2, codecs, varint
+from odradek.protocol.records.batch_v2 import Header
+from odradek.protocol.records.errors import INVALID_RECORD, RecordError
+
+
+class Slice(NamedTuple):
+    """One record: body[start:end] with its length in front; `after` is where its timestamp delta ends."""
+
+    start: int
+    end: int
+    content: int  # where the record begins after its length
+    after: int
+    offset: int
+    timestamp_delta: int
+    key: bytes | None
+    has_value: bool
+
+
+def slices(body: bytes, head: Header) -> Iterator[Slice]:
+    """The records in `body`, the uncompressed section of a batch; RecordError INVALID_RECORD where it is broken.
+
+    Values and headers are not looked at.
+    """
+    position, size, decode, base = 0, len(body), varint.decode, head.base_offset
+    try:
+        for _ in range(head.num_records):
+            start = position
+            length, content = decode(body, start)
+            position = content + length
+            if position > size or length < 6:
+                raise RecordError(INVALID_RECORD, f"A record of {length} bytes does not fit into its batch")
+            timestamp_delta, after = decode(body, content + 1)
+            offset_delta, at = decode(body, after)
+            key_size, at = decode(body, at)
+            key = body[at : at + key_size] if key_size >= 0 else None
+            value_size, at = decode(body, at + max(key_size, 0))
+            if at > position:
+                raise RecordError(INVALID_RECORD, f"A record of {length} bytes ends before its value")
+            yield Slice(start, position, content, after, base + offset_delta, timestamp_delta, key, value_size >= 0)
+    except IndexError:
+        raise RecordError(INVALID_RECORD, "The records end before their declared count") from None
+
+
+def with_records(head: Header, body: bytes, kept: list[Slice], horizon: int | None = None) -> bytes:
+    """The batch of `head` with only the records `kept` of its `body`; at least one.
+
+    Base offset, last offset and producer fields stay. `horizon` (ms): set the delete horizon, which takes the base
+    timestamp's place, so that all deltas change. Errors as compressing.
+    """
+    attributes, base_timestamp = head.attributes, head.base_timestamp
+    if horizon is not None:
+        attributes, base_timestamp = attributes | batch_v2.DELETE_HORIZON, horizon
+    shift = head.base_timestamp - base_timestamp
+    content = b"".join(_moved(body, kept, shift) if shift else (body[one.start : one.end] for one in kept))
+    highest = head.max_timestamp
+    if not attributes & batch_v2.TIMESTAMP_TYPE:
+        highest = max(head.base_timestamp + one.timestamp_delta for one in kept)
+    span = batch_v2.Span(head.base_offset, head.last_offset_delta, base_timestamp, highest, len(kept))
+    return batch_v2.assemble(codecs.compress(head.codec, content, None), span, attributes, **_producer(head))
+
+
+def _moved(body: bytes, kept: Iterable[Slice], shift: int) -> Iterator[bytes]:
+    """The records with `shift` added to their timestamp deltas."""
+    for one in kept:
+        delta = varint.encode(one.timestamp_delta + shift)
+        yield varint.encode(1 + len(delta) + one.end - one.after)
+        yield body[one.content : one.content + 1]
+        yield delta
+        yield body[one.after : one.end]
+
+
+def emptied(head: Header) -> bytes:
+    """The batch of `head` without any record, uncompressed: it still tells its producer's last sequence and offset."""
+    kept = batch_v2.TIMESTAMP_TYPE | batch_v2.TRANSACTIONAL | batch_v2.CONTROL
+    times = (batch_v2.NO_TIMESTAMP, head.max_timestamp)
+    span = batch_v2.Span(head.base_offset, head.last_offset_delta, *times, 0)
+    return batch_v2.assemble(b"", span, head.attributes & kept, **_producer(head))
+
+
+def _producer(head: Header) -> dict[str, int]:
+    return {
+        "producer_id": head.producer_id,
+        "producer_epoch": head.producer_epoch,
+        "base_sequence": head.base_sequence,
+        "leader_epoch": head.leader_epoch,
+    }

@@ -1,0 +1,325 @@
+"""Compaction of one log (KIP-58, KIP-98, KIP-280's default): only the last record of each key stays, offsets stay.
+
+Two passes: over the dirty sealed segments into the offset map, as far as it reaches; then over all segments from the
+first on, in groups that become one segment each. The active segment, and whatever begins at or after the first open
+transaction, is not touched. Done from the oldest on, so that no older value ever comes to light.
+
+Layout    : storage.swap has the files.
+Owner     : the janitor, one log at a time, in small steps between its other tasks: `steps` is a generator.
+Lock      : held at the start (which also repairs), to read the producers, and for the swap of each group; not else.
+Crash rule: each group's swap stands for itself. Dying loses the round, which begins again from the checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.ipc import slots
+from odradek.storage import cleanable, index_files, names, swap
+from odradek.storage.clean_batches import BatchCleaner, LastOf, Round, keys
+from odradek.storage.cleanable import Range, Rules, Segment
+from odradek.storage.cleaned_segment import CleanedSegment
+from odradek.storage.cleaned_transactions import CleanedTransactions
+from odradek.storage.durable import FILES, remove
+from odradek.storage.offset_map import OffsetMap
+from odradek.storage.producers import AbortedTxn, read_txn_index
+from odradek.storage.scan import CONTROL, Batch, Scan
+
+if TYPE_CHECKING:
+    from odradek.ipc.slots import SlotState
+    from odradek.storage.partition import Partition
+
+log = logging.getLogger(__name__)
+
+STEP_BYTES = 256 << 10  # read and written between two yields
+BUSY = -1  # yielded when the partition's lock is taken: try again in a moment
+
+
+class Unclean(Exception):
+    """A log that cannot be compacted: it is damaged. The message says where."""
+
+
+class Moved(Exception):
+    """The log was truncated or its segments deleted meanwhile: this round is worth nothing, the next may be."""
+
+
+class Memory(NamedTuple):
+    """log.cleaner.dedupe.buffer.size in bytes and log.cleaner.io.buffer.load.factor."""
+
+    buffer_bytes: int = 128 << 20
+    load_factor: float = 0.9
+
+
+def rules(partition: Partition) -> Rules:
+    """The partition's configs that matter here."""
+    config = partition.config
+    lag = (config.min_compaction_lag_ms, config.max_compaction_lag_ms)
+    return Rules(config.min_cleanable_dirty_ratio, *lag, config.segment_bytes, config.segment_index_bytes)
+
+
+def look(partition: Partition, checkpoint: int | None, now_ms: int) -> Range:
+    """What of a log could be cleaned. FileNotFoundError when it changes under the look. Takes no lock."""
+    state = partition.state()
+    dirty_from = cleanable.first_dirty(checkpoint, state.log_start, state.leo)
+    if state.active_base <= dirty_from:
+        return Range(dirty_from, dirty_from, 0, 0, False)
+    stable = state.hw if state.unstable < 0 else min(state.hw, state.unstable)
+    found = _sealed(partition, state)
+    return cleanable.cleanable(found, state.active_base, dirty_from, stable, rules(partition), now_ms)
+
+
+def _sealed(partition: Partition, state: SlotState) -> list[Segment]:
+    bases = partition.bases(state.active_base, state.generation)[:-1]
+    lag = partition.config.max_compaction_lag_ms < 1 << 62
+    return [_facts(partition.directory, base, lag) for base in bases]
+
+
+def _facts(directory: str, base: int, first_too: bool) -> Segment:
+    sizes = [os.stat(names.segment_path(directory, base, kind)).st_size for kind in _SIZED]
+    largest = index_files.largest_timestamp(directory, base)
+    return Segment(base, *sizes, largest, _first_timestamp(directory, base) if first_too else -1)
+
+
+_SIZED = (names.LOG, names.INDEX, names.TIME_INDEX)
+
+
+def _first_timestamp(directory: str, base: int) -> int:
+    """Of the first batch, as Kafka: its largest; -1 in an empty segment."""
+    with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
+        first = next(iter(Scan(fd, check=False)), None)
+    return -1 if first is None else first.max_timestamp
+
+
+class Compaction:
+    """One round over one log. After the last of `steps`, `cleaned_upto` is the offset for the checkpoint.
+
+    `bytes_read`, `bytes_written`, `segments` and `swaps` count what was done.
+    """
+
+    def __init__(self, partition: Partition, what: Range, memory: Memory, now_ms: int) -> None:
+        self.partition = partition
+        self.what = what
+        self.now_ms = now_ms
+        self.offsets = OffsetMap(*memory)
+        self.rules = rules(partition)
+        self.cleaned_upto = what.first_dirty
+        self.bytes_read = self.bytes_written = self.segments = self.swaps = 0
+        self._told = 0
+        self._truncations = self._active_base = 0
+        self._markers: dict[int, int] = {}  # producer id → its last marker in the dirty part
+        self._aborted: list[AbortedTxn] = []
+        self._found: list[Segment] = []
+        self._writing = -1  # base of the segment that has `.cleaned` files
+
+    def steps(self) -> Iterator[int]:
+        """Do it, a step at a time: yields the bytes read and written since the last yield, or BUSY.
+
+        Raises Gone when the partition was deleted, Moved, Unclean, and OSError as the disk does. Closing it early
+        removes what was not swapped in.
+        """
+        try:
+            yield from self._begin()
+            yield from self._build_map()
+            yield from self._clean()
+        except FileNotFoundError as error:
+            raise Moved(str(error)) from None
+        finally:
+            self._discard()
+
+    def _locked(self) -> Iterator[int]:
+        """Yields BUSY until this process holds the lock."""
+        from odradek.storage.partition import Busy
+
+        while True:
+            try:
+                self._values = self.partition.acquire()
+                return
+            except Busy:
+                yield BUSY
+
+    def _begin(self) -> Iterator[int]:
+        """Repair, remove what a former round left, and note what the log is like."""
+        yield from self._locked()
+        try:
+            state = self.partition.state()
+            self._truncations, self._active_base = state.truncations, state.active_base
+            swap.discard(self.partition.directory)
+        finally:
+            self.partition.release()
+        self._found = _sealed(self.partition, state)
+        upto = self.what.upto
+        for segment in self._found:
+            rows = read_txn_index(self._path(segment, names.TXN_INDEX))
+            self._aborted += [row for row in rows if row.first_offset < upto]
+
+    def _discard(self) -> None:
+        """Remove the segment being written; the directory may be gone by now."""
+        for kind in names.SEGMENT_SUFFIXES if self._writing >= 0 else ():
+            remove(names.segment_path(self.partition.directory, self._writing, kind, names.CLEANED))
+        self._writing = -1
+
+    def _path(self, segment: Segment, kind: str = names.LOG) -> str:
+        return str(names.segment_path(self.partition.directory, segment.base, kind))
+
+    def _progress(self) -> int:
+        """Bytes since the last yield."""
+        done = self.bytes_read + self.bytes_written
+        since, self._told = done - self._told, done
+        return since
+
+    def _batches(self, segment: Segment) -> Iterator[tuple[Batch, bytes] | None]:
+        """The batches of a segment with their bytes; None where a step ends. Unclean at a bad one."""
+        with FILES.opened(self._path(segment), os.O_RDONLY) as fd:
+            scan = Scan(fd, 0, segment.size, least_offset=segment.base)
+            for batch in scan:
+                yield batch, scan.payload()
+                self.bytes_read += batch.size
+                if self.bytes_read + self.bytes_written - self._told >= STEP_BYTES:
+                    yield None
+        if scan.bad is not None:
+            raise Unclean(f"{self._path(segment)}: byte {scan.bad.position}: {scan.bad.reason}")
+
+    # --- the map
+
+    def _build_map(self) -> Iterator[int]:
+        """Keys of the dirty part up to where the map is full, at least one batch of it."""
+        transactions = CleanedTransactions(self._aborted)
+        ends = [segment.base for segment in self._found[1:]] + [self._active_base]
+        for segment, end in zip(self._found, ends, strict=True):
+            if end <= self.what.first_dirty or segment.base >= self.what.upto:
+                continue
+            for found in self._batches(segment):
+                if found is None:
+                    yield self._progress()
+                elif self.offsets.full:
+                    return
+                else:
+                    self._map_batch(*found, transactions)
+            self.offsets.latest = max(self.offsets.latest, end - 1)
+
+    def _map_batch(self, batch: Batch, payload: bytes, transactions: CleanedTransactions) -> None:
+        if batch.last_offset < self.what.first_dirty:
+            return
+        if batch.magic == 2 and batch.attributes & CONTROL:
+            transactions.is_spent(batch, payload)
+            self._markers[batch.producer_id] = batch.last_offset
+        elif not transactions.is_aborted(batch):
+            for key, offset in keys(batch, payload):
+                if offset >= self.what.first_dirty:
+                    self.offsets.put(key, offset)
+        self.offsets.latest = batch.last_offset
+
+    # --- the segments
+
+    def _clean(self) -> Iterator[int]:
+        going = Round(
+            self.offsets, CleanedTransactions(self._aborted), self.what.upto, self.now_ms,
+            self.partition.config.delete_retention_ms,
+        )  # fmt: skip
+        cleaner, legacy_horizon = BatchCleaner(going), self._legacy_horizon()
+        end = self.offsets.latest + 1
+        for group in cleanable.groups(self._found, self._active_base, end, self.rules):
+            yield from self._read_producers(cleaner)
+            yield from self._clean_group(group, cleaner, legacy_horizon)
+        self.cleaned_upto = max(end, self.what.first_dirty)
+
+    def _legacy_horizon(self) -> int:
+        """Tombstones of magic 0 and 1 go from segments last written before this; ms."""
+        clean = [one for one in self._found if one.base < self.what.first_dirty]
+        return self._modified_ns(clean[-1]) // 1_000_000 - self.partition.config.delete_retention_ms if clean else 0
+
+    def _modified_ns(self, segment: Segment) -> int:
+        return os.stat(self._path(segment)).st_mtime_ns
+
+    def _read_producers(self, cleaner: BatchCleaner) -> Iterator[int]:
+        yield from self._locked()
+        try:
+            table = self.partition.producers.table(self._values[slots.F_PSTATE_GEN])
+            entries = list(table.entries()) if table is not None else []
+        finally:
+            self.partition.release()
+        cleaner.producers = {
+            entry.producer_id: LastOf(
+                entry.batches[-1].last_offset if entry.batches else -1,
+                entry.epoch,
+                self._markers.get(entry.producer_id, -1),
+            )
+            for entry in entries
+        }
+
+    def _clean_group(self, group: list[Segment], cleaner: BatchCleaner, legacy_horizon: int) -> Iterator[int]:
+        self._writing = group[0].base
+        cleaned = CleanedSegment(self.partition.directory, group[0].base, self.partition.config.index_interval_bytes)
+        cleaner.going.transactions.kept = []
+        changed = len(group) > 1
+        try:
+            for segment in group:
+                cleaner.legacy_tombstones = self._modified_ns(segment) // 1_000_000 > legacy_horizon
+                for found in self._batches(segment):
+                    if found is None:
+                        yield self._progress()
+                    else:
+                        changed |= self._clean_batch(*found, cleaner, cleaned)
+            self.segments += len(group)
+            if changed:
+                self._finish(group, cleaner, cleaned)
+        finally:
+            cleaned.close()
+        if changed:
+            yield from self._swap(group)
+        else:
+            self._discard()
+        yield self._progress()
+
+    def _clean_batch(self, batch: Batch, payload: bytes, cleaner: BatchCleaner, cleaned: CleanedSegment) -> bool:
+        """Whether the batch changed."""
+        kept = cleaner.clean(batch, payload)
+        if kept:
+            self.bytes_written += len(kept)
+            if kept is payload:
+                cleaned.append(kept, batch.last_offset, batch.max_timestamp)
+            else:
+                self._append_new(kept, cleaned)
+        return kept is not payload
+
+    def _append_new(self, kept: bytes, cleaned: CleanedSegment) -> None:
+        """What was rewritten may have another largest timestamp, and in magic 0 and 1 may be several messages."""
+        for last_offset, max_timestamp, data in _split(kept):
+            cleaned.append(data, last_offset, max_timestamp)
+
+    def _finish(self, group: list[Segment], cleaner: BatchCleaner, cleaned: CleanedSegment) -> None:
+        any_index = any(os.path.exists(self._path(segment, names.TXN_INDEX)) for segment in group)
+        rows = list(cleaner.going.transactions.kept)
+        cleaned.finish(rows if any_index or rows else None, self._modified_ns(group[-1]))
+
+    def _swap(self, group: list[Segment]) -> Iterator[int]:
+        yield from self._locked()
+        try:
+            values = self._values
+            state = values[slots.F_STATE] in (slots.LEADER, slots.FOLLOWER)
+            bases = self.partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+            replaced = [segment.base for segment in group]
+            if not state or values[slots.F_TRUNCATIONS] != self._truncations or not set(replaced) <= set(bases):
+                raise Moved("its segments are others now")
+            swap.put_in_place(self.partition, values, replaced)
+            self._writing = -1
+            self.swaps += 1
+        finally:
+            self.partition.release()
+        FILES.sync_dir(self.partition.directory)
+
+
+def _split(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """(last offset, largest timestamp, bytes) of each batch or message in `data`, none of them compressed twice."""
+    from odradek.protocol.records import batch_v2, convert, message_sets
+
+    for piece in convert.split(data):
+        if piece[convert.MAGIC_AT] == 2:
+            head = batch_v2.header(piece)
+            yield head.last_offset, head.max_timestamp, bytes(piece)
+        else:
+            (message,) = message_sets.messages(piece)
+            yield message.offset, message.timestamp, bytes(piece)
