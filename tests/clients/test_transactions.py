@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.rundir import run_dir, shm_prefix
+from odradek.ipc.shm import Shared
 
 from ..harness import java
 from ..harness.process import wait_until
@@ -479,6 +484,69 @@ def test_the_coordinator_dies_around_the_decision(fresh_broker: Any) -> None:
         wait_until(lambda p=partition: read(broker, topic, "read_committed", p) == kept, WAIT, "all are decided")
     with broker.wire() as wire:
         wait_until(lambda: offsets_of(wire, group, topic, stable=True) == (2, 0), WAIT, "the offsets, too")
+
+
+@contextmanager
+def held(broker: Any, topic: str, partition: int) -> Iterator[None]:
+    """The partition's lock in our hands: nobody can write to it. Not for longer than `odradek.lock.stall.ms`."""
+    shared = Shared.attach(shm_prefix(broker.data_dir))
+    _, blob = shared.metadata.read()
+    slot = json.loads(blob)["topics"][topic]["partitions"][partition][0]
+    locks = PartitionLocks(run_dir(broker.data_dir) / "partition.lock")
+    try:
+        wait_until(lambda: locks.try_lock(slot), WAIT, "the lock")
+        yield
+    finally:
+        locks.close()
+
+
+def state_of(wire: Wire, name: str) -> str:
+    from kafka.protocol.admin import DescribeTransactionsRequest as Request
+
+    (found,) = wire.call(Request[0](transactional_ids=[name])).transaction_states
+    return str(found.transaction_state)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("victim", ["coordinator", "broker"])
+def test_a_decision_outlives_who_made_it(fresh_broker: Any, victim: str, commit: bool) -> None:
+    """One partition has its marker and one cannot get it when the coordinator dies: the next one writes it."""
+    broker = fresh_broker()
+    topic = create_topic(broker, partitions=2)
+    with broker.wire() as wire:
+        raw = Raw(wire)
+        assert raw.add(topic, 0, 1) == [0, 0]
+        for partition in (0, 1):
+            assert raw.write(topic, b"x", partition=partition).error_code == 0
+            raw.sequence = 0
+        with held(broker, topic, 1):
+            assert raw.end(commit) == 0
+            assert state_of(wire, raw.name) == ("PrepareCommit" if commit else "PrepareAbort")
+            assert read(broker, topic, "read_committed", 1) == []
+            dead = broker.kill_role("coordinator") if victim == "coordinator" else broker.kill()
+    if victim == "coordinator":
+        broker.await_respawn("coordinator", dead)
+    else:
+        broker.start()
+    done = "CompleteCommit" if commit else "CompleteAbort"
+    with broker.wire() as wire:
+        wait_until(lambda: state_of(wire, raw.name) == done, WAIT, done)
+    for partition in (0, 1):
+        assert read(broker, topic, "read_committed", partition) == ([b"x"] if commit else [])
+
+
+def test_a_deleted_topic_holds_no_transaction_up(broker: Any, wire: Wire) -> None:
+    from kafka.protocol.admin import DeleteTopicsRequest as Request
+
+    gone, kept, raw = create_topic(broker), create_topic(broker), Raw(wire)
+    for topic in (gone, kept):
+        raw.add(topic)
+        raw.write(topic, b"x")
+        raw.sequence = 0
+    assert wire.call(Request[3](topic_names=[gone], timeout_ms=15_000)).responses[0].error_code == 0
+    assert raw.end() == 0
+    wait_until(lambda: state_of(wire, raw.name) == "CompleteCommit", WAIT, "its end")
+    assert read(broker, kept, "read_committed") == [b"x"]
 
 
 @pytest.mark.parametrize("kill", [True, False])
