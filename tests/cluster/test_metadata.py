@@ -70,6 +70,9 @@ def test_topics_are_made_when_asked_for_and_allowed(wires: list[Wire], version: 
         assert code(wires[0], name) == errors.UNKNOWN_TOPIC_OR_PARTITION
     response = wires[1].call(metadata(version, name, create=True))
     topic = response.topics[0]
+    assert (topic.error_code, topic.name, len(topic.partitions)) == (errors.LEADER_NOT_AVAILABLE, name, 0)
+    response = wires[2].call(metadata(version, name, create=True))
+    topic = response.topics[0]
     assert (topic.error_code, topic.name, len(topic.partitions)) == (0, name, 1)
     assert topic.partitions[0].leader_id == response.brokers[0].node_id
     assert [code(wire, name) for wire in wires] == [0] * CONNECTIONS

@@ -1,8 +1,8 @@
 """Metadata (key 3), versions 0 to 13: brokers, and the leaders of topics.
 
 v0 an empty list, v1+ a null one asks for all topics. v4+ says whether missing topics may be made (before, they may),
-which happens when the broker also allows it (auto.create.topics.enable); the answer then has the new topic with its
-leaders, where Kafka lets clients ask again. v8-10 cluster operations, v8+ topic operations (all: there is no
+which happens when the broker also allows it (auto.create.topics.enable); as with Kafka the answer is LEADER_NOT_AVAILABLE
+that one time and the client asks again, but here the topic is then known to every worker. v8-10 cluster operations, v8+ topic operations (all: there is no
 authorizer). v10+ topic ids in answers, v12+ in requests.
 Answers are the same for everyone who asks the same of one listener: they are encoded once for each snapshot.
 """
@@ -71,16 +71,17 @@ def handle(worker: Worker, query: Query, context: Context) -> Any:
         return _cached(worker, query, context, {})
 
     def created(flags: int, body: bytes) -> None:
-        refused = internal.decode(body)["errors"] if flags == forward.OK else {}
-        context.reply(_cached(worker, query, context, {name: code for name, (code, _) in refused.items()}))
+        outcomes = internal.decode(body)["errors"] if flags == forward.OK else {}
+        codes = {name: code or errors.LEADER_NOT_AVAILABLE for name, (code, _) in outcomes.items()}
+        context.reply(_cached(worker, query, context, codes))
 
     worker.forward(internal.AUTO_CREATE, 0, internal.encode({"topics": missing}), created)
     return None
 
 
-def _cached(worker: Worker, query: Query, context: Context, refused: dict[str, int]) -> bytes:
+def _cached(worker: Worker, query: Query, context: Context, codes: dict[str, int]) -> bytes:
     """The encoded answer, kept for the next one who asks unless something is missing from it."""
-    response = _answer(worker.snapshot, query.request, context, refused)
+    response = _answer(worker.snapshot, query.request, context, codes)
     encoded = bytes(response.encode(version=context.version))
     if not any(topic.error_code for topic in response.topics):
         _cache.of(worker.snapshot)[context.version, context.listener, query.body] = encoded
@@ -101,14 +102,14 @@ def _to_create(worker: Worker, request: Any, version: int) -> list[str]:
     return sorted({name for name in names if name not in known and topicnames.problem(name) is None})
 
 
-def _answer(snapshot: Snapshot, request: Any, context: Context, refused: dict[str, int]) -> Any:
+def _answer(snapshot: Snapshot, request: Any, context: Context, codes: dict[str, int]) -> Any:
     response = message_class("MetadataResponse")
     version, listener = context.version, context.listener
     operations = topology.TOPIC_OPERATIONS if version >= OPERATIONS and _asks(request, "topic") else None
     if _wants_all(request, version):
         topics = [_topic(snapshot, name, listener, version, operations) for name in snapshot.topics]
     else:
-        topics = [_asked_topic(snapshot, topic, context, operations, refused) for topic in _once(request.topics)]
+        topics = [_asked_topic(snapshot, topic, context, operations, codes) for topic in _once(request.topics)]
     brokers = [
         response.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
         for node in topology.nodes(snapshot, listener)
@@ -130,15 +131,15 @@ def _once(topics: list[Any]) -> list[Any]:
     return list({(topology.asked_id(topic), topic.name): topic for topic in topics}.values())
 
 
-def _asked_topic(snapshot: Snapshot, asked: Any, context: Context, operations: Any, refused: dict[str, int]) -> Any:
+def _asked_topic(snapshot: Snapshot, asked: Any, context: Context, operations: Any, codes: dict[str, int]) -> Any:
     topic_id = topology.asked_id(asked) if context.version >= IDS_IN_REQUESTS else None
     name = snapshot.by_id(topic_id) if topic_id else asked.name
-    if name is not None and name in snapshot.topics:
+    if name is not None and name in snapshot.topics and name not in codes:
         return _topic(snapshot, name, context.listener, context.version, operations)
     if topic_id:
         return _missing(None, errors.UNKNOWN_TOPIC_ID, UUID(bytes=topic_id))
     name = name or ""
-    missing = _missing(name, refused.get(name) or topology.unknown_topic(name), topology.NO_ID)
+    missing = _missing(name, codes.get(name) or topology.unknown_topic(name), topology.NO_ID)
     if operations is not None:
         missing.authorized_operations = set(operations)
     return missing
