@@ -41,10 +41,11 @@ class Acceptance:
         except OSError:
             return
         self._channel = link
+        self._worker.loop.watch(link.fileno(), self._ready)
         link.send(handoff.register(self._worker.role - FIRST_WORKER))
         for connection in self._worker.loop.connections.values():
             link.send(handoff.opened(connection.host))
-        self._worker.loop.watch(link.fileno(), self._ready)
+        self._watch_writes(link)
 
     def _ready(self, events: int) -> None:
         link = self._channel
@@ -68,7 +69,13 @@ class Acceptance:
         if not fds:
             log.error("the connection of %s was lost in the handoff", client.host)
             return
-        self._worker.accept(socket.socket(fileno=fds.pop(0)), client.listener, client.host, client.port)
+        sock = socket.socket(fileno=fds.pop(0))
+        try:
+            self._worker.accept(sock, client.listener, client.host, client.port)
+        except OSError as error:
+            log.warning("%s:%d could not be served: %s", client.host, client.port, error)
+            sock.close()
+            self._say(handoff.closed(client.host))
 
     def _lost(self, link: Channel) -> None:
         self._worker.loop.unwatch(link.fileno())
@@ -87,8 +94,14 @@ class Acceptance:
 
     def closed(self, connection: Connection) -> None:
         """Tell the acceptor that a connection has gone."""
-        if self._channel is not None:
-            self._channel.send(handoff.closed(connection.host))
+        self._say(handoff.closed(connection.host))
+
+    def _say(self, message: bytes) -> None:
+        link = self._channel
+        if link is not None:
+            link.send(message)
+            if link.wants_write:
+                self._watch_writes(link)
 
     def drain(self) -> None:
         """Take no more connections."""
@@ -96,7 +109,7 @@ class Acceptance:
             self.ended = True
         elif not self._drain_said:
             self._drain_said = True
-            self._channel.send(handoff.DRAIN)
+            self._say(handoff.DRAIN)
 
     def hand_back(self) -> None:
         """Give connections that are at a boundary to the other workers; close them when the whole broker stops."""

@@ -17,15 +17,16 @@ from odradek.storage.openfile import FileSlice
 # As plain integers: combining the enum's members costs a microsecond at each send.
 _LAST = int(socket.MSG_NOSIGNAL)
 _MORE = int(socket.MSG_NOSIGNAL | socket.MSG_MORE)
+_REQUEST = 500  # bytes of a request beside its records, roughly
 
 
 class Connection:
     """State of one connection; the loop does the reading, this does the writing."""
 
     __slots__ = (
-        "active", "backlog", "big", "big_fill", "blocked", "client_id", "closing", "consuming", "fd", "host",
-        "last_active", "listener", "mask", "order", "out", "out_size", "parked", "partial", "port", "prefix_size",
-        "prefixes", "request_name", "settling", "snapshot", "sock", "waiting",
+        "active", "backlog", "big", "big_fill", "big_size", "blocked", "client_id", "closing", "consuming", "fd",
+        "host", "last_active", "listener", "mask", "order", "out", "out_size", "parked", "partial", "port",
+        "prefix_size", "prefixes", "request_name", "settling", "snapshot", "sock", "waiting",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, listener: str, host: str, port: int) -> None:
@@ -38,6 +39,7 @@ class Connection:
         self.partial = b""  # the beginning of a small frame
         self.big: bytearray | None = None  # a large frame being received into its own memory
         self.big_fill = 0
+        self.big_size = 0
         self.backlog = b""  # whole or partial frames behind a barrier
         self.order: deque[Any] = deque()
         self.out: deque[bytes | FileSlice] = deque()
@@ -64,6 +66,11 @@ class Connection:
     def idle(self) -> bool:
         """At a boundary: nothing half read, nothing unanswered, nothing unsent."""
         return not (self.partial or self.big or self.backlog or self.order or self.out or self.waiting)
+
+    @property
+    def undecided(self) -> int:
+        """About how much memory its unanswered Produce requests hold."""
+        return sum(_REQUEST + request.size for request in self.order)
 
     def queue(self, data: bytes) -> None:
         """Add a whole answer to what is to be sent."""

@@ -28,7 +28,10 @@ BUFFER = 8 << 20
 LEAST_ROOM = 1 << 19  # receive only with this much room left: large reads, few of them
 MOST_RECEIVED = 1 << 20  # by one connection in one round, so that others get their turn
 BIG_FRAME = 1 << 17  # larger ones that came in part get memory of their own
+BIG_STEP = 1 << 20  # memory for it is taken as it comes, not as it is promised
 BLOCKED_OUT = 1 << 20  # unsent bytes at which a connection is not read any more
+MOST_UNDECIDED = 1 << 20  # bytes of Produce requests that wait for locks or the disk, likewise
+LEAST_FRAME = 10  # a request header: api key, version, correlation id, client id
 
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
@@ -78,7 +81,7 @@ class Loop:
     def remove(self, connection: Connection) -> None:
         """Stop serving a connection; its socket is closed when the round ends."""
         if self.connections.pop(connection.fd, None) is not None:
-            connection.closing = True
+            connection.closing = connection.blocked = True  # blocked: nothing more of what it sent is executed
             self._epoll.unregister(connection.fd)
             self._garbage.append(connection)
 
@@ -109,6 +112,7 @@ class Loop:
                     handler(event)
                 continue
             if event & _OUT:
+                connection.active = True
                 self.send(connection)
             if event & select.EPOLLRDHUP and connection.waiting:
                 worker.drop(connection, "closed by the client")
@@ -169,6 +173,8 @@ class Loop:
     def _receive(self, connection: Connection) -> None:
         if connection.closing:
             return
+        if connection.order and connection.undecided > MOST_UNDECIDED:
+            connection.waiting = True  # as behind a barrier
         if connection.waiting or connection.blocked:
             self._pause(connection)
             return
@@ -210,14 +216,16 @@ class Loop:
     def _receive_big(self, connection: Connection) -> None:
         big = connection.big
         assert big is not None
-        view = memoryview(big)
-        count = self._receive_into(connection, view[connection.big_fill :])
+        with memoryview(big) as view, view[connection.big_fill :] as room:
+            count = self._receive_into(connection, room)
         if count <= 0:
             return
         connection.big_fill += count
-        if connection.big_fill == len(big):
+        if connection.big_fill == connection.big_size:
             connection.big = None
-            self._consume(connection, view, 0, len(big))
+            self._consume(connection, memoryview(big), 0, len(big))
+        elif connection.big_fill == len(big):
+            big.extend(bytes(min(len(big), connection.big_size - len(big))))
 
     def _pause(self, connection: Connection) -> None:
         """The client sends while its last request is not answered: let the kernel hold it back."""
@@ -229,7 +237,7 @@ class Loop:
         try:
             while end - at >= 4:
                 (size,) = _SIZE.unpack_from(view, at)
-                if not 8 <= size <= self._max_request:
+                if not LEAST_FRAME <= size <= self._max_request:
                     self._worker.drop(connection, f"a frame of {size} bytes (socket.request.max.bytes)")
                     return
                 following = at + 4 + size
@@ -262,9 +270,9 @@ class Loop:
         if end - at >= 4:
             (size,) = _SIZE.unpack_from(view, at)
             if size > BIG_FRAME:
-                connection.big = bytearray(size + 4)
+                connection.big_fill, connection.big_size = end - at, size + 4
+                connection.big = bytearray(min(size + 4, max(BIG_STEP, 2 * (end - at))))
                 connection.big[: end - at] = view[at:end]
-                connection.big_fill = end - at
                 return
         connection.partial = bytes(view[at:end])
 

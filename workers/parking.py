@@ -15,6 +15,8 @@ from typing import Protocol
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.slots import Slot
 
+_LEAST_HEAP = 256
+
 
 class Parked(Protocol):
     """A waiting request."""
@@ -40,9 +42,10 @@ class Parking:
         self._seen: dict[Slot, int] = {}
         self._deadlines: list[tuple[float, int, Parked]] = []
         self._numbers = itertools.count()
+        self._parked = 0
 
     def __len__(self) -> int:
-        return len(self._deadlines)
+        return self._parked
 
     def park(self, request: Parked) -> None:
         """Wait for a change of any of `request.slots`, unless one happened meanwhile."""
@@ -55,19 +58,30 @@ class Parking:
             waiting[request] = None
             slot.wait(role)
         heapq.heappush(self._deadlines, (request.deadline, next(self._numbers), request))
+        self._parked += 1
         self._locks.fence(role)
         if request.look():
             self.forget(request)
 
     def forget(self, request: Parked) -> None:
         """`request` is answered, or its client is gone."""
+        if request.finished:
+            return
         request.finished = True
+        self._parked -= 1
+        self._compact()
         for slot in request.slots:
             waiting = self._by_slot.get(slot)
             if waiting is not None:
                 waiting.pop(request, None)
                 if not waiting:
                     del self._by_slot[slot], self._seen[slot]
+
+    def _compact(self) -> None:
+        """Finished requests leave the heap at their deadline; a client may have set that weeks away."""
+        if len(self._deadlines) > _LEAST_HEAP + 2 * self._parked:
+            self._deadlines[:] = [entry for entry in self._deadlines if not entry[2].finished]
+            heapq.heapify(self._deadlines)
 
     def rung(self) -> None:
         """Look at every request one of whose slots has changed; all slots ask to be rung again first."""

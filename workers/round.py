@@ -38,6 +38,11 @@ class Pending(Batch):
     version: int
     request: object  # the several-partition request this belongs to, or None
 
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        return len(self.view)
+
 
 class Round:
     """The batches collected since the last flush, and the connections whose answers may now be complete."""
@@ -81,14 +86,15 @@ class Round:
         deferred, self.deferred = self.deferred, []
         now_ms = time.time_ns() // 1_000_000
         for partition in deferred:
-            partition.deferred = False
-            if partition.pending and not self._append(partition, now_ms):
+            if self._append(partition, now_ms):
+                partition.deferred = False
+            else:
                 self._defer(partition)
 
     def _append(self, partition: Partition, now_ms: int) -> bool:
         """One partition's append; False when its lock is taken."""
         batches = partition.pending
-        end = unsynced = -1
+        unsynced = -1
         try:
             values = partition.acquire()
         except Busy:
@@ -100,8 +106,11 @@ class Round:
         else:
             before = values[slots.F_LEO]
             try:
-                end = append(partition, values, batches, now_ms)
+                append(partition, values, batches, now_ms)
                 unsynced = values[slots.F_LEO] - values[slots.F_FLUSHED]
+            except OSError as error:
+                log.error("%r: append failed: %s", partition, error)
+                refuse(batches, errors.KAFKA_STORAGE_ERROR)
             except Exception:  # a fault of ours: the next holder of the lock repairs, the batches are refused
                 log.exception("%r: append failed", partition)
                 refuse(batches, errors.UNKNOWN_SERVER_ERROR)
@@ -110,8 +119,8 @@ class Round:
             self.appends += 1
             self.messages += values[slots.F_LEO] - before
         partition.pending = []
-        if end >= 0 and unsynced >= partition.config.synced_after:
-            self._sync(partition, batches, end)
+        if unsynced >= partition.config.synced_after and not all(batch.error for batch in batches):
+            self._sync(partition, batches, values[slots.F_LEO])  # a retry too, whose original may not be synced yet
         else:
             self.finish(batches)
         return True

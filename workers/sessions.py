@@ -1,7 +1,9 @@
 """Fetch sessions (KIP-227): what a client asked for before, so that it need not ask again.
 
 Pure state: requests in, the parts to look at out. A worker keeps its own sessions; one that is asked of another
-worker is FETCH_SESSION_ID_NOT_FOUND and the client makes a new one.
+worker is FETCH_SESSION_ID_NOT_FOUND and the client makes a new one. When there are as many as there may be, one that
+was idle for EVICTION_S makes room; if all are in use the client goes on without, or clients would evict each other all
+the time. Left out: Kafka's rule that larger sessions may evict smaller ones.
 """
 
 from __future__ import annotations
@@ -13,18 +15,24 @@ from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 
 SESSIONLESS, INITIAL = -1, 0
+EVICTION_S = 120.0  # Kafka's min.incremental.fetch.session.eviction.ms
 _LAST_EPOCH = 0x7FFFFFFF
 
 Key = tuple[bytes, int]
 
 
 class Session:
-    """One client's standing request; `parts` in the order in which they are served, `told` what it knows."""
+    """One client's standing request; `parts` in the order in which they are served, `told` what it knows.
 
-    __slots__ = ("epoch", "id", "parts", "told")
+    `by_id`: topics are known by their ids. `used`: when it was asked for last (seconds).
+    """
 
-    def __init__(self, session_id: int) -> None:
+    __slots__ = ("by_id", "epoch", "id", "parts", "told", "used")
+
+    def __init__(self, session_id: int, by_id: bool, now: float) -> None:
         self.id = session_id
+        self.by_id = by_id
+        self.used = now
         self.epoch = INITIAL
         self.parts: dict[Key, FetchPart] = {}
         self.told: dict[Key, tuple[int, int]] = {}  # (high watermark, log start)
@@ -56,7 +64,7 @@ class Session:
 
 
 class Sessions:
-    """A worker's sessions, at most `limit`; the one unused longest makes room."""
+    """A worker's sessions, at most `limit`. `now` is in seconds of any clock that does not go back."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -65,25 +73,30 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest) -> tuple[int, Session | None]:
-        """(error, session) for a request: the session is None for a full fetch outside of any."""
+    def open(self, request: FetchRequest, by_id: bool, now: float) -> tuple[int, Session | None]:
+        """(error, session) for a request: the session is None for a fetch outside of any."""
         if request.session_epoch == SESSIONLESS:
             self._sessions.pop(request.session_id, None)
             return errors.NONE, None
         if request.session_epoch == INITIAL:
             self._sessions.pop(request.session_id, None)
-            return errors.NONE, self._new(request)
-        return self._continue(request)
+            return errors.NONE, self._new(request, by_id, now)
+        return self._continue(request, by_id, now)
 
-    def _new(self, request: FetchRequest) -> Session | None:
-        if self._limit < 1:
+    def _new(self, request: FetchRequest, by_id: bool, now: float) -> Session | None:
+        if len(self._sessions) >= self._limit and not self._make_room(now):
             return None
-        while len(self._sessions) >= self._limit:
-            self._sessions.popitem(last=False)
-        session = Session(self._unused_id())
+        session = Session(self._unused_id(), by_id, now)
         session.update(request)
         self._sessions[session.id] = session
         return session
+
+    def _make_room(self, now: float) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now - oldest.used < EVICTION_S:
+            return False
+        del self._sessions[oldest.id]
+        return True
 
     def _unused_id(self) -> int:
         while True:
@@ -91,12 +104,18 @@ class Sessions:
             if session_id not in self._sessions:
                 return session_id
 
-    def _continue(self, request: FetchRequest) -> tuple[int, Session | None]:
+    def _continue(self, request: FetchRequest, by_id: bool, now: float) -> tuple[int, Session | None]:
         session = self._sessions.get(request.session_id)
         if session is None:
             return errors.FETCH_SESSION_ID_NOT_FOUND, None
         if session.epoch != request.session_epoch:
             return errors.INVALID_FETCH_SESSION_EPOCH, None
-        self._sessions.move_to_end(request.session_id)
+        if session.by_id != by_id:
+            return errors.FETCH_SESSION_TOPIC_ID_ERROR, None
         session.update(request)
+        if not session.parts:  # nothing is left of it
+            del self._sessions[session.id]
+            return errors.NONE, None
+        session.used = now
+        self._sessions.move_to_end(session.id)
         return errors.NONE, session

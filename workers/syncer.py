@@ -12,6 +12,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
@@ -48,6 +49,7 @@ class Syncer:
         self._done: queue.SimpleQueue[_Group] = queue.SimpleQueue()
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread: threading.Thread | None = None
+        self._retrying = False
 
     def fileno(self) -> int:
         """Readable when `collect` has something to do."""
@@ -69,8 +71,13 @@ class Syncer:
             self._thread.start()
         self._busy.add(partition)
         group = self._next.pop(partition)
-        group.paths = flush.files_to_sync(partition, partition.state())
-        self._todo.put(group)
+        try:
+            group.paths = _paths(partition)
+        except OSError as error:
+            group.error = error
+            self._finished(group)
+        else:
+            self._todo.put(group)
 
     def _run(self) -> None:
         while (group := self._todo.get()) is not None:
@@ -78,8 +85,11 @@ class Syncer:
                 flush.sync_files(group.paths)
             except OSError as error:
                 group.error = error
-            self._done.put(group)
-            os.eventfd_write(self._event, 1)
+            self._finished(group)
+
+    def _finished(self, group: _Group) -> None:
+        self._done.put(group)
+        os.eventfd_write(self._event, 1)
 
     def collect(self) -> None:
         """Publish and decide what the thread has finished."""
@@ -100,9 +110,16 @@ class Syncer:
             if group.partition in self._next:
                 self._start(group.partition)
         for group in retry:
+            group.partition.slot.contended(time.monotonic_ns() // 1_000_000)
             self._done.put(group)
-        if retry:
-            os.eventfd_write(self._event, 1)
+        if retry and not self._retrying:
+            self._retrying = True
+            self._worker.again(self._retry)
+
+    def _retry(self) -> bool:
+        self._retrying = False
+        self.collect()
+        return True
 
     def _publish(self, group: _Group) -> None:
         partition = group.partition
@@ -123,3 +140,13 @@ class Syncer:
     def close(self) -> None:
         """Let the thread end; what it holds is not waited for."""
         self._todo.put(None)
+
+
+def _paths(partition: Partition) -> list[str]:
+    """The files to sync; looked for again when retention took one meanwhile."""
+    for _ in range(3):
+        try:
+            return flush.files_to_sync(partition, partition.state())
+        except FileNotFoundError:
+            partition.close_files()
+    return flush.files_to_sync(partition, partition.state())

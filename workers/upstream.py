@@ -50,7 +50,10 @@ class Upstream:
         return True
 
     def ask(self, request: Forwarded, answered: Answered) -> None:
-        """Send `request` (its token is set here); `answered(flags, body)` is called once, flags LOST if it died."""
+        """Send `request` (its token is set here); `answered(flags, body)` is called once, flags LOST if it died.
+
+        The caller polls for writability while `channel.wants_write`: a large request does not leave at once.
+        """
         token = next(self._tokens)
         message = forward.encode(request._replace(token=token))
         if self.channel is None and len(self._queued) >= _QUEUE_LIMIT:
@@ -75,7 +78,7 @@ class Upstream:
             token, flags, body = forward.decode_reply(message)
             answered = self._pending.pop(token, None)
             if answered is not None:
-                answered(flags, body)
+                _tell(answered, flags, body)
 
     def _lost(self) -> None:
         assert self.channel is not None
@@ -84,7 +87,7 @@ class Upstream:
         pending, self._pending = self._pending, {}
         log.warning("%s: the process behind it is gone, %d requests under way", self._path.name, len(pending))
         for answered in pending.values():
-            answered(LOST, b"")
+            _tell(answered, LOST, b"")
 
     def tick(self) -> None:
         """Now and then: when nobody listened for too long, tell those whose requests were never sent."""
@@ -94,4 +97,12 @@ class Upstream:
         for token, _ in queued:
             answered = self._pending.pop(token, None)
             if answered is not None:
-                answered(LOST, b"")
+                _tell(answered, LOST, b"")
+
+
+def _tell(answered: Answered, flags: int, body: bytes) -> None:
+    """A fault in what one caller makes of its answer must not cost the others theirs."""
+    try:
+        answered(flags, body)
+    except Exception:
+        log.exception("an answer could not be used")

@@ -92,7 +92,7 @@ class Worker:
         self._drain_until = 0.0
         self._next_idle = 0
         self._idle_ms = config["connections.max.idle.ms"]
-        self._parts: dict[tuple[bytes, int], Partition] = {}
+        self._parts: dict[tuple[bytes, int, bool], Partition] = {}
 
     def _ring_through(self, ring: Callable[[int], None]) -> Callable[[int], None]:
         """Our own bell needs no datagram."""
@@ -186,8 +186,7 @@ class Worker:
         if self.round.deferred:
             self.round.retry()
         if self._again:
-            again, self._again = self._again, []
-            self._again.extend(work for work in again if not work())
+            self._try_again()
         deadline = self.parking.next_deadline()
         if deadline is not None and deadline <= now:
             self.parking.expire(now)
@@ -205,6 +204,17 @@ class Worker:
         until = self._next_tick if deadline is None else min(self._next_tick, deadline)
         return max(0.0, until - now)
 
+    def _try_again(self) -> None:
+        again, self._again = self._again, []
+        for work in again:
+            try:
+                done = work()
+            except Exception:  # costs the one that waits for it, not the others
+                log.exception("deferred work failed")
+                done = True
+            if not done:
+                self._again.append(work)
+
     def _bell(self) -> None:
         self.bell.drain()
         self._rung = True
@@ -219,7 +229,7 @@ class Worker:
         self.acceptance.tick()
         if self.draining:
             self.acceptance.hand_back()
-        self._drop_idle(int(now))
+        self._sweep(int(now))
 
     def _count(self) -> None:
         """Counters to the process table."""
@@ -240,7 +250,17 @@ class Worker:
             link = process.channel
             assert link is not None
             self.loop.watch(link.fileno(), lambda events, p=process: self._upstream(p, events))  # type: ignore[misc]
+            self._watch_writes(process)
         process.tick()
+
+    def _ask(self, process: Upstream, asked: Forwarded, answered: Callable[[int, bytes], None]) -> None:
+        process.ask(asked, answered)
+        self._watch_writes(process)
+
+    def _watch_writes(self, process: Upstream) -> None:
+        link = process.channel
+        if link is not None and link.wants_write:
+            self.loop.rewatch(link.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
     def _upstream(self, process: Upstream, events: int) -> None:
         link = process.channel
@@ -251,10 +271,16 @@ class Worker:
         if process.channel is not None:
             self.loop.rewatch(fd, select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0))
 
-    def _drop_idle(self, now: int) -> None:
-        if self._idle_ms < 0 or now < self._next_idle:
+    def _sweep(self, now: int) -> None:
+        """Every few seconds: files nobody needs, connections nobody uses."""
+        if now < self._next_idle:
             return
         self._next_idle = now + _IDLE_SWEEP_S
+        self.catalog.log.sweep()
+        if self._idle_ms >= 0:
+            self._drop_idle(now)
+
+    def _drop_idle(self, now: int) -> None:
         limit = now - self._idle_ms // 1000
         for connection in list(self.loop.connections.values()):
             if connection.active or connection.waiting:
@@ -321,7 +347,7 @@ class Worker:
         if place == api.WORKER:
             dispatch.serve(row, self, asked, answer)
         else:
-            (self.coordinator if place == api.COORDINATOR else self.controller).ask(asked, answer)
+            self._ask(self.coordinator if place == api.COORDINATOR else self.controller, asked, answer)
 
     def unsupported(self, connection: Connection, key: int, version: int) -> None:
         """Kafka closes the connection on an API or version it does not know."""
@@ -360,7 +386,7 @@ class Worker:
 
     def partition_of(self, topic: bytes, index: int, by_id: bool) -> Partition | None:
         """The partition by the topic's name or id as it stands in a request; None when it is not here."""
-        key = (topic, index)
+        key = (topic, index, by_id)
         partition = self._parts.get(key)
         if partition is None:
             name = self.snapshot.by_id(topic) if by_id else topic.decode("utf-8", "replace")
@@ -375,7 +401,7 @@ class Worker:
 
     def forward(self, api_key: int, version: int, body: bytes, answered: Callable[[int, bytes], None]) -> None:
         """Ask the controller something of our own; `answered(flags, body)` is called once."""
-        self.controller.ask(Forwarded(0, api_key, version, None, "", "", body), answered)
+        self._ask(self.controller, Forwarded(0, api_key, version, None, "", "", body), answered)
 
 
 def _client_id(connection: Connection, view: memoryview, at: int, end: int) -> int:

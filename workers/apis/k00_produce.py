@@ -74,6 +74,11 @@ class Several:
         self.parts: list[Pending] = []
 
     @property
+    def size(self) -> int:
+        """Bytes of records."""
+        return sum(part.size for part in self.parts)
+
+    @property
     def done(self) -> bool:
         return all(part.done for part in self.parts)
 
@@ -142,8 +147,9 @@ def _parse(
     request = produce.parse(buffer, start, end, version)
     if len(request.parts) == 1:
         part = request.parts[0]
-        target = _target(worker, part, request.acks, version)
-        if target is not None and part.size > 0:
+        partition = _place(worker, part, request.acks, version)
+        if partition is not None and part.size > 0:
+            target = Target(partition, part.topic, part.partition, request.acks, version)
             _remember(worker, connection, bytes(buffer[head : request.prefix_end]), target)
             _take(worker, connection, target, correlation, buffer[part.start : part.start + part.size])
             return
@@ -159,14 +165,14 @@ def _remember(worker: Worker, connection: Connection, prefix: bytes, target: Tar
     connection.prefixes[prefix] = target
 
 
-def _target(worker: Worker, part: produce.Part, acks: int, version: int) -> Target | None:
+def _place(worker: Worker, part: produce.Part, acks: int, version: int) -> Partition | None:
     """Where a part goes; None when something about it must be refused."""
     if not _acks_allowed(acks, version):
         return None
     partition = worker.partition_of(part.topic, part.partition, version >= produce.TOPIC_IDS)
     if partition is None or ((acks < 0 or acks > 1) and partition.config.min_insync_replicas > 1):
         return None
-    return Target(partition, part.topic, part.partition, acks, version)
+    return partition
 
 
 def _acks_allowed(acks: int, version: int) -> bool:
@@ -247,22 +253,21 @@ def _take_several(
     """A request for several partitions, or with something to refuse."""
     several = Several(version, correlation, request.acks)
     connection.order.append(several)
-    wanted: list[tuple[Pending, Any]] = []
+    wanted: list[tuple[Pending, Partition | None]] = []
     for part in request.parts:
         view = buffer[part.start : part.start + max(part.size, 0)]
-        target = _target(worker, part, request.acks, version)
         pending = Pending(view, 0, -1)
         pending.connection, pending.correlation, pending.done = connection, correlation, False
         pending.index, pending.topic, pending.version = part.partition, part.topic, version
         pending.reply, pending.request = None, several
         several.parts.append(pending)
-        wanted.append((pending, target))
-    for pending, target in wanted:
-        if target is None:
+        wanted.append((pending, _place(worker, part, request.acks, version)))
+    for pending, partition in wanted:
+        if partition is None:
             pending.refuse(_why(worker, pending, request, version))
             worker.round.finish((pending,))
         else:
-            _check_in(worker, pending, target.partition, version)
+            _check_in(worker, pending, partition, version)
     if not several.parts:
         worker.round.settle(connection)
 

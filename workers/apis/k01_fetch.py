@@ -80,14 +80,25 @@ class Fetch:
         return list(found)
 
     def look(self) -> bool:
-        results, size, failed = self._read()
-        if failed or size >= self.request.min_bytes:
+        try:
+            results, size, failed = self._read()
+            if not failed and size < self.request.min_bytes:
+                return False
             self._answer(results)
-            return True
-        return False
+        except Exception:
+            self._fault()
+        return True
 
     def expire(self) -> None:
-        self._answer(self._read()[0])
+        try:
+            self._answer(self._read()[0])
+        except Exception:
+            self._fault()
+
+    def _fault(self) -> None:
+        """A fault of ours while nobody waits for us but this client costs its connection, not the worker."""
+        log.exception("%r: Fetch failed", self.connection)
+        self.worker.drop(self.connection, "an error of the broker")
 
     def _read(self) -> tuple[list[FetchResult], int, bool]:
         """Results for all parts, their bytes, and whether any is an error."""
@@ -117,7 +128,7 @@ class Fetch:
                 return self._slice(partition, values, part, limit, whole)
             except FileNotFoundError:
                 partition.close_files()  # retention was faster: look again
-            except OSError as problem:
+            except (OSError, EOFError) as problem:
                 log.error("%r: %s", partition, problem)
                 break
         return _failed(part, errors.KAFKA_STORAGE_ERROR), 0
@@ -210,7 +221,7 @@ def raw(
 ) -> None:  # fmt: skip
     """Take the request whose body is buffer[start:end]."""
     request = fetch.parse(buffer, start, end, version)
-    error, session = worker.sessions.open(request)
+    error, session = worker.sessions.open(request, version >= fetch.TOPIC_IDS, time.monotonic())
     connection.waiting = True
     if error:
         worker.answer_pieces(connection, fetch.response(version, correlation, [], error, 0))

@@ -1,8 +1,8 @@
 """DeleteRecords (key 21), versions 0 to 2: make an offset the first of a partition; -1 means the high watermark.
 
 Segments wholly below it are let go at once (storage.trim). OFFSET_OUT_OF_RANGE above the high watermark;
-POLICY_VIOLATION for topics that are only compacted, as Kafka has it. Refused for a moment longer than the lock is
-taken by another process: the answer waits for it.
+POLICY_VIOLATION for topics that are only compacted, INVALID_TOPIC_EXCEPTION for internal ones, as Kafka has it.
+While another process has a partition's lock the answer waits.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class _Work:
         partition = self._worker.partition_of(topic.encode(), index, False)
         if partition is None:
             return -1, errors.UNKNOWN_TOPIC_OR_PARTITION
+        if self._worker.snapshot.topics[topic].internal:
+            return -1, errors.INVALID_TOPIC_EXCEPTION
         error = refusal(partition, partition.slot.read(), -1)
         if error:
             return -1, error
