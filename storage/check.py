@@ -31,7 +31,7 @@ def check(directory: StrPath, *, deep: bool = False, progress: Progress | None =
     """
     path = Path(directory)
     if _is_partition(path):
-        yield from PartitionCheck(path, Job(deep=deep, progress=progress)).faults()
+        yield from PartitionCheck(path, Job(deep, _compacted(path), None, progress)).faults()
     else:
         yield from _LogDirCheck(path, deep, progress).faults()
 
@@ -39,6 +39,16 @@ def check(directory: StrPath, *, deep: bool = False, progress: Progress | None =
 def log_bytes(directory: StrPath) -> int:
     """Bytes of all logs under `directory`: what a check has to read."""
     return sum(path.stat().st_size for pattern in ("*.log", "*/*.log") for path in Path(directory).glob(pattern))
+
+
+def _compacted(path: Path) -> int | None:
+    """Up to where the partition at `path` is compacted, by its log directory; None when it never was."""
+    parsed = names.parse_partition_dir(path.resolve().name)
+    try:
+        found = checkpoints.read_offsets(path.resolve().parent, checkpoints.CLEANER)
+    except CheckpointError:
+        found = {}
+    return found.get((parsed.topic, parsed.partition)) if parsed else None
 
 
 def _is_partition(path: Path) -> bool:
@@ -86,6 +96,8 @@ class PartitionCheck:
             yield Fault(self.directory, "has no segment")
             return
         self.start, expected = logs[0], None
+        if self.job.compacted_upto is not None:  # a round that died may have come farther than it could note
+            self.job.compacted_upto = max(self.job.compacted_upto, logs[-1])
         for base in logs:
             segment = SegmentCheck(self.directory, base, expected, base != logs[-1], self.job)
             yield from segment.faults()
@@ -145,7 +157,7 @@ class _LogDirCheck:
 
     def _partition(self, place: PartitionPlace) -> Iterator[Fault]:
         key = (place.name.topic, place.name.partition)
-        compacted = self.offsets.get(checkpoints.CLEANER, {}).get(key, 0)
+        compacted = self.offsets.get(checkpoints.CLEANER, {}).get(key)
         partition = PartitionCheck(place.path, Job(self.deep, compacted, None, self.progress))
         yield from partition.faults()
         if not place.name.mark:

@@ -29,7 +29,6 @@ from odradek.storage.producers import AbortedTxn, read_txn_index
 from odradek.storage.scan import CONTROL, Batch, Scan
 
 if TYPE_CHECKING:
-    from odradek.ipc.slots import SlotState
     from odradek.storage.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -67,14 +66,13 @@ def look(partition: Partition, checkpoint: int | None, now_ms: int) -> Range:
     if state.active_base <= dirty_from:
         return Range(dirty_from, dirty_from, 0, 0, False)
     stable = state.hw if state.unstable < 0 else min(state.hw, state.unstable)
-    found = _sealed(partition, state)
+    found = _sealed(partition, partition.bases(state.active_base, state.generation))
     return cleanable.cleanable(found, state.active_base, dirty_from, stable, rules(partition), now_ms)
 
 
-def _sealed(partition: Partition, state: SlotState) -> list[Segment]:
-    bases = partition.bases(state.active_base, state.generation)[:-1]
+def _sealed(partition: Partition, bases: list[int]) -> list[Segment]:
     lag = partition.config.max_compaction_lag_ms < 1 << 62
-    return [_facts(partition.directory, base, lag) for base in bases]
+    return [_facts(partition.directory, base, lag) for base in bases[:-1]]
 
 
 def _facts(directory: str, base: int, first_too: bool) -> Segment:
@@ -147,9 +145,10 @@ class Compaction:
             state = self.partition.state()
             self._truncations, self._active_base = state.truncations, state.active_base
             swap.discard(self.partition.directory)
+            bases = list(self.partition.bases(state.active_base, state.generation))
         finally:
             self.partition.release()
-        self._found = _sealed(self.partition, state)
+        self._found = _sealed(self.partition, bases)
         upto = self.what.upto
         for segment in self._found:
             rows = read_txn_index(self._path(segment, names.TXN_INDEX))

@@ -1,0 +1,156 @@
+"""A compaction dies at every single step: the next holder of the lock goes on, and so does the next start."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+import traceback
+from pathlib import Path
+
+import pytest
+from odradek.storage import check, checkpoints, recovery
+from odradek.storage.compaction import Moved
+from odradek.storage.partition import Busy, Partition
+
+from .compacting import Kept, compact, consume, keyed, put, seal
+from .live import NOW, Live, live
+from .test_death import _deaths, _dies_at
+
+CONFIG = {"segment_bytes": 700, "index_interval_bytes": 100, "cleanup_policy": "compact", "delete_retention_ms": 0}
+
+
+def _fill(partition: Partition) -> dict[bytes, bytes]:
+    """Two groups of segments, the second with several, and an aborted transaction; returns the last values."""
+    from odradek.storage import transactions
+
+    last = {}
+    for n in range(12):
+        key, value = b"%d" % (n % 3), b"%d" % n * 60
+        put(partition, keyed([(key, value)]))
+        last[key] = value
+        if n in (8, 9, 10):
+            seal(partition)
+    put(partition, keyed([(b"0", b"aborted")], producer=5, sequence=0, transaction=True))
+    transactions.write_marker(partition, 5, 0, 1, False, NOW)
+    put(partition, keyed([(b"9", b"last")]))
+    seal(partition)
+    return {**last, b"9": b"last"}
+
+
+def _values(found: list[Kept]) -> dict[bytes | None, bytes | None]:
+    return {one.key: one.value for one in found if one.value != b"aborted"}
+
+
+def _faults(world: Live) -> list[str]:
+    return [str(fault) for fault in check.check(world.root / "t-0", deep=True)]
+
+
+def test_death_at_every_step(tmp_path: Path) -> None:
+    for step, world in _deaths(tmp_path, **CONFIG):
+        expected = _fill(world.partition())
+        reader = world.partition(2)
+        before = consume(reader)
+
+        def work(partition: Partition, world: Live = world) -> None:
+            assert compact(partition, world) is not None
+
+        died = _dies_at(world, step, work)
+        if died:
+            _start_anew(world, tmp_path / "copy", expected)
+        after = consume(reader)  # mends what it trips over, or reads what was there
+        assert set(after) <= set(before), f"step {step}"
+        assert _values(after) == expected, f"step {step}"
+        partition = world.partition(3)
+        put(partition, keyed([(b"new", b"")]))
+        assert _values(consume(world.partition(4))) == {**expected, b"new": b""}, f"step {step}"
+        assert not _faults(world), f"step {step}"
+        seal(partition)
+        compact(partition, world)
+        found = consume(partition)
+        assert _values(found) == {**expected, b"new": b""}, f"step {step}"
+        assert len(found) == len(_values(found)), f"step {step}"
+        assert not _faults(world), f"step {step}"
+        assert not [name for name in os.listdir(world.root / "t-0") if name.endswith((".cleaned", ".swap"))]
+        if not died:
+            assert step > 20
+            return
+    pytest.fail("the work never came to its end")
+
+
+def _start_anew(world: Live, copy: Path, expected: dict[bytes, bytes]) -> None:
+    """The same directory after a kill of the whole broker."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(world.root / "t-0", copy / "t-0")
+    offsets = checkpoints.read_offsets(world.root, checkpoints.CLEANER)
+    checkpoints.write_offsets(copy, checkpoints.CLEANER, offsets)
+    found = recovery.recover(copy / "t-0", world.partition(5).config)
+    assert found.leo == world.partition(5).state().leo
+    assert [str(fault) for fault in check.check(copy / "t-0", deep=True)] == []
+    records: dict[bytes | None, bytes | None] = {}
+    for path in sorted((copy / "t-0").glob("*.log")):
+        from odradek.protocol.records import batch_v2, convert
+
+        for one in convert.split(path.read_bytes()):
+            if not batch_v2.header(one).is_control:
+                records.update({row[2]: row[3] for row in batch_v2.iterate(one) if row[3] != b"aborted"})
+    assert records == expected
+
+
+def test_killed_at_random_beside_a_writer_and_a_reader(tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    dice = random.Random(seed)
+    with live(tmp_path, **{**CONFIG, "segment_bytes": 5000}) as world:
+        writer, reader = world.partition(), world.partition(1)
+        last: dict[bytes, bytes] = {}
+
+        def compact_for_ever() -> None:
+            partition = world.partition(2)
+            while True:
+                try:
+                    if compact(partition, world) is None:
+                        time.sleep(0.001)
+                except (Busy, FileNotFoundError, Moved):
+                    continue
+
+        def start() -> int:
+            pid = os.fork()
+            if not pid:
+                try:
+                    compact_for_ever()
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(1)
+            return pid
+
+        for turn in range(15):
+            pid = start()
+            deadline = time.monotonic() + dice.random() * 0.15
+            n = 0
+            while time.monotonic() < deadline or n < 40:
+                key, value = b"%d" % dice.randrange(30), b"%d:%d" % (turn, n) * 10
+                while True:
+                    try:
+                        put(writer, keyed([(key, value)]))
+                        break
+                    except Busy:
+                        continue
+                last[key] = value
+                n += 1
+                if n % 20 == 0:
+                    assert _values(consume(reader)) == last
+            os.kill(pid, signal.SIGKILL)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+            assert _values(consume(reader)) == last
+        put(writer, keyed([(b"end", b"")]))
+        assert not _faults(world)
+        seal(writer)
+        compact(writer, world)
+        found = consume(world.partition(4))
+        assert _values(found) == {**last, b"end": b""}
+        assert len(found) == len(_values(found))
+        assert not _faults(world)
