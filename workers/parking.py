@@ -25,6 +25,9 @@ class Parked(Protocol):
     deadline: float
     finished: bool
 
+    def find_slots(self) -> list[Slot]:
+        """Where its partitions are by the current metadata."""
+
     def look(self) -> bool:
         """Something changed: answer if there is enough; whether it was answered."""
 
@@ -49,19 +52,29 @@ class Parking:
 
     def park(self, request: Parked) -> None:
         """Wait for a change of any of `request.slots`, unless one happened meanwhile."""
-        role = self._role
+        self._attach(request)
+        heapq.heappush(self._deadlines, (request.deadline, next(self._numbers), request))
+        self._parked += 1
+        self._locks.fence(self._role)
+        if request.look():
+            self.forget(request)
+
+    def _attach(self, request: Parked) -> None:
         for slot in request.slots:
             waiting = self._by_slot.get(slot)
             if waiting is None:
                 waiting = self._by_slot[slot] = {}
                 self._seen[slot] = slot.sequence
             waiting[request] = None
-            slot.wait(role)
-        heapq.heappush(self._deadlines, (request.deadline, next(self._numbers), request))
-        self._parked += 1
-        self._locks.fence(role)
-        if request.look():
-            self.forget(request)
+            slot.wait(self._role)
+
+    def _detach(self, request: Parked) -> None:
+        for slot in request.slots:
+            waiting = self._by_slot.get(slot)
+            if waiting is not None:
+                waiting.pop(request, None)
+                if not waiting:
+                    del self._by_slot[slot], self._seen[slot]
 
     def forget(self, request: Parked) -> None:
         """`request` is answered, or its client is gone."""
@@ -70,12 +83,7 @@ class Parking:
         request.finished = True
         self._parked -= 1
         self._compact()
-        for slot in request.slots:
-            waiting = self._by_slot.get(slot)
-            if waiting is not None:
-                waiting.pop(request, None)
-                if not waiting:
-                    del self._by_slot[slot], self._seen[slot]
+        self._detach(request)
 
     def _compact(self) -> None:
         """Finished requests leave the heap at their deadline; a client may have set that weeks away."""
@@ -96,9 +104,16 @@ class Parking:
             self._changed(slot)
 
     def all_changed(self) -> None:
-        """The metadata changed: topics may be gone."""
-        for slot in list(self._seen):
-            self._changed(slot)
+        """The metadata changed: topics may be gone, or in other slots since they were made anew."""
+        requests = [entry[2] for entry in self._deadlines if not entry[2].finished]
+        if not requests:
+            return
+        for request in requests:
+            self._detach(request)
+            request.slots = request.find_slots()
+            self._attach(request)
+        self._locks.fence(self._role)
+        self._look(requests)
 
     def _changed(self, slot: Slot) -> None:
         if slot in self._seen:

@@ -67,11 +67,12 @@ class Fetch:
             self._answer(results)
             return
         self.deadline = time.monotonic() + request.max_wait_ms / 1000
-        self.slots = self._slots()
+        self.slots = self.find_slots()
         self.connection.parked = self
         self.worker.parking.park(self)
 
-    def _slots(self) -> list[Slot]:
+    def find_slots(self) -> list[Slot]:
+        """Where its partitions are by the current metadata (workers.parking.Parked)."""
         found: dict[Slot, None] = {}
         for part in self.parts:
             partition = self.worker.partition_of(part.topic, part.partition, self.version >= fetch.TOPIC_IDS)
