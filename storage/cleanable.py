@@ -29,7 +29,6 @@ class Segment(NamedTuple):
 class Rules(NamedTuple):
     """A topic's configs; times in ms, sizes in bytes."""
 
-    min_dirty_ratio: float = 0.5
     min_lag_ms: int = 0
     max_lag_ms: int = 0x7FFFFFFFFFFFFFFF
     segment_bytes: int = 1 << 30

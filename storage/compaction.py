@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_BYTES = 256 << 10  # read and written between two yields
+_NEVER = 1 << 62  # a lag beyond this is none
 BUSY = -1  # yielded when the partition's lock is taken: try again in a moment
 
 
@@ -56,7 +57,7 @@ def rules(partition: Partition) -> Rules:
     """The partition's configs that matter here."""
     config = partition.config
     lag = (config.min_compaction_lag_ms, config.max_compaction_lag_ms)
-    return Rules(config.min_cleanable_dirty_ratio, *lag, config.segment_bytes, config.segment_index_bytes)
+    return Rules(*lag, config.segment_bytes, config.segment_index_bytes)
 
 
 def look(partition: Partition, checkpoint: int | None, now_ms: int) -> Range:
@@ -66,22 +67,23 @@ def look(partition: Partition, checkpoint: int | None, now_ms: int) -> Range:
     if state.active_base <= dirty_from:
         return Range(dirty_from, dirty_from, 0, 0, False)
     stable = state.hw if state.unstable < 0 else min(state.hw, state.unstable)
-    found = _sealed(partition, partition.bases(state.active_base, state.generation))
+    bases = partition.bases(state.active_base, state.generation)[:-1]
+    found = [_facts(partition.directory, base, rules(partition)) for base in bases]
     return cleanable.cleanable(found, state.active_base, dirty_from, stable, rules(partition), now_ms)
 
 
-def _sealed(partition: Partition, bases: list[int]) -> list[Segment]:
-    lag = partition.config.max_compaction_lag_ms < 1 << 62
-    return [_facts(partition.directory, base, lag) for base in bases[:-1]]
+def _facts(directory: str, base: int, wanted: Rules) -> Segment:
+    """What is wanted to decide; files are opened only where a lag is set."""
+    size = os.stat(names.segment_path(directory, base)).st_size
+    largest = index_files.largest_timestamp(directory, base) if wanted.min_lag_ms > 0 else -1
+    first = _first_timestamp(directory, base) if wanted.max_lag_ms < _NEVER else -1
+    return Segment(base, size, largest_timestamp=largest, first_timestamp=first)
 
 
-def _facts(directory: str, base: int, first_too: bool) -> Segment:
-    sizes = [os.stat(names.segment_path(directory, base, kind)).st_size for kind in _SIZED]
-    largest = index_files.largest_timestamp(directory, base)
-    return Segment(base, *sizes, largest, _first_timestamp(directory, base) if first_too else -1)
-
-
-_SIZED = (names.LOG, names.INDEX, names.TIME_INDEX)
+def _sizes(directory: str, base: int) -> Segment:
+    """What is wanted to group segments."""
+    kinds = (names.LOG, names.INDEX, names.TIME_INDEX)
+    return Segment(base, *(os.stat(names.segment_path(directory, base, kind)).st_size for kind in kinds))
 
 
 def _first_timestamp(directory: str, base: int) -> int:
@@ -148,7 +150,7 @@ class Compaction:
             bases = list(self.partition.bases(state.active_base, state.generation))
         finally:
             self.partition.release()
-        self._found = _sealed(self.partition, bases)
+        self._found = [_sizes(self.partition.directory, base) for base in bases[:-1]]
         upto = self.what.upto
         for segment in self._found:
             rows = read_txn_index(self._path(segment, names.TXN_INDEX))

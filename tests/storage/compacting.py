@@ -74,7 +74,8 @@ def consume(
     partition: Partition, offset: int | None = None, limit: int = 1 << 20, committed: bool = False
 ) -> list[Kept]:
     """Every record from `offset` (the log start) on, read as a consumer does, batch by batch; markers are left out."""
-    at, found, tries = offset, [], 0
+    found: list[Kept] = []
+    at, tries = offset, 0
     while True:
         values = partition.slot.read()
         at = values[slots.F_LOG_START] if at is None else at

@@ -265,7 +265,7 @@ def test_reads_and_appends_between_all_steps(tmp_path: Path) -> None:
 
         def write(count: int) -> None:
             for _ in range(count):
-                rows = [
+                rows: list[Row] = [
                     (b"%d" % dice.randrange(20), os.urandom(dice.randrange(60))) for _ in range(dice.randrange(1, 4))
                 ]
                 put(writer, keyed(rows))

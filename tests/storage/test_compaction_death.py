@@ -58,7 +58,7 @@ def test_death_at_every_step(tmp_path: Path) -> None:
             assert compact(partition, world) is not None
 
         died = _dies_at(world, step, work)
-        if died:
+        if died and step % 2:  # after each call; the files are the same before the next
             _start_anew(world, tmp_path / "copy", expected)
         after = consume(reader)  # mends what it trips over, or reads what was there
         assert set(after) <= set(before), f"step {step}"

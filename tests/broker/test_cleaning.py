@@ -1,0 +1,173 @@
+"""The janitor's log cleaner: which log is next, its checkpoint, its pace, and what it does about trouble."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.broker import cleaning
+from odradek.broker.cleaning import Cleaner
+from odradek.protocol.records import batch_v2
+from odradek.storage import checkpoints
+from odradek.storage.append import Batch, append
+from odradek.storage.durable import FILES
+from odradek.storage.partition import Partition
+
+from .partitions import Bench, now_ms
+
+Maker = Callable[..., Bench]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Maker]:
+    monkeypatch.setattr(cleaning, "_be_nice", lambda: None)
+    made: list[Bench] = []
+
+    def make(count: int = 1, **arguments: Any) -> Bench:
+        made.append(Bench(tmp_path, count, cleanup_policy="compact", segment_bytes=1000, **arguments))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def cleaner(bench: Bench, **config: Any) -> Cleaner:
+    settings = bench.config
+    for name, value in config.items():
+        settings = settings.with_value(name.replace("_", "."), value)
+    return Cleaner(settings, lambda: bench.partitions)
+
+
+def write(partition: Partition, count: int, keys: int = 3) -> None:
+    for n in range(count):
+        data = batch_v2.build([(0, now_ms(), b"%d" % (n % keys), b"x" * 100, ())])
+        with partition.locked() as values:
+            append(partition, values, [Batch(memoryview(bytearray(data)), 1, now_ms())], now_ms())
+
+
+def until_idle(one: Cleaner, backoff: float = 15000.0) -> int:
+    """Steps until it has nothing to do; how many."""
+    for count in range(10_000):
+        if one.step() == backoff:
+            return count
+    raise AssertionError("never idle")
+
+
+def checkpoint(bench: Bench) -> dict[tuple[str, int], int]:
+    return checkpoints.read_offsets(bench.data, checkpoints.CLEANER)
+
+
+def test_the_filthiest_first_and_all_that_are_due(bench: Maker) -> None:
+    log = bench(count=3)
+    for index, count in enumerate((30, 60, 1)):
+        write(log.partition(index), count)
+    one = cleaner(log)
+    until_idle(one)
+    upto = checkpoint(log)
+    assert set(upto) == {("t", 0), ("t", 1)}
+    write(log.partition(0), 20)
+    write(log.partition(1), 100)
+    one.step()
+    assert repr(one.partition) == "t-1"
+    until_idle(one)
+    assert all(checkpoint(log)[key] > upto[key] for key in upto)
+    assert until_idle(one) == 0
+
+
+def test_another_janitor_goes_on_from_the_checkpoint(bench: Maker) -> None:
+    log = bench()
+    write(log.partition(), 30)
+    until_idle(cleaner(log))
+    upto = checkpoint(log)
+    assert until_idle(cleaner(log)) == 0
+    assert checkpoint(log) == upto
+
+
+def test_it_is_throttled_and_gives_up_cleanly(bench: Maker) -> None:
+    log = bench()
+    write(log.partition(), 3000, keys=3000)
+    one = cleaner(log, log_cleaner_io_max_bytes_per_second=1e3)
+    one.step()
+    assert 100_000 < one.step() < 400_000  # 256 KiB at 1 kB a second, less what the reading took
+    for _ in range(20):
+        one.step()
+        if list((log.data / "t-0").glob("*.cleaned")):
+            break
+    one.close()
+    assert one.partition is None
+    assert not list((log.data / "t-0").glob("*.cleaned"))
+
+
+def test_not_at_all(bench: Maker) -> None:
+    log = bench()
+    write(log.partition(), 30)
+    assert cleaner(log, log_cleaner_enable=False).step() == 15000.0
+    assert checkpoint(log) == {}
+
+
+def test_a_damaged_log_is_left_alone_and_others_go_on(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    log = bench(count=2)
+    write(log.partition(0), 60)
+    write(log.partition(1), 30)
+    path = log.data / "t-0" / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    one = cleaner(log)
+    while until_idle(one):
+        pass
+    assert "t-0 cannot be compacted" in caplog.text
+    assert checkpoint(log)[("t", 1)] > 0
+    assert checkpoint(log)[("t", 0)] == 0
+    assert path.read_bytes() == data
+
+
+def test_a_full_disk_is_no_reason_to_go_offline(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = bench()
+    write(log.partition(), 30)
+    one = cleaner(log)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(FILES), "fsync", full)
+        patch.setattr(cleaning.CleanerOffsets, "put", lambda *_: None)
+        until_idle(one)
+    assert not list((log.data / "t-0").glob("*.cleaned"))
+    until_idle(one)
+    assert checkpoint(log)[("t", 0)] > 0
+    with monkeypatch.context() as patch:
+        write(log.partition(), 60)
+        patch.setattr(type(FILES), "_pwrite_some", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "dead")))
+        one._offsets.put = lambda *_: None  # type: ignore[method-assign]
+        with pytest.raises(OSError, match="dead"):
+            until_idle(one)
+        assert repr(one.partition) == "t-0"
+
+
+def test_a_topic_made_again_is_dirty_from_its_start(bench: Maker) -> None:
+    log = bench()
+    write(log.partition(), 30)
+    one = cleaner(log)
+    until_idle(one)
+    assert one._offsets.get(log.partition()) == checkpoint(log)[("t", 0)]
+    log.partition().incarnation += 1
+    assert one._offsets.get(log.partition()) is None
+    log.partition().incarnation -= 1
+
+
+def test_a_partition_deleted_meanwhile(bench: Maker) -> None:
+    log = bench()
+    write(log.partition(), 30)
+    one = cleaner(log)
+    one.step()
+    state = log.partition().state()
+    log.partition().slot.publish(state._replace(incarnation=state.incarnation + 1))
+    until_idle(one)
+    assert one.partition is None
