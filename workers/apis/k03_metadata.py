@@ -1,9 +1,9 @@
 """Metadata (key 3), versions 0 to 13: brokers, and the leaders of topics.
 
 v0 an empty list, v1+ a null one asks for all topics. v4+ says whether missing topics may be made (before, they may),
-which happens when the broker also allows it (auto.create.topics.enable); as with Kafka the answer is LEADER_NOT_AVAILABLE
-that one time and the client asks again, but here the topic is then known to every worker. v8-10 cluster operations, v8+ topic operations (all: there is no
-authorizer). v10+ topic ids in answers, v12+ in requests.
+which happens when the broker also allows it (auto.create.topics.enable); as with Kafka the answer is
+LEADER_NOT_AVAILABLE that one time and the client asks again, but here every worker then knows the topic. v8-10 cluster
+operations, v8+ topic operations (all: there is no authorizer). v10+ topic ids in answers, v12+ in requests.
 Answers are the same for everyone who asks the same of one listener: they are encoded once for each snapshot.
 """
 
