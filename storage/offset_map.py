@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-ENTRY_BYTES = 200  # key, offset and their share of the table, measured with 1 M entries
+ENTRY_BYTES = 160  # key, offset and their share of the table: 116 to 157 measured with 0.6 to 1 M keys
 _DIGEST = 16
 
 
