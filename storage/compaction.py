@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_BYTES = 256 << 10  # read and written between two yields
+STEP_RECORDS = 5000  # looked at between two yields; compressed, they may be few bytes
 _NEVER = 1 << 62  # a lag beyond this is none
 BUSY = -1  # yielded when the partition's lock is taken: try again in a moment
 
@@ -174,11 +175,13 @@ class Compaction:
     def _batches(self, segment: Segment) -> Iterator[tuple[Batch, bytes] | None]:
         """The batches of a segment with their bytes; None where a step ends. Unclean at a bad one."""
         with FILES.opened(self._path(segment), os.O_RDONLY) as fd:
-            scan = Scan(fd, 0, segment.size, least_offset=segment.base)
+            scan, records = Scan(fd, 0, segment.size, least_offset=segment.base), 0
             for batch in scan:
                 yield batch, scan.payload()
                 self.bytes_read += batch.size
-                if self.bytes_read + self.bytes_written - self._told >= STEP_BYTES:
+                records += max(batch.records, 1)
+                if self.bytes_read + self.bytes_written - self._told >= STEP_BYTES or records >= STEP_RECORDS:
+                    records = 0
                     yield None
         if scan.bad is not None:
             raise Unclean(f"{self._path(segment)}: byte {scan.bad.position}: {scan.bad.reason}")

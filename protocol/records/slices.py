@@ -32,22 +32,30 @@ def slices(body: bytes, head: Header) -> Iterator[Slice]:
 
     Values and headers are not looked at.
     """
-    position, size, decode, base = 0, len(body), varint.decode, head.base_offset
+    position, size, decode, base, signed = 0, len(body), varint.decode, head.base_offset, varint.ONE_BYTE
+    new = tuple.__new__
     try:
+        # Varints of one byte are decoded in place: a call for each would double the time of the loop.
         for _ in range(head.num_records):
             start = position
-            length, content = decode(body, start)
+            n = body[start]
+            length, content = (signed[n], start + 1) if n < 128 else decode(body, start)
             position = content + length
             if position > size or length < 6:
                 raise RecordError(INVALID_RECORD, f"A record of {length} bytes does not fit into its batch")
-            timestamp_delta, after = decode(body, content + 1)
-            offset_delta, at = decode(body, after)
-            key_size, at = decode(body, at)
-            key = body[at : at + key_size] if key_size >= 0 else None
-            value_size, at = decode(body, at + max(key_size, 0))
-            if at > position:
+            n = body[content + 1]
+            timestamp_delta, after = (signed[n], content + 2) if n < 128 else decode(body, content + 1)
+            n = body[after]
+            offset_delta, at = (signed[n], after + 1) if n < 128 else decode(body, after)
+            n = body[at]
+            key_size, at = (signed[n], at + 1) if n < 128 else decode(body, at)
+            key = None
+            if key_size >= 0:
+                key, at = body[at : at + key_size], at + key_size
+            if at >= position:
                 raise RecordError(INVALID_RECORD, f"A record of {length} bytes ends before its value")
-            yield Slice(start, position, content, after, base + offset_delta, timestamp_delta, key, value_size >= 0)
+            has_value = not body[at] & 1  # a negative length: null
+            yield new(Slice, (start, position, content, after, base + offset_delta, timestamp_delta, key, has_value))
     except IndexError:
         raise RecordError(INVALID_RECORD, "The records end before their declared count") from None
 
