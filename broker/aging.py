@@ -100,4 +100,5 @@ def expire_producers(partition: Partition, now_ms: int, expiration_ms: int) -> i
             kept = [entry for entry in entries if entry.producer_id not in idle]
             values[slots.F_PSTATE_GEN] = partition.producers.replace(kept, generation)
             partition.slot.publish(values)
+            partition.producers.retire(generation)
         return len(idle)

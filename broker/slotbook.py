@@ -10,8 +10,9 @@ import os
 import time
 
 from odradek.cluster.slotalloc import SlotAllocator, SlotsExhausted
-from odradek.ipc import slots
+from odradek.ipc import region, slots
 from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.producers import ProducerTable
 from odradek.ipc.region import RegionError
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
@@ -25,6 +26,7 @@ class SlotBook:
     def __init__(self, shared: Shared, locks: PartitionLocks, start: int) -> None:
         """`start` is this controller's number of start (see slotalloc)."""
         self._table = shared.slots
+        self._prefix = shared.prefix
         self._locks = locks
         # Before the first snapshot nobody had a slot: no need to look, which would load numpy.
         used = self._table.numbers(*_USED) if shared.metadata.version else []
@@ -89,7 +91,10 @@ class SlotBook:
 
     def mark_deleting(self, slot: int) -> None:
         """From now on every operation on the slot's partition is refused. Caller holds the lock."""
+        former = self._table[slot].state()
         self._table[slot].update(state=slots.DELETING, incarnation=self._free.incarnation())
+        if former.pstate_gen:  # or the producers of every deleted partition stay in /dev/shm until the broker stops
+            region.unlink(ProducerTable.name(self._prefix, slot, former.incarnation, former.pstate_gen))
 
     def set_min_isr(self, slot: int, min_isr: int) -> None:
         """Publish a new min.insync.replicas. Caller holds the lock."""

@@ -43,8 +43,15 @@ def make_run_dir(path: Path) -> Path:
     """Create `path` with mode 0700 and check that it and its parent belong to us; RunDirError otherwise."""
     for part in (path.parent, path):
         part.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_parent(path.parent)
     _check_private(path)
     return path
+
+
+def _check_parent(path: Path) -> None:
+    """Whoever owns it could put another directory in the place of ours."""
+    if os.stat(path).st_uid not in (0, os.getuid()):
+        raise RunDirError(f"{path} belongs to someone else: remove it, or set ODRADEK_RUN_DIR to a directory of yours")
 
 
 def _check_private(path: Path) -> None:

@@ -212,6 +212,8 @@ def test_idle_producers_are_forgotten(bench: Maker) -> None:
         assert table is not None
         assert [entry.producer_id for entry in table.entries()] == [6]
     assert aging.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 0
+    prefix = log.partition().owner.shared.prefix.removeprefix("/")
+    assert len([name for name in os.listdir("/dev/shm") if name.startswith(f"{prefix}producers-")]) == 1
 
 
 def _boot(log: Bench) -> Boot:

@@ -11,6 +11,7 @@ from odradek.cluster import errors, internal
 from odradek.cluster.snapshot import PartitionInfo
 from odradek.ipc import slots
 from odradek.ipc.doorbell import Doorbell
+from odradek.ipc.producers import ProducerTable, RegionError
 from odradek.storage import checkpoints, names
 from odradek.workers.api import message_class
 
@@ -130,6 +131,17 @@ def test_partitions_are_added(controller: ControllerHarness) -> None:
 
 
 # -- deleting
+
+
+def test_the_producers_of_a_deleted_partition_leave_shared_memory(controller: ControllerHarness) -> None:
+    controller.create("t")
+    place = info(controller, "t")
+    name = ProducerTable.name(controller.shared.prefix, place.slot, place.incarnation, 1)
+    ProducerTable.create(name, controller.shared.incarnation)
+    controller.shared.slots[place.slot].update(pstate_gen=1)
+    controller.delete("t")
+    with pytest.raises(RegionError):
+        ProducerTable.attach(name)
 
 
 def test_a_deleted_topic_is_gone_and_its_name_free(controller: ControllerHarness) -> None:

@@ -1,0 +1,32 @@
+"""The run directory: private, and not in a place where others could exchange it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from odradek.ipc import rundir
+from odradek.ipc.rundir import RunDirError
+
+
+def test_it_is_made_private(tmp_path: Path) -> None:
+    made = rundir.make_run_dir(tmp_path / "base" / "run")
+    assert made.stat().st_mode & 0o777 == 0o700
+    made.chmod(0o755)
+    assert rundir.make_run_dir(made).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunDirError):
+        rundir.make_run_dir(tmp_path / "run")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+def test_a_parent_of_someone_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    os.chown(tmp_path / "base", 12345, -1)
+    with pytest.raises(RunDirError):
+        rundir.make_run_dir(tmp_path / "base" / "run")
