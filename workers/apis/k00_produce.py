@@ -208,7 +208,10 @@ def _check_in(worker: Worker, pending: Pending, partition: Partition, version: i
 
 
 def _plain(pending: Pending, partition: Partition, version: int) -> bool:
-    """Whether the records are one sound batch that can be stored as it came; fills in what its header says."""
+    """Whether the records are one sound batch that can be stored as it came; fills in what its header says.
+
+    The header's count is believed up to a record a byte; a batch that claims more is opened on the slow path.
+    """
     view, config = pending.view, partition.config
     size = len(view)
     if size < HEADER_SIZE or version < 3 or not config.plain:
@@ -216,7 +219,7 @@ def _plain(pending: Pending, partition: Partition, version: int) -> bool:
     base, length, _, magic, crc, attributes, delta, _, timestamp, producer_id, epoch, sequence, count = (
         HEADER.unpack_from(view)
     )
-    if magic != 2 or length + LOG_OVERHEAD != size or base or count != delta + 1 or count < 1:
+    if magic != 2 or length + LOG_OVERHEAD != size or base or count != delta + 1 or not 0 < count <= size:
         return False
     if attributes & (CONTROL | LOG_APPEND_TIME) or size > config.max_message_bytes:
         return False
