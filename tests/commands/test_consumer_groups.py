@@ -118,13 +118,16 @@ def test_export_and_from_file(run: Run, topic: str, group: str, tmp_path: Path) 
     run("consumer-groups", *scope, "--from-file", str(plan), "--execute", code=1)
 
 
-def test_delete(run: Run, topic: str, group: str) -> None:
+def test_delete(run: Run, group: str) -> None:
+    run("consumer-groups", "--delete", "--group", group)
+    run("consumer-groups", "--delete", "--group", group, code=1)
+
+
+def test_delete_offsets(run: Run, topic: str, group: str) -> None:
     deleted = run("consumer-groups", "--delete-offsets", "--group", group, "--topic", topic)
     assert deleted.stdout.decode().split()[-3:] == [topic, "0", "Successful"]
     missing = ("--delete-offsets", "--group", group, "--topic", "no-such-topic")
     assert b"Error" in run("consumer-groups", *missing, code=1).stdout
-    run("consumer-groups", "--delete", "--group", group)
-    run("consumer-groups", "--delete", "--group", group, code=1)
 
 
 def test_wrong_usage_is_2(run: Run) -> None:

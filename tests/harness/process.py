@@ -18,6 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def die_with_parent() -> None:
     """A `preexec_fn`: SIGKILL this child when the thread that started it ends, however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell starts background jobs with it ignored
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
