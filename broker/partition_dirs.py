@@ -60,9 +60,8 @@ class PartitionDirs:
         return Path(self.path(topic, partition, self._where[(topic, partition)]))
 
     def has_log(self, topic: str, partition: int) -> bool:
-        """Whether the directory has any file of a log."""
-        files = os.listdir(self.directory(topic, partition))
-        return any(names.parse_segment_file(name) is not None for name in files)
+        """Whether the directory has more of a log than the empty segment that a new partition begins with."""
+        return any(_tells_something(entry) for entry in os.scandir(self.directory(topic, partition)))
 
     def found(self) -> list[tuple[str, int]]:
         """(topic, partition) of every directory found or made."""
@@ -102,7 +101,14 @@ class PartitionDirs:
         """A new, empty directory for a new partition; what was there is put aside. OSError as the disk does."""
         if (topic, partition) in self._where:
             self.set_aside(topic, partition)
-        return self.adopt(topic, partition, topic_id)
+        number = self.adopt(topic, partition, topic_id)
+        self._first_segment(self.path(topic, partition, number))
+        return number
+
+    def _first_segment(self, directory: str) -> None:
+        """An empty segment, as Kafka makes one: a partition nobody has written to is a whole log too."""
+        for kind in (names.LOG, names.INDEX, names.TIME_INDEX):
+            os.close(os.open(names.segment_path(directory, 0, kind), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def _write_metadata(self, topic: str, partition: int, number: int, topic_id: bytes) -> None:
         """Not synced: `adopt` writes it again where a power failure took it."""
@@ -134,3 +140,9 @@ class PartitionDirs:
         """Make what was made and renamed survive a power failure."""
         for folder in self.log_dirs:
             FILES.sync_dir(folder)
+
+
+def _tells_something(entry: os.DirEntry[str]) -> bool:
+    """Whether a file is part of a log that recovery must look at: not empty, or not at offset 0."""
+    file = names.parse_segment_file(entry.name)
+    return file is not None and bool(file.offset or file.mark or entry.stat().st_size)

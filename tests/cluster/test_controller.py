@@ -12,7 +12,7 @@ from odradek.cluster.snapshot import PartitionInfo
 from odradek.ipc import slots
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.producers import ProducerTable, RegionError
-from odradek.storage import checkpoints, names
+from odradek.storage import check, checkpoints, names
 from odradek.workers.api import message_class
 
 from ..harness.process import wait_until
@@ -36,7 +36,7 @@ def info(harness: ControllerHarness, topic: str, index: int = 0) -> PartitionInf
 
 def write_log(harness: ControllerHarness, topic: str) -> None:
     """Give partition 0 of a topic a log file, as appends would."""
-    (harness.data_dir / f"{topic}-0" / names.segment_path("", 0).name).write_bytes(b"")
+    (harness.data_dir / f"{topic}-0" / names.segment_path("", 0).name).write_bytes(bytes(61))
 
 
 # -- creating
@@ -256,6 +256,13 @@ def test_fresh_memory_recovers_logs_under_new_incarnations(controller: Controlle
     assert after.leader_epoch == before.leader_epoch + 1, "the stop was not clean: the log's end may have changed"
     assert controller.shared.slots[after.slot].state().state == slots.RECOVERING
     assert controller.shared.slots[info(controller, "empty").slot].state().state == slots.LEADER
+
+
+def test_a_new_partition_is_a_whole_log(controller: ControllerHarness) -> None:
+    controller.create("t")
+    directory = controller.data_dir / "t-0"
+    assert not list(check.check(directory))
+    assert {path.suffix for path in directory.iterdir()} >= {".log", ".index", ".timeindex"}
 
 
 def test_a_lost_directory_is_made_again_and_a_foreign_one_put_aside(controller: ControllerHarness) -> None:
