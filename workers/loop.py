@@ -287,7 +287,7 @@ class Loop:
                 return True
             body = at + 10 + (length if length > 0 else 0)
             if version >= 9:
-                body = _skip_header_tags(view, body, end)
+                body = skip_header_tags(view, body, end)
             self.produce_requests += 1
             k00_produce.raw(self._worker, connection, version, correlation, view, at + 8, body, end)
             return True
@@ -336,7 +336,7 @@ class Loop:
                     self.resume(connection)
 
 
-def _skip_header_tags(view: memoryview, at: int, end: int) -> int:
+def skip_header_tags(view: memoryview, at: int, end: int) -> int:
     """Past the tagged fields of a flexible request header; mostly one zero byte."""
     if view[at] == 0:
         return at + 1

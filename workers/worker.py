@@ -27,7 +27,7 @@ from odradek.workers.acceptance import Acceptance
 from odradek.workers.api import Api
 from odradek.workers.catalog import Catalog
 from odradek.workers.connection import Connection
-from odradek.workers.loop import Loop
+from odradek.workers.loop import Loop, skip_header_tags
 from odradek.workers.pager import Pager
 from odradek.workers.parking import Parking
 from odradek.workers.producer_ids import ProducerIds
@@ -327,7 +327,7 @@ class Worker:
         connection.request_name = row.name
         body = _client_id(connection, view, at, end)
         if row.is_flexible(version):
-            body = _skip_tags(view, body, end)
+            body = skip_header_tags(view, body, end)
         connection.waiting = True
         if row.raw is not None:
             self.fetches += 1
@@ -415,9 +415,3 @@ def _client_id(connection: Connection, view: memoryview, at: int, end: int) -> i
     if connection.client_id is None:
         connection.client_id = bytes(view[at : at + length]).decode("utf-8", "replace")
     return at + length
-
-
-def _skip_tags(view: memoryview, at: int, end: int) -> int:
-    from odradek.protocol.wire import skip_tags
-
-    return skip_tags(view, at, end)

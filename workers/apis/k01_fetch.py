@@ -21,6 +21,7 @@ from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.storage import read, transactions
 from odradek.workers.api import Api
+from odradek.workers.leadership import refusal
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import Payload
@@ -193,24 +194,11 @@ def _failed(part: FetchPart, error: int) -> FetchResult:
     return FetchResult(part.topic, part.partition, error, *_NO_STATE)
 
 
-_STATES = {
-    slots.LEADER: errors.NONE,
-    slots.FOLLOWER: errors.NOT_LEADER_OR_FOLLOWER,
-    slots.RECOVERING: errors.NOT_LEADER_OR_FOLLOWER,
-    slots.OFFLINE: errors.KAFKA_STORAGE_ERROR,
-}
-
-
 def _refusal(partition: Partition, values: tuple[int, ...], part: FetchPart) -> int:
     """Why the partition cannot be read at the offset asked for, or NONE."""
-    if values[slots.F_INCARNATION] != partition.incarnation:
-        return errors.UNKNOWN_TOPIC_OR_PARTITION
-    error = _STATES.get(values[slots.F_STATE], errors.UNKNOWN_TOPIC_OR_PARTITION)
+    error = refusal(partition, values, part.leader_epoch)
     if error:
         return error
-    epoch = values[slots.F_LEADER_EPOCH]
-    if 0 <= part.leader_epoch != epoch:
-        return errors.FENCED_LEADER_EPOCH if part.leader_epoch < epoch else errors.UNKNOWN_LEADER_EPOCH
     if not values[slots.F_LOG_START] <= part.offset <= values[slots.F_LEO]:
         return errors.OFFSET_OUT_OF_RANGE
     return errors.NONE

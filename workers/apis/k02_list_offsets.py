@@ -17,6 +17,7 @@ from odradek.protocol import errors
 from odradek.storage import names, times
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
+from odradek.workers.leadership import refusal
 
 if TYPE_CHECKING:
     from odradek.storage.partition import Partition
@@ -62,25 +63,6 @@ def _error(index: int, error: int, version: int) -> dict[str, Any]:
         {"old_style_offsets": []} if version == 0 else {"timestamp": -1, "offset": -1, "leader_epoch": -1}
     )
     return {"partition_index": index, "error_code": error, **found}
-
-
-_STATES = {
-    slots.LEADER: errors.NONE,
-    slots.OFFLINE: errors.KAFKA_STORAGE_ERROR,
-    slots.FOLLOWER: errors.NOT_LEADER_OR_FOLLOWER,
-    slots.RECOVERING: errors.NOT_LEADER_OR_FOLLOWER,
-}
-
-
-def refusal(partition: Partition, values: tuple[int, ...], leader_epoch: int) -> int:
-    """Why this broker cannot speak for the partition, or NONE. `leader_epoch` -1: the client does not know it."""
-    if values[slots.F_INCARNATION] != partition.incarnation:
-        return errors.UNKNOWN_TOPIC_OR_PARTITION
-    error = _STATES.get(values[slots.F_STATE], errors.UNKNOWN_TOPIC_OR_PARTITION)
-    if error == errors.NONE and 0 <= leader_epoch != values[slots.F_LEADER_EPOCH]:
-        fenced = leader_epoch < values[slots.F_LEADER_EPOCH]
-        return errors.FENCED_LEADER_EPOCH if fenced else errors.UNKNOWN_LEADER_EPOCH
-    return error
 
 
 def _find(partition: Partition, values: tuple[int, ...], part: Any, request: Any) -> dict[str, int]:

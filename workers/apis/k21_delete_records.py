@@ -14,8 +14,8 @@ from odradek.protocol import errors
 from odradek.storage import trim
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.workers.api import Api, message_class
-from odradek.workers.apis.k02_list_offsets import refusal
 from odradek.workers.context import Context
+from odradek.workers.leadership import refusal
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker

@@ -12,8 +12,8 @@ from odradek.ipc.producers import ProducerEntry
 from odradek.protocol import errors
 from odradek.storage.partition import Busy, Gone
 from odradek.workers.api import Api, message_class
-from odradek.workers.apis.k02_list_offsets import refusal
 from odradek.workers.context import Context
+from odradek.workers.leadership import refusal
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker
