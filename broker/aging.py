@@ -7,7 +7,7 @@ import os
 
 from odradek.broker import flushing
 from odradek.ipc import slots
-from odradek.ipc.slots import SlotState
+from odradek.ipc.slots import Fields, SlotState
 from odradek.storage import names, retention, roll, trim
 from odradek.storage.index_files import largest_timestamp
 from odradek.storage.partition import Partition
@@ -73,7 +73,7 @@ def _modified(partition: Partition, base: int) -> int:
     return os.stat(names.segment_path(partition.directory, base)).st_mtime_ns // 1_000_000
 
 
-def _delete(partition: Partition, values: list[int], doomed: list[Doomed]) -> int:
+def _delete(partition: Partition, values: Fields, doomed: list[Doomed]) -> int:
     """Caller holds the lock; the active segment is not among the doomed any more."""
     bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
     start = next(base for base in bases if base > doomed[-1].base_offset)

@@ -60,7 +60,7 @@ def _settle(partition: Partition) -> set[int]:
     return set()
 
 
-def _snapshot_producers(partition: Partition, values: list[int]) -> None:
+def _snapshot_producers(partition: Partition, values: Fields) -> None:
     """So that the next start need not read the log to know them. Caller holds the lock."""
     table = partition.producers.table(values[slots.F_PSTATE_GEN])
     if table is not None:
@@ -68,7 +68,7 @@ def _snapshot_producers(partition: Partition, values: list[int]) -> None:
         snapshots.write_snapshot(partition.directory, values[slots.F_LEO], producers)
 
 
-def _seal_time_index(partition: Partition, values: list[int]) -> None:
+def _seal_time_index(partition: Partition, values: Fields) -> None:
     """Caller holds the lock."""
     roll.seal_time_index(partition, values)
     partition.slot.publish(values)

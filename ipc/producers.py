@@ -59,6 +59,7 @@ class ProducerTable:
         self._region = region
         self.words = region.words
         self.capacity = region.words[0]
+        self._places: dict[int, int] = {}  # entries stay where they are for a generation's life
 
     @staticmethod
     def name(prefix: str, slot: int, incarnation: int, generation: int) -> str:
@@ -81,6 +82,14 @@ class ProducerTable:
 
     def find(self, producer_id: int) -> int:
         """Where `producer_id`'s entry begins in `words`, or -1."""
+        at = self._places.get(producer_id)
+        if at is None:
+            at = self._probe(producer_id)
+            if at >= 0:
+                self._places[producer_id] = at
+        return at
+
+    def _probe(self, producer_id: int) -> int:
         words, capacity, wanted = self.words, self.capacity, ~producer_id
         index = producer_id % capacity
         while True:
@@ -109,10 +118,11 @@ class ProducerTable:
         words[at] = ~producer_id
         return at
 
-    def append(self, at: int, epoch: int, batch: ProducerBatch) -> None:
+    def append(
+        self, at: int, epoch: int, first: int, last: int, base_offset: int, last_offset: int, timestamp: int
+    ) -> None:  # fmt: skip
         """Note a batch of the producer at `at`; a new epoch forgets the batches of the former one."""
         words = self.words
-        first, last, base_offset, last_offset, timestamp = batch
         if words[at + EPOCH] != epoch:
             words[at + COUNT] = 0
             words[at + EPOCH] = epoch
@@ -121,8 +131,9 @@ class ProducerTable:
             return  # replayed by a repair
         ring = at + _RING + 4 * (count % KEPT)
         words[ring] = first << 32 | last
-        words[ring + 1], words[ring + 2], words[ring + 3] = base_offset, last_offset, timestamp
-        words[at + TIMESTAMP] = timestamp
+        words[ring + 1] = base_offset
+        words[ring + 2] = last_offset
+        words[ring + 3] = words[at + TIMESTAMP] = timestamp
         words[at + COUNT] = count + 1
 
     def begin(self, at: int, offset: int) -> None:
@@ -157,14 +168,14 @@ class ProducerTable:
         count = self.words[at + COUNT]
         return self.words[at + _RING + 4 * ((count - 1) % KEPT)] & 0xFFFFFFFF if count else -1
 
-    def duplicate(self, at: int, first: int, last: int) -> ProducerBatch | None:
-        """The kept batch with exactly these sequences, if any."""
+    def duplicate(self, at: int, first: int, last: int) -> int:
+        """The base offset of the kept batch with exactly these sequences, -1 when there is none."""
         words, wanted = self.words, first << 32 | last
         for n in range(min(words[at + COUNT], KEPT)):
             ring = at + _RING + 4 * n
             if words[ring] == wanted:
-                return ProducerBatch(first, last, words[ring + 1], words[ring + 2], words[ring + 3])
-        return None
+                return words[ring + 1]
+        return -1
 
     def entry(self, at: int) -> ProducerEntry:
         """The whole entry at `at`."""
@@ -188,7 +199,7 @@ class ProducerTable:
         """Insert `entry` as it is (from a snapshot or a former generation)."""
         at = self.insert(entry.producer_id, entry.epoch)
         for batch in entry.batches:
-            self.append(at, entry.epoch, batch)
+            self.append(at, entry.epoch, *batch)
         self.words[at + TIMESTAMP] = entry.timestamp
         self.words[at + COORDINATOR_EPOCH] = entry.coordinator_epoch
         self.words[at + TXN_FIRST] = entry.txn_first

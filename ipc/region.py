@@ -28,11 +28,16 @@ class RegionError(Exception):
 
 
 class Region:
-    """A mapped region: `buf` is the body as bytes, `words` the same as native 64-bit integers."""
+    """A mapped region: `buf` is the body as bytes, `words` the same as native 64-bit integers.
+
+    `map` is the whole region, header and all; the body begins at `at` in it.
+    """
+
+    at = HEADER
 
     def __init__(self, name: str, mapping: mmap.mmap) -> None:
         self.name = name
-        self._mapping = mapping
+        self.map = mapping
         whole = memoryview(mapping)
         self._header = whole[:HEADER].cast("q")
         self.buf = whole[HEADER:]
@@ -91,7 +96,7 @@ class Region:
         self.buf.release()
         self._header.release()
         try:
-            self._mapping.close()
+            self.map.close()
         except BufferError:
             pass
 

@@ -97,25 +97,24 @@ class PartResult(NamedTuple):
 class SingleReply:
     """Frames for answers about one partition of one topic without a message: one pack call each."""
 
-    def __init__(self, version: int, topic: bytes) -> None:
+    def __init__(self, version: int, topic: bytes, index: int) -> None:
         flexible = version >= FLEXIBLE
         named = topic if version >= TOPIC_IDS else wire.pack_string(topic, flexible)
         head = (b"\x00" if flexible else b"") + wire.pack_count(1, flexible) + named + wire.pack_count(1, flexible)
-        tail = _tail(version, flexible)
-        self._head, self._tail = head, tail
-        self._version = version
-        fields = "q" * (1 + (version >= 2) + (version >= 5))
-        self._struct = struct.Struct(f">ii{len(head)}sih{fields}{len(tail)}s")
-        self._size = self._struct.size - 4
+        self._head = head + wire.I32.pack(index)
+        self._tail = _tail(version, flexible)
+        self._fields = 1 + (version >= 2) + (version >= 5)
+        packer = struct.Struct(f">ii{len(self._head)}sh{'q' * self._fields}{len(self._tail)}s")
+        self._size = packer.size - 4
+        self._pack = packer.pack
 
-    def pack(self, correlation: int, index: int, error: int, base: int, append_time: int, log_start: int) -> bytes:
+    def pack(self, correlation: int, error: int, base: int, append_time: int, log_start: int) -> bytes:
         """The whole frame, length first."""
-        pack = self._struct.pack
-        if self._version >= 5:
-            return pack(self._size, correlation, self._head, index, error, base, append_time, log_start, self._tail)
-        if self._version >= 2:
-            return pack(self._size, correlation, self._head, index, error, base, append_time, self._tail)
-        return pack(self._size, correlation, self._head, index, error, base, self._tail)
+        if self._fields == 3:
+            return self._pack(self._size, correlation, self._head, error, base, append_time, log_start, self._tail)
+        if self._fields == 2:
+            return self._pack(self._size, correlation, self._head, error, base, append_time, self._tail)
+        return self._pack(self._size, correlation, self._head, error, base, self._tail)
 
 
 def _tail(version: int, flexible: bool) -> bytes:

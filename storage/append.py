@@ -12,16 +12,21 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
+from odradek.ipc.slots import CHANGED, DIRTY, HOT
 from odradek.protocol import errors
 from odradek.protocol.batch import PLACE
 from odradek.storage import roll, transactions
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
-from odradek.storage.sequences import OWN, TRANSACTIONAL, ProducerBatch, Staged
+from odradek.storage.sequences import Staged
 
 if TYPE_CHECKING:
+    from odradek.ipc.slots import Fields
+    from odradek.storage.config import LogConfig
     from odradek.storage.partition import ActiveFiles, Partition
     from odradek.storage.transactions import Marker
 
@@ -34,13 +39,21 @@ class Batch:
     """One record batch of magic 2 on its way into a partition, and what became of it.
 
     In: `view` (writable, the whole batch), `count` records, `max_timestamp` ms, producer fields (id -1 when not
-    idempotent). Out: `error`, `base_offset`, `append_time` (-1 unless LogAppendTime), `log_start`.
+    idempotent). Out: `error`, `base_offset`, `log_start`. What most batches leave as it is, is a default of the
+    class: `append_time` (-1 unless LogAppendTime), `message` and `record_errors` of a refusal, `transactional`,
+    `marker` (only in control batches of our own, storage.transactions).
     """
 
     __slots__ = (
-        "append_time", "base_offset", "count", "epoch", "error", "log_start", "marker", "max_timestamp", "message",
-        "producer_id", "record_errors", "sequence", "transactional", "view",
+        "__dict__", "base_offset", "count", "epoch", "error", "log_start", "max_timestamp", "producer_id", "sequence",
+        "view",
     )  # fmt: skip
+
+    append_time = -1
+    transactional = False
+    marker: Marker | None = None
+    message: str | None = None
+    record_errors: tuple[tuple[int, str | None], ...] = ()
 
     def __init__(
         self, view: memoryview, count: int, max_timestamp: int, producer_id: int = -1, epoch: int = -1,
@@ -54,18 +67,14 @@ class Batch:
         self.sequence = sequence
         self.error = errors.NONE
         self.base_offset = -1
-        self.append_time = -1
         self.log_start = -1
-        self.transactional = False
-        self.marker: Marker | None = None  # only in control batches of our own (storage.transactions)
-        self.message: str | None = None
-        self.record_errors: tuple[tuple[int, str | None], ...] = ()
 
     def refuse(self, error: int, message: str | None = None) -> None:
         """Mark as not appended."""
         self.error = error
         self.base_offset = -1
-        self.message = message
+        if message is not None:
+            self.message = message
 
 
 _NOT_LEADER = {
@@ -75,207 +84,177 @@ _NOT_LEADER = {
 }
 
 
-def append(partition: Partition, values: list[int], batches: list[Batch], now_ms: int) -> int:
+def append(partition: Partition, values: Fields, batches: Sequence[Batch], now_ms: int) -> int:
     """Append `batches` in order; returns the log end, or -1 when nothing was written. Caller holds the lock.
 
-    `values` are the slot's fields as `Partition.acquire` gave them; they are published changed.
+    `values` are the slot's fields as `Partition.acquire` gave them; they are published changed. When the disk fails
+    the slot stays dirty: the next holder of the lock repairs what is half done.
     """
-    state = values[slots.F_STATE]
+    state, before = values[slots.F_STATE], values[slots.F_LEO]
     if state != slots.LEADER:
         return _refuse_all(batches, _NOT_LEADER.get(state, errors.UNKNOWN_TOPIC_OR_PARTITION))
-    slot = partition.slot
-    slot.dirty = 1
-    before = values[slots.F_LEO]
-    if _Append(partition, values, now_ms).run(batches):
-        slot.dirty = 0
-    return values[slots.F_LEO] if values[slots.F_LEO] > before else -1
+    at, end = 0, len(batches)
+    try:
+        while at < end:
+            reached = _segment(partition, values, batches, at, now_ms)
+            if reached == at:
+                roll.roll(partition, values, now_ms)
+            at = reached
+    except OSError as error:
+        _failed(partition, values, batches, error)
+    leo = values[slots.F_LEO]
+    return leo if leo > before else -1
 
 
-def _refuse_all(batches: list[Batch], error: int) -> int:
+def _refuse_all(batches: Sequence[Batch], error: int) -> int:
     for batch in batches:
         batch.refuse(error)
     return -1
 
 
-class _Append:
-    """One run over a round's batches; rolls in between when a segment is full."""
+def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at: int, now_ms: int) -> int:
+    """Append from `at` on until the batches or the segment end; returns where to go on: `at` if it is to be rolled.
 
-    def __init__(self, partition: Partition, values: list[int], now_ms: int) -> None:
-        self.partition = partition
-        self.values = values
-        self.now_ms = now_ms
-        self.files = self._open()
-        self.staged: Staged | None = None
-
-    def _open(self) -> ActiveFiles:
-        values = self.values
-        return self.partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION], make=True)
-
-    def run(self, batches: list[Batch]) -> bool:
-        """Append all; False when the disk failed: the next holder of the lock has to repair what is half done."""
-        at, end = 0, len(batches)
-        try:
-            while at < end:
-                at = self._segment(batches, at)
-        except OSError as error:
-            self._failed(batches, error)
-            return False
-        return True
-
-    def _segment(self, batches: list[Batch], at: int) -> int:
-        """Append from `at` on until the batches or the segment end; returns where to go on."""
-        partition, values, config = self.partition, self.values, self.partition.config
-        if roll.due(values, config, batches[at], self.now_ms):
-            self._roll()
-        leo, size = values[slots.F_LEO], values[slots.F_ACTIVE_SIZE]
-        base, epoch = values[slots.F_ACTIVE_BASE], values[slots.F_LEADER_EPOCH]
-        log_start, top = values[slots.F_LOG_START], values[slots.F_MAX_TIMESTAMP]
-        pending, interval = values[slots.F_INDEX_PENDING], config.index_interval_bytes
-        room, last_allowed = config.segment_bytes, base + 0x7FFFFFFF
-        indexed: list[bytes] = []
-        timed: list[bytes] = []
-        time_last, top_offset = values[slots.F_TIME_LAST], values[slots.F_MAX_TIMESTAMP_OFFSET]
-        out: list[memoryview] = []
-        place = PLACE.pack_into
-        first_timestamp = values[slots.F_ACTIVE_SINCE]
-        while at < len(batches):
-            batch = batches[at]
-            view = batch.view
-            length = len(view)
-            if (size + length > room and size) or leo + batch.count > last_allowed:
-                break
-            at += 1
-            if batch.producer_id >= 0 and not self._in_sequence(batch, leo):
-                continue
-            place(view, 0, leo, length - 12, epoch)
-            batch.base_offset = leo
-            batch.log_start = log_start
-            leo += batch.count
-            timestamp = batch.max_timestamp
-            if timestamp > top:
-                top, top_offset = timestamp, leo - 1
-            if pending > interval:
-                indexed.append(OFFSET_ENTRY.pack(leo - 1 - base, size))
-                if top > time_last:
-                    timed.append(TIME_ENTRY.pack(top, top_offset - base))
-                    time_last = top
-                pending = 0
-            if first_timestamp < 0:
-                first_timestamp = timestamp if timestamp >= 0 else self.now_ms
-            pending += length
-            size += length
-            out.append(view)
-        if not out:
-            return at
-        _write_all(self.files.log.fd, out, values[slots.F_ACTIVE_SIZE])
-        self._index(indexed, timed)
-        if epoch != values[slots.F_EPOCH_NOTED]:
-            roll.note_epoch(partition, epoch, values[slots.F_LEO])
-            values[slots.F_EPOCH_NOTED] = epoch
-        if values[slots.F_LEO] == values[slots.F_FLUSHED] or not values[slots.F_UNFLUSHED_SINCE]:
-            values[slots.F_UNFLUSHED_SINCE] = self.now_ms
-        values[slots.F_LEO], values[slots.F_ACTIVE_SIZE] = leo, size
-        values[slots.F_MAX_TIMESTAMP], values[slots.F_MAX_TIMESTAMP_OFFSET] = top, top_offset
-        values[slots.F_INDEX_PENDING], values[slots.F_TIME_LAST] = pending, time_last
-        values[slots.F_ACTIVE_SINCE] = first_timestamp
-        self._publish()
+    The segment ends as Kafka's LogSegment.shouldRoll has it: full, too old, index full, or offsets too far from the
+    base. An empty one takes at least one batch.
+    This runs once a round and its loop once a batch: one function over local names, since every call and every
+    attribute in it was measured to matter.
+    """
+    (
+        _, generation, _, epoch, log_start, base, index_entries, flushed, epoch_noted, pstate_gen,
+        begin, hw, start, pending, top, top_offset, since, unflushed_since, _,
+    ) = values[HOT].tolist()  # fmt: skip
+    files, config, slot = partition.active_files, partition.config, partition.slot
+    if start and (index_entries >= config.most_index_entries or _too_old(since, batches[at], config, now_ms)):
         return at
-
-    def _in_sequence(self, batch: Batch, leo: int) -> bool:
-        """Check an idempotent batch; False when it is refused or a retry (which is answered with its offset)."""
-        staged = self.staged
-        if staged is None:
-            staged = self.staged = Staged(self.partition.producers.table(self.values[slots.F_PSTATE_GEN]))
-        if batch.marker is not None:
-            return transactions.stage_marker(self.partition, self.values, staged, batch, leo)
-        first = batch.sequence
-        if first < 0:
-            return self._own(batch, staged, leo)
-        last = first + batch.count - 1
-        if last > 0x7FFFFFFF:
-            last -= 0x80000000
-        error, duplicate = staged.check(batch.producer_id, batch.epoch, first, last)
-        if error:
-            batch.refuse(error)
-            return False
-        if duplicate is not None:
-            batch.base_offset, batch.log_start = duplicate[2], self.values[slots.F_LOG_START]
-            return False
-        row = ProducerBatch(first, last, leo, leo + batch.count - 1, batch.max_timestamp)
-        if batch.transactional:
-            staged.let_in(batch.producer_id, batch.epoch, row, TRANSACTIONAL)
-            if self.values[slots.F_UNSTABLE] < 0:
-                self.values[slots.F_UNSTABLE] = leo
-        else:
-            staged.let_in(batch.producer_id, batch.epoch, row)
-        return True
-
-    def _own(self, batch: Batch, staged: Staged, leo: int) -> bool:
-        """A transactional batch that the coordinator wrote in a producer's name; clients' always have sequences."""
-        error = staged.check_own(batch.producer_id, batch.epoch)
-        if error:
-            batch.refuse(error)
-            return False
-        row = ProducerBatch(-1, -1, leo, leo + batch.count - 1, batch.max_timestamp)
-        staged.let_in(batch.producer_id, batch.epoch, row, OWN)
-        if self.values[slots.F_UNSTABLE] < 0:
-            self.values[slots.F_UNSTABLE] = leo
-        return True
-
-    def _index(self, indexed: list[bytes], timed: list[bytes]) -> None:
-        values, files = self.values, self.files
-        if indexed:
-            _write(files.index_file.fd, b"".join(indexed), values[slots.F_INDEX_ENTRIES] * OFFSET_ENTRY.size)
-            values[slots.F_INDEX_ENTRIES] += len(indexed)
-        if timed:
-            _write(files.time_file.fd, b"".join(timed), values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
-            values[slots.F_TIME_ENTRIES] += len(timed)
-
-    def _publish(self) -> None:
-        """Log end and size first, then what producers sent: see the module's head."""
-        values, slot = self.values, self.partition.slot
-        if values[slots.F_ISR_COUNT] <= 1 and not self.partition.config.visible_after_flush:
-            values[slots.F_HW] = values[slots.F_LEO]
-        staged, former = self.staged, values[slots.F_PSTATE_GEN]
-        if staged is not None and staged.batches:
-            slot.publish(values)
-            values[slots.F_PSTATE_GEN] = self.partition.producers.apply(staged, former)
-        values[slots.F_PSTATE_LEO] = values[slots.F_LEO]
-        slot.publish(values)
-        if former != values[slots.F_PSTATE_GEN]:
-            self.partition.producers.retire(former)
-        self.staged = None
-
-    def _roll(self) -> None:
-        roll.roll(self.partition, self.values, self.now_ms)
-        self.files = self._open()
-        self.partition.slot.dirty = 1
-
-    def _failed(self, batches: list[Batch], error: OSError) -> None:
-        """Nothing since the last publish counts: refuse it, and cut it off so that no recovery finds it."""
-        partition = self.partition
-        level = logging.ERROR if error.errno != errno.ENOSPC else logging.WARNING
-        log.log(level, "%r: append failed: %s", partition, error)
-        published = list(partition.slot.read())
-        self.values[:] = published
-        for batch in batches:
-            if batch.error == errors.NONE and (batch.base_offset >= published[slots.F_LEO] or batch.base_offset < 0):
-                batch.refuse(errors.KAFKA_STORAGE_ERROR)
-        try:
-            os.ftruncate(self.files.log.fd, published[slots.F_ACTIVE_SIZE])
-        except OSError:
-            log.warning("%r: could not cut the failed write off", partition)
+    if files is None or files.base != base or files.generation != generation:
+        files = partition.active(base, generation, make=True)
+    slot.words[slot.at + DIRTY] = 1
+    room, interval = config.segment_bytes, config.index_interval_bytes
+    leo, size, last_allowed = begin, start, base + 0x7FFFFFFF
+    staged: Staged | None = None
+    entries: list[tuple[int, int, int, int]] = []  # for the indexes: offset, position, largest timestamp, its offset
+    out: list[memoryview] = []
+    for batch in batches[at:] if at else batches:
+        view, count = batch.view, batch.count
+        length = len(view)
+        if (size + length > room and size) or leo + count > last_allowed:
+            break
+        at += 1
+        if batch.producer_id >= 0:
+            if staged is None:
+                staged = Staged(partition.producers.table(pstate_gen))
+            if not _in_sequence(partition, values, staged, batch, leo):
+                continue
+        PLACE.pack_into(view, 0, leo, length - 12, epoch)
+        batch.base_offset = leo
+        batch.log_start = log_start
+        leo += count
+        timestamp = batch.max_timestamp
+        if timestamp > top:
+            top, top_offset = timestamp, leo - 1
+        if pending > interval:
+            entries.append((leo - 1, size, top, top_offset))
+            pending = 0
+        if since < 0:
+            since = timestamp if timestamp >= 0 else now_ms
+        pending += length
+        size += length
+        out.append(view)
+    if not out:
+        slot.words[slot.at + DIRTY] = 0
+        return at
+    if os.pwritev(files.log.fd, out[:_IOV_MAX], start) != size - start:
+        _write_rest(files.log.fd, out, start)
+    if entries:
+        _index(files, values, entries)
+    if epoch != epoch_noted:
+        roll.note_epoch(partition, epoch, begin)
+        values[slots.F_EPOCH_NOTED] = epoch
+    if begin == flushed or not unflushed_since:
+        unflushed_since = now_ms
+    if values[slots.F_ISR_COUNT] <= 1 and not config.visible_after_flush:
+        hw = leo
+    pstate_leo = leo if staged is None else begin
+    values[CHANGED] = array("q", (leo, hw, size, pending, top, top_offset, since, unflushed_since, pstate_leo))
+    slot.publish(values)
+    if staged is not None:
+        _publish_producers(partition, values, staged)
+    slot.words[slot.at + DIRTY] = 0
+    return at
 
 
-def _write_all(fd: int, views: list[memoryview], position: int) -> None:
-    """pwritev of any number of buffers, minding short writes."""
+def _too_old(since: int, batch: Batch, config: LogConfig, now_ms: int) -> bool:
+    timestamp = batch.max_timestamp
+    return since >= 0 and (timestamp if timestamp >= 0 else now_ms) - since > config.seal_after_ms
+
+
+def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Batch, leo: int) -> bool:
+    """Check an idempotent batch; False when it is refused or a retry (which is answered with its offset)."""
+    if batch.marker is not None:
+        return transactions.stage_marker(partition, values, staged, batch, leo)
+    if batch.sequence < 0:  # transactional, written by the coordinator in a producer's name
+        error, duplicate = staged.enter(batch, leo), -1
+    else:
+        error, duplicate = staged.let_in(batch, leo)
+    if error:
+        batch.refuse(error)
+        return False
+    if duplicate >= 0:
+        batch.base_offset, batch.log_start = duplicate, values[slots.F_LOG_START]
+        return False
+    if batch.transactional and values[slots.F_UNSTABLE] < 0:
+        values[slots.F_UNSTABLE] = leo
+    return True
+
+
+def _index(files: ActiveFiles, values: Fields, entries: list[tuple[int, int, int, int]]) -> None:
+    """One offset entry each; a time entry where the largest timestamp has grown."""
+    base, last = values[slots.F_ACTIVE_BASE], values[slots.F_TIME_LAST]
+    timed = []
+    for _, _, top, top_offset in entries:
+        if top > last:
+            timed.append(TIME_ENTRY.pack(top, top_offset - base))
+            last = top
+    indexed = b"".join([OFFSET_ENTRY.pack(offset - base, position) for offset, position, _, _ in entries])
+    _write(files.index_file.fd, indexed, values[slots.F_INDEX_ENTRIES] * OFFSET_ENTRY.size)
+    values[slots.F_INDEX_ENTRIES] += len(entries)
+    if timed:
+        _write(files.time_file.fd, b"".join(timed), values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
+        values[slots.F_TIME_ENTRIES] += len(timed)
+        values[slots.F_TIME_LAST] = last
+
+
+def _publish_producers(partition: Partition, values: Fields, staged: Staged) -> None:
+    """What producers sent, once the log end is published: see the module's head."""
+    former = values[slots.F_PSTATE_GEN]
+    values[slots.F_PSTATE_GEN] = generation = partition.producers.apply(staged, former)
+    values[slots.F_PSTATE_LEO] = values[slots.F_LEO]
+    partition.slot.publish(values)
+    if former != generation:
+        partition.producers.retire(former)
+
+
+def _failed(partition: Partition, values: Fields, batches: Sequence[Batch], error: OSError) -> None:
+    """Nothing since the last publish counts: refuse it, and cut it off so that no recovery finds it."""
+    level = logging.ERROR if error.errno != errno.ENOSPC else logging.WARNING
+    log.log(level, "%r: append failed: %s", partition, error)
+    values[:] = published = partition.slot.fields()
+    for batch in batches:
+        if batch.error == errors.NONE and (batch.base_offset >= published[slots.F_LEO] or batch.base_offset < 0):
+            batch.refuse(errors.KAFKA_STORAGE_ERROR)
+    try:
+        partition.cut_active(published[slots.F_ACTIVE_BASE], published[slots.F_ACTIVE_SIZE])
+    except OSError:
+        log.warning("%r: could not cut the failed write off", partition)
+
+
+def _write_rest(fd: int, views: list[memoryview], position: int) -> None:
+    """The write was short, or there are more buffers than one call takes: write all of them, from the first on."""
     for start in range(0, len(views), _IOV_MAX):
-        chunk = views[start : start + _IOV_MAX] if len(views) > _IOV_MAX else views
-        wanted = sum(map(len, chunk))
-        written = os.pwritev(fd, chunk, position)
-        if written != wanted:
-            _write(fd, b"".join(chunk)[written:], position + written)
-        position += wanted
+        data = b"".join(views[start : start + _IOV_MAX])
+        _write(fd, data, position)
+        position += len(data)
 
 
 def _write(fd: int, data: bytes, position: int) -> None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 _NEVER = 0x7FFFFFFFFFFFFFFF
+_INDEX_ENTRY = 8
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,16 @@ class LogConfig:
     def roll_ms(self) -> int:
         """The age at which a segment is sealed: of a compacted topic soon enough for max.compaction.lag.ms."""
         return min(self.segment_ms, max(self.max_compaction_lag_ms, 1)) if self.compacted else self.segment_ms
+
+    @cached_property
+    def seal_after_ms(self) -> int:
+        """The age in ms beyond which the next append seals the segment: with the jitter that spreads rolls."""
+        return self.roll_ms - self.segment_jitter_ms
+
+    @cached_property
+    def most_index_entries(self) -> int:
+        """Offset index entries at which a segment is full (segment.index.bytes)."""
+        return self.segment_index_bytes // _INDEX_ENTRY
 
     @cached_property
     def synced_after(self) -> int:

@@ -17,7 +17,7 @@ from odradek.storage import names, repair
 from odradek.storage.durable import FILES
 
 if TYPE_CHECKING:
-    from odradek.ipc.slots import SlotState
+    from odradek.ipc.slots import Fields, SlotState
     from odradek.storage.partition import Partition
 
 
@@ -47,7 +47,7 @@ def sync_files(paths: Sequence[str]) -> None:
             pass
 
 
-def flushed(partition: Partition, values: list[int], upto: int) -> None:
+def flushed(partition: Partition, values: Fields, upto: int) -> None:
     """Publish that everything below `upto` is on the disk. Caller holds the lock."""
     upto = max(values[slots.F_FLUSHED], min(upto, values[slots.F_LEO]))
     values[slots.F_FLUSHED] = upto

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from odradek.ipc import slots
-from odradek.ipc.slots import SlotState
+from odradek.ipc.slots import Fields, SlotState
 from odradek.storage import checkpoints, recovery, transactions
 from odradek.storage.log import Log
 from odradek.storage.partition import Busy, Gone, Partition
@@ -69,7 +69,7 @@ def open_all(log_: Log, wanted: Iterable[tuple[str, int]], log_dirs: list[LogDir
     return count
 
 
-def _open(partition: Partition, values: list[int], log_dir: LogDir) -> None:
+def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
     """Recover one partition and publish it. Caller holds the lock."""
     key = (partition.topic, partition.index)
     state = SlotState._make(values)

@@ -15,12 +15,12 @@ import logging
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.ipc.slots import Slot, SlotState
+from odradek.ipc.slots import DELETING, DIRTY, F_INCARNATION, F_STATE, Fields, Slot, SlotState
 from odradek.storage import names, repair, swap
 from odradek.storage.config import LogConfig
 from odradek.storage.index import OffsetIndex, TimeIndex
@@ -92,12 +92,13 @@ class Sealed:
 class ActiveFiles:
     """The three files that appends write to."""
 
-    __slots__ = ("base", "index", "index_file", "log", "time", "time_file")
+    __slots__ = ("base", "generation", "index", "index_file", "log", "time", "time_file")
 
-    def __init__(self, directory: str, base: int, make: bool) -> None:
+    def __init__(self, directory: str, base: int, generation: int, make: bool) -> None:
         path = os.path.join(directory, names.offset_name(base))
         flags = os.O_RDWR | (os.O_CREAT if make else 0)
         self.base = base
+        self.generation = generation
         self.log = OpenFile(path + names.LOG, flags)
         self.index_file = OpenFile(path + names.INDEX, flags)
         self.time_file = OpenFile(path + names.TIME_INDEX, flags)
@@ -126,7 +127,7 @@ class Partition:
         self.positions: dict[int, tuple[int, int]] = {}  # offset → (segment base, position), where readers stopped
         self.aborted: dict[int, tuple[int, list[AbortedTxn]]] = {}  # see storage.transactions
         self._generation = -1
-        self._active: ActiveFiles | None = None
+        self.active_files: ActiveFiles | None = None  # see `active`
         self._bases: list[int] | None = None
         self._sealed: dict[int, Sealed] = {}
 
@@ -140,7 +141,7 @@ class Partition:
     # -- the lock
 
     @contextmanager
-    def locked(self) -> Iterator[list[int]]:
+    def locked(self) -> Iterator[Fields]:
         """Hold the lock over the block, repaired; yields the slot's fields. Busy or Gone instead when not to be had.
 
         Waiters are rung after the lock is given back, if anything was published.
@@ -151,17 +152,16 @@ class Partition:
         finally:
             self.release()
 
-    def acquire(self) -> list[int]:
+    def acquire(self) -> Fields:
         """Take the lock, repair if needed, and return the fields; Busy or Gone."""
         owner, slot = self.owner, self.slot
         if not owner.locks.try_lock(slot.number):
             raise Busy
-        slot.took(owner.pid)
         try:
-            values = list(slot.read())
-            if values[slots.F_INCARNATION] != self.incarnation or values[slots.F_STATE] == slots.DELETING:
+            values = slot.taken(owner.pid)
+            if values[F_INCARNATION] != self.incarnation or values[F_STATE] == DELETING:
                 raise Gone
-            if slot.dirty:
+            if slot.words[slot.at + DIRTY]:
                 values = self._repaired(values)
                 slot.dirty = 0
         except BaseException:
@@ -169,7 +169,7 @@ class Partition:
             raise
         return values
 
-    def _repaired(self, values: list[int]) -> list[int]:
+    def _repaired(self, values: Fields) -> Fields:
         try:
             return repair.repair(self, values, self.slot.dirty)
         except OSError:
@@ -191,7 +191,7 @@ class Partition:
         """Forget what was known of the files when their set has changed."""
         if generation != self._generation:
             self._generation = generation
-            self._active = None
+            self.active_files = None
             self._bases = None
             self._sealed = {}
             self.positions.clear()
@@ -203,12 +203,17 @@ class Partition:
         A reader never makes them: what it read of the slot may be old, and the files gone or of another topic.
         """
         self.follow(generation)
-        files = self._active
+        files = self.active_files
         if files is None or files.base != base:
-            files = ActiveFiles(self.directory, base, make)
+            files = ActiveFiles(self.directory, base, generation, make)
             self._opened()
-            self._active = files
+            self.active_files = files
         return files
+
+    def cut_active(self, base: int, size: int) -> None:
+        """Cut what lies past the published size off the active segment (caller holds the lock)."""
+        if self.active_files is not None and self.active_files.base == base:
+            os.ftruncate(self.active_files.log.fd, size)
 
     def _opened(self) -> None:
         """Files were opened by their names: FileNotFoundError if those may be another topic's by now."""
@@ -247,7 +252,7 @@ class Partition:
         except Gone:
             pass
 
-    def segment_of(self, offset: int, values: tuple[int, ...] | list[int]) -> int:
+    def segment_of(self, offset: int, values: Sequence[int]) -> int:
         """The base of the segment that holds `offset`, which is at or above the log start.
 
         FileNotFoundError when the segment was deleted since the slot was read: read it again.
@@ -276,6 +281,6 @@ class Partition:
 
     def close_files(self) -> None:
         """Let go of all open files; slices under way keep theirs."""
-        self._active = None
+        self.active_files = None
         self._sealed = {}
         self._generation = -1

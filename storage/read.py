@@ -8,6 +8,7 @@ and those only when no index entry or remembered position answers.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from odradek.storage.partition import Partition
 
-Values = tuple[int, ...] | list[int]
+Values = Sequence[int]
 
 _SCAN = 65536
 _REMEMBERED = 64

@@ -15,6 +15,7 @@ from odradek.storage import names, swap, transactions
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
+    from odradek.ipc.slots import Fields
     from odradek.storage.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ def segment_bases(directory: str) -> list[int]:
     return sorted(found)
 
 
-def repair(partition: Partition, values: list[int], dirty: int) -> list[int]:
+def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
     """Cut the files to the published size, finish deletions, replay producers; returns the fields as published."""
     log.warning("%r: repairing what a dead process left (%d)", partition, dirty)
     partition.close_files()
@@ -67,13 +68,13 @@ def _drop_above(directory: str, base: int) -> None:
             os.unlink(os.path.join(directory, entry))
 
 
-def _finish_deletion(partition: Partition, values: list[int]) -> None:
+def _finish_deletion(partition: Partition, values: Fields) -> None:
     from odradek.storage import trim
 
     trim.rename_below(partition.directory, segment_bases(partition.directory), values[slots.F_LOG_START])
 
 
-def _replay_producers(partition: Partition, values: list[int]) -> list[int]:
+def _replay_producers(partition: Partition, values: Fields) -> Fields:
     from odradek.storage import replay
 
     if values[slots.F_PSTATE_LEO] < values[slots.F_LEO]:

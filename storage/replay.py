@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from odradek.protocol import batch
 from odradek.protocol.records import control
 from odradek.storage import read
-from odradek.storage.sequences import OWN, PLAIN, TRANSACTIONAL, ProducerBatch, Staged
+from odradek.storage.sequences import OWN, PLAIN, TRANSACTIONAL, Staged
 
 if TYPE_CHECKING:
+    from odradek.ipc.slots import Fields
     from odradek.storage.partition import Partition
 
 
-def staged_between(partition: Partition, values: list[int], start: int, end: int) -> Staged:
+def staged_between(partition: Partition, values: Fields, start: int, end: int) -> Staged:
     """What producers did in the batches with offsets in [start, end), for `Producers.apply`. Caller holds the lock."""
     staged = Staged(None)
     offset = start
@@ -36,11 +37,11 @@ def _stage(staged: Staged, header: tuple[int, ...], data: memoryview) -> None:
         staged.decide(producer_id, epoch, coordinator_epoch, base, timestamp)
         return
     if first < 0:
-        staged.let_in(producer_id, epoch, ProducerBatch(-1, -1, base, base + delta, timestamp), OWN)
+        staged.note(producer_id, epoch, -1, -1, base, base + delta, timestamp, OWN)
         return
     last = batch.last_sequence(first, count)
     kind = TRANSACTIONAL if attributes & batch.TRANSACTIONAL else PLAIN
-    staged.let_in(producer_id, epoch, ProducerBatch(first, last, base, base + delta, timestamp), kind)
+    staged.note(producer_id, epoch, first, last, base, base + delta, timestamp, kind)
 
 
 def headers(data: bytes) -> list[tuple[int, tuple[int, ...]]]:

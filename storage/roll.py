@@ -17,37 +17,13 @@ from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from odradek.storage.sequences import for_snapshot
 
 if TYPE_CHECKING:
-    from odradek.storage.append import Batch
-    from odradek.storage.config import LogConfig
+    from odradek.ipc.slots import Fields
     from odradek.storage.partition import Partition
 
 _ROLLING = 2
 
 
-def due(values: list[int], config: LogConfig, batch: Batch, now_ms: int) -> bool:
-    """Kafka's LogSegment.shouldRoll: full, too old, index full, or offsets too far from the base."""
-    size = values[slots.F_ACTIVE_SIZE]
-    if not size:
-        return False
-    if size + len(batch.view) > config.segment_bytes:
-        return True
-    if overdue(values, config, batch.max_timestamp, now_ms):
-        return True
-    if values[slots.F_INDEX_ENTRIES] * OFFSET_ENTRY.size + OFFSET_ENTRY.size > config.segment_index_bytes:
-        return True
-    return values[slots.F_LEO] + batch.count - values[slots.F_ACTIVE_BASE] > 0x7FFFFFFF
-
-
-def overdue(values: list[int], config: LogConfig, timestamp: int, now_ms: int) -> bool:
-    """Whether the active segment is older than segment.ms, by record time when records have one."""
-    since = values[slots.F_ACTIVE_SINCE]
-    if since < 0:
-        return False
-    age = (timestamp if timestamp >= 0 else now_ms) - since
-    return age > config.roll_ms - config.segment_jitter_ms
-
-
-def roll(partition: Partition, values: list[int], now_ms: int) -> None:
+def roll(partition: Partition, values: Fields, now_ms: int) -> None:
     """Seal the active segment and publish an empty one that begins at the log end; `values` follow."""
     if not values[slots.F_ACTIVE_SIZE]:
         return
@@ -69,7 +45,7 @@ def roll(partition: Partition, values: list[int], now_ms: int) -> None:
     partition.slot.dirty = 0
 
 
-def seal_time_index(partition: Partition, values: list[int]) -> None:
+def seal_time_index(partition: Partition, values: Fields) -> None:
     """End the active segment's time index with its largest timestamp, whatever the index interval.
 
     Done when it is sealed and at a clean stop: Kafka reads a segment's largest timestamp from there.
@@ -84,7 +60,7 @@ def seal_time_index(partition: Partition, values: list[int]) -> None:
     values[slots.F_TIME_LAST] = values[slots.F_MAX_TIMESTAMP]
 
 
-def _snapshot_producers(partition: Partition, values: list[int]) -> None:
+def _snapshot_producers(partition: Partition, values: Fields) -> None:
     """The producers' state at the log end, so that recovery need not read the log from its start (KIP-98)."""
     table = partition.producers.table(values[slots.F_PSTATE_GEN])
     entries = list(table.entries()) if table is not None else []

@@ -8,12 +8,16 @@ published: a death in between is mended by replaying the log from `pstate_leo` o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from odradek.ipc import region
 from odradek.ipc.producers import EPOCH, ProducerBatch, ProducerEntry, ProducerTable
 from odradek.protocol import errors
 from odradek.protocol.batch import next_sequence
 from odradek.storage import producers as producers_file
+
+if TYPE_CHECKING:
+    from odradek.storage.append import Batch
 
 # What a staged row is. A marker's has its coordinator epoch as first sequence; OWN is a transactional batch that the
 # coordinator wrote for a producer (offsets of a transaction): it opens the transaction and has no sequences.
@@ -53,29 +57,21 @@ class Producers:
             region.unlink(self._name(generation))
 
     def apply(self, staged: Staged, generation: int) -> int:
-        """Note the staged batches; returns the table's generation, a new one if it had to grow."""
+        """Note the staged rows; returns the table's generation, a new one if it had to grow."""
         table = self.table(generation)
-        for producer_id, epoch, batch, kind in staged.batches:
+        for row in staged.rows:
             if table is None:
                 generation = self.replace((), generation)
                 table = self._table
-            assert table is not None
-            at = table.find(producer_id)
+                assert table is not None
+            at = table.find(row[0])
             if at < 0:
                 if table.full:
                     generation = self.replace(list(table.entries()), generation)
                     table = self._table
                     assert table is not None
-                at = table.insert(producer_id, epoch)
-            if kind == MARKER:
-                table.end(at, epoch, batch.first_sequence, batch.timestamp)
-                continue
-            if kind == OWN:
-                table.enter(at, epoch, batch.timestamp)
-            else:
-                table.append(at, epoch, batch)
-            if kind != PLAIN:
-                table.begin(at, batch.base_offset)
+                at = table.insert(row[0], row[1])
+            _note(table, at, *row)
         return generation
 
     def forget(self) -> None:
@@ -83,77 +79,115 @@ class Producers:
         self._table, self._generation = None, 0
 
 
-class Staged:
-    """What one coalesced append has let in so far."""
+def _note(
+    table: ProducerTable, at: int, _: int, epoch: int, first: int, last: int, base: int, end: int, timestamp: int,
+    kind: int,
+) -> None:  # fmt: skip
+    if kind == MARKER:
+        table.end(at, epoch, first, timestamp)
+        return
+    if kind == OWN:
+        table.enter(at, epoch, timestamp)
+    else:
+        table.append(at, epoch, first, last, base, end, timestamp)
+    if kind != PLAIN:
+        table.begin(at, base)
 
-    __slots__ = ("_last", "_table", "batches")
+
+class Staged:
+    """What one coalesced append has let in so far.
+
+    A row: producer id, epoch, first and last sequence, base and last offset, timestamp, kind.
+    """
+
+    __slots__ = ("_expected", "_table", "rows")
 
     def __init__(self, table: ProducerTable | None) -> None:
         self._table = table
-        self._last: dict[int, tuple[int, int]] = {}
-        self.batches: list[tuple[int, int, ProducerBatch, int]] = []
+        self._expected: dict[int, tuple[int, int]] = {}  # by producer id: its epoch, and the sequence that is next
+        self.rows: list[tuple[int, int, int, int, int, int, int, int]] = []
 
-    def check(self, producer_id: int, epoch: int, first: int, last: int) -> tuple[int, ProducerBatch | None]:
-        """(error, None) to refuse or, with error NONE, let in; (NONE, batch) when it is a retry of `batch`."""
-        known = self._last.get(producer_id)
-        if known is not None:
-            return self._check_staged(known, producer_id, epoch, first, last)
+    def let_in(self, batch: Batch, offset: int) -> tuple[int, int]:
+        """(error, base offset of the original) of a batch that is to stand at `offset`.
+
+        An error refuses it; a base offset of 0 or more means that it is a retry of what is already in the log.
+        """
+        producer_id, epoch, first = batch.producer_id, batch.epoch, batch.sequence
+        last = first + batch.count - 1
+        if last > 0x7FFFFFFF:
+            last -= 0x80000000
+        expected = self._expected.get(producer_id) or self._known(producer_id)
+        if expected is None or expected != (epoch, first) or not first:
+            error, original = self._unexpected(expected, producer_id, epoch, first, last)
+            if error or original >= 0:
+                return error, original
+        self._expected[producer_id] = (epoch, last + 1 if last != 0x7FFFFFFF else 0)
+        kind = TRANSACTIONAL if batch.transactional else PLAIN
+        self.rows.append((producer_id, epoch, first, last, offset, offset + batch.count - 1, batch.max_timestamp, kind))
+        return _LET_IN
+
+    def _known(self, producer_id: int) -> tuple[int, int] | None:
+        """A producer's epoch and next sequence by the table: -1 if it has written nothing in its epoch."""
         table = self._table
         at = table.find(producer_id) if table is not None else -1
         if table is None or at < 0:
-            return errors.NONE, None
-        current = table.words[at + EPOCH]
-        if current == epoch:
-            if next_sequence(table.last_sequence(at)) == first and first:
-                return errors.NONE, None
-            duplicate = table.duplicate(at, first, last)
-            if duplicate is not None:
-                return errors.NONE, duplicate
-        return _verdict(current, table.last_sequence(at), epoch, first), None
+            return None
+        last = table.last_sequence(at)
+        return table.words[at + EPOCH], next_sequence(last) if last >= 0 else -1
 
-    def _check_staged(
-        self, known: tuple[int, int], producer_id: int, epoch: int, first: int, last: int
-    ) -> tuple[int, ProducerBatch | None]:
-        verdict = _verdict(*known, epoch, first)
-        if verdict:
-            for staged_id, staged_epoch, batch, _ in self.batches:
-                if (staged_id, staged_epoch, batch[0], batch[1]) == (producer_id, epoch, first, last):
-                    return errors.NONE, batch
-            if known[0] == epoch and self._table is not None:
-                at = self._table.find(producer_id)
-                if at >= 0 and self._table.words[at + EPOCH] == epoch:
-                    duplicate = self._table.duplicate(at, first, last)
-                    if duplicate is not None:
-                        return errors.NONE, duplicate
-        return verdict, None
+    def _unexpected(
+        self, expected: tuple[int, int] | None, producer_id: int, epoch: int, first: int, last: int
+    ) -> tuple[int, int]:
+        """Not simply the next batch of its producer: one that nobody knows, a retry, or a fault."""
+        if expected is None:
+            return _LET_IN
+        if expected[0] == epoch:
+            original = self._original(producer_id, epoch, first, last)
+            if original >= 0:
+                return errors.NONE, original
+        return _verdict(*expected, epoch, first), -1
 
-    def check_own(self, producer_id: int, epoch: int) -> int:
-        """Whether the coordinator may write for a producer: only an older epoch is refused."""
+    def _original(self, producer_id: int, epoch: int, first: int, last: int) -> int:
+        """Base offset of the batch with just these sequences, of this append or among the producer's last five."""
+        for row in self.rows:
+            if row[:4] == (producer_id, epoch, first, last):
+                return row[4]
         table = self._table
         at = table.find(producer_id) if table is not None else -1
-        fenced = table is not None and at >= 0 and epoch < table.words[at + EPOCH]
-        return errors.INVALID_PRODUCER_EPOCH if fenced else errors.NONE
+        if table is None or at < 0 or table.words[at + EPOCH] != epoch:
+            return -1
+        return table.duplicate(at, first, last)
 
-    def let_in(self, producer_id: int, epoch: int, batch: ProducerBatch, kind: int = PLAIN) -> None:
-        """Remember a checked batch that is being appended."""
-        self._last[producer_id] = (epoch, batch[1])
-        self.batches.append((producer_id, epoch, batch, kind))
+    def enter(self, batch: Batch, offset: int) -> int:
+        """A transactional batch that the coordinator wrote for a producer: an error only for an older epoch."""
+        known = self._known(batch.producer_id)
+        if known is not None and batch.epoch < known[0]:
+            return errors.INVALID_PRODUCER_EPOCH
+        end = offset + batch.count - 1
+        self.note(batch.producer_id, batch.epoch, -1, -1, offset, end, batch.max_timestamp, OWN)
+        return errors.NONE
+
+    def note(
+        self, producer_id: int, epoch: int, first: int, last: int, base: int, end: int, timestamp: int, kind: int
+    ) -> None:  # fmt: skip
+        """Let in what was checked before, as a replay of the log finds it."""
+        self.rows.append((producer_id, epoch, first, last, base, end, timestamp, kind))
 
     def decide(self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int) -> None:
         """Remember a marker that ends `producer_id`'s transaction."""
-        row = ProducerBatch(coordinator_epoch, -1, offset, offset, timestamp)
-        self.batches.append((producer_id, epoch, row, MARKER))
+        self.note(producer_id, epoch, coordinator_epoch, -1, offset, offset, timestamp, MARKER)
 
 
-def _verdict(known_epoch: int, known_last: int, epoch: int, first: int) -> int:
-    """Kafka's ProducerAppendInfo checks for a producer that the partition knows."""
+_LET_IN = (errors.NONE, -1)
+
+
+def _verdict(known_epoch: int, following: int, epoch: int, first: int) -> int:
+    """Kafka's ProducerAppendInfo checks for a producer that the partition knows; `following` is -1 before its first."""
     if epoch < known_epoch:
         return errors.INVALID_PRODUCER_EPOCH
-    if epoch > known_epoch:
+    if epoch > known_epoch or following < 0:  # below 0: fenced by a bump before it wrote anything
         return errors.OUT_OF_ORDER_SEQUENCE_NUMBER if first != 0 else errors.NONE
-    if known_last < 0:  # fenced by a bump before it wrote anything
-        return errors.NONE if first == 0 else errors.OUT_OF_ORDER_SEQUENCE_NUMBER
-    return errors.NONE if next_sequence(known_last) == first else errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return errors.NONE if following == first else errors.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def recovered(producers: Mapping[int, producers_file.ProducerEntry]) -> list[ProducerEntry]:

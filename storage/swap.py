@@ -25,6 +25,7 @@ from odradek.storage.durable import FILES, remove
 from odradek.storage.scan import Scan
 
 if TYPE_CHECKING:
+    from odradek.ipc.slots import Fields
     from odradek.storage.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ _KINDS = (names.TXN_INDEX, names.TIME_INDEX, names.INDEX, names.LOG)  # the log 
 _BUSY_WITH_IT_NO_MORE = 1
 
 
-def put_in_place(partition: Partition, values: list[int], replaced: list[int]) -> None:
+def put_in_place(partition: Partition, values: Fields, replaced: list[int]) -> None:
     """Replace the segments at `replaced` by the `.cleaned` one at the first of them. Caller holds the lock."""
     slot = partition.slot
     slot.dirty = SWAPPING
@@ -45,7 +46,7 @@ def put_in_place(partition: Partition, values: list[int], replaced: list[int]) -
     slot.dirty = 0
 
 
-def finish(partition: Partition, values: list[int]) -> None:
+def finish(partition: Partition, values: Fields) -> None:
     """Finish, or undo, what a dead janitor left. Caller holds the lock and repairs."""
     directory, undo = partition.directory, bool(marked(partition.directory, names.CLEANED))
     swaps = marked(directory, names.SWAP)
@@ -90,7 +91,7 @@ def _rename(directory: str, base: int, kind: str, mark: str, new_mark: str) -> N
         pass
 
 
-def _publish(partition: Partition, values: list[int]) -> None:
+def _publish(partition: Partition, values: Fields) -> None:
     values[slots.F_GENERATION] += 1
     partition.slot.publish(values)
 

@@ -23,6 +23,7 @@ from odradek.storage import names
 from odradek.storage.producers import TXN_ENTRY, AbortedTxn, read_txn_index
 
 if TYPE_CHECKING:
+    from odradek.ipc.slots import Fields
     from odradek.storage.append import Batch
     from odradek.storage.partition import Partition
     from odradek.storage.read import Values
@@ -59,7 +60,7 @@ def write_marker(
     return batch.error
 
 
-def stage_marker(partition: Partition, values: list[int], staged: Staged, batch: Batch, offset: int) -> bool:
+def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Batch, offset: int) -> bool:
     """Let a marker in at `offset`; False when it is fenced. Called by the append, lock held."""
     marker = batch.marker
     assert marker is not None
@@ -81,7 +82,7 @@ def stage_marker(partition: Partition, values: list[int], staged: Staged, batch:
     return True
 
 
-def _append_row(partition: Partition, values: list[int], row: AbortedTxn) -> None:
+def _append_row(partition: Partition, values: Fields, row: AbortedTxn) -> None:
     path = _path(partition.directory, values[slots.F_ACTIVE_BASE])
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:

@@ -15,12 +15,13 @@ from odradek.ipc import slots
 from odradek.storage import names
 
 if TYPE_CHECKING:
+    from odradek.ipc.slots import Fields
     from odradek.storage.partition import Partition
 
 _DELETING = 3
 
 
-def advance(partition: Partition, values: list[int], log_start: int) -> int:
+def advance(partition: Partition, values: Fields, log_start: int) -> int:
     """Make `log_start` (at most the log end) the first offset; returns how many segments were let go."""
     if log_start <= values[slots.F_LOG_START]:
         return 0

@@ -15,7 +15,7 @@ from typing import Any
 from odradek.storage.openfile import FileSlice
 
 # As plain integers: combining the enum's members costs a microsecond at each send.
-_LAST = int(socket.MSG_NOSIGNAL)
+LAST = int(socket.MSG_NOSIGNAL)
 _MORE = int(socket.MSG_NOSIGNAL | socket.MSG_MORE)
 _REQUEST = 500  # bytes of a request beside its records, roughly
 
@@ -26,7 +26,7 @@ class Connection:
     __slots__ = (
         "active", "backlog", "big", "big_fill", "big_size", "blocked", "client_id", "closing", "consuming", "fd",
         "host", "last_active", "listener", "mask", "order", "out", "out_size", "parked", "partial", "port",
-        "prefix_size", "prefixes", "request_name", "settling", "snapshot", "sock", "waiting",
+        "request_name", "settling", "sock", "target", "targets", "waiting",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, listener: str, host: str, port: int) -> None:
@@ -54,9 +54,8 @@ class Connection:
         self.mask = 0
         self.last_active = 0
         self.request_name = ""
-        self.prefix_size = -1  # see apis.k00_produce
-        self.prefixes: dict[bytes, Any] = {}
-        self.snapshot: Any = None
+        self.target: Any = None  # of its last Produce request; see apis.k00_produce
+        self.targets: dict[bytes, Any] = {}
 
     def __repr__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -98,7 +97,7 @@ class Connection:
 
     def _send_bytes(self, piece: bytes) -> int:
         out = self.out
-        count = self.sock.send(piece, _LAST if len(out) == 1 else _MORE)
+        count = self.sock.send(piece, LAST if len(out) == 1 else _MORE)
         if count == len(piece):
             out.popleft()
         else:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.workers.apis import k00_produce
-from odradek.workers.connection import Connection
+from odradek.workers.connection import LAST, Connection
 from odradek.workers.dispatch import MALFORMED
 
 if TYPE_CHECKING:
@@ -33,10 +33,13 @@ BLOCKED_OUT = 1 << 20  # unsent bytes at which a connection is not read any more
 MOST_UNDECIDED = 1 << 20  # bytes of Produce requests that wait for locks or the disk, likewise
 LEAST_FRAME = 10  # a request header: api key, version, correlation id, client id
 
+_NEWEST_PRODUCE = k00_produce.API.versions[1]
+
 _SIZE = struct.Struct(">i")
-_HEAD = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
-_IN, _OUT = select.EPOLLIN | select.EPOLLRDHUP, select.EPOLLOUT
-_GONE = select.EPOLLHUP | select.EPOLLERR
+_HEAD = struct.Struct(">ihhih")  # frame size, api key, version, correlation id, length of the client id
+_READABLE = int(select.EPOLLIN)
+_IN, _OUT, _RDHUP = int(select.EPOLLIN | select.EPOLLRDHUP), int(select.EPOLLOUT), int(select.EPOLLRDHUP)
+_GONE = int(select.EPOLLHUP | select.EPOLLERR)
 
 
 class Loop:
@@ -47,6 +50,7 @@ class Loop:
         self._round = worker.round
         self._max_request = max_request
         self._epoll = select.epoll()
+        self._poll = self._epoll.poll
         self._buffer = bytearray(BUFFER)
         self._view = memoryview(self._buffer)
         self._fill = 0
@@ -100,9 +104,8 @@ class Loop:
 
     def turn(self, timeout: float) -> None:
         """Wait for events at most `timeout` seconds and handle them."""
-        events = self._epoll.poll(timeout)
-        worker = self._worker
-        worker.before_events()
+        events = self._poll(timeout)
+        self._worker.before_events()
         connections = self.connections
         for fd, event in events:
             connection = connections.get(fd)
@@ -110,31 +113,34 @@ class Loop:
                 handler = self._handlers.get(fd)
                 if handler is not None:
                     handler(event)
-                continue
-            if event & _OUT:
-                connection.active = True
-                self.send(connection)
-            if event & select.EPOLLRDHUP and connection.waiting:
-                worker.drop(connection, "closed by the client")
-            elif event & _IN:
+            elif event == _READABLE:
                 self._receive(connection)
-            elif event & _GONE:
-                worker.drop(connection, "hung up")
+            else:
+                self._other(connection, event)
         self.finish_round()
+
+    def _other(self, connection: Connection, event: int) -> None:
+        """An event that is not just new bytes."""
+        if event & _OUT:
+            connection.active = True
+            self.send(connection)
+        if event & _RDHUP and connection.waiting:
+            self._worker.drop(connection, "closed by the client")
+        elif event & _IN:
+            self._receive(connection)
+        elif event & _GONE:
+            self._worker.drop(connection, "hung up")
 
     def finish_round(self) -> None:
         """Execute what was collected, answer, and let the buffer be used again."""
-        self._recycle()
+        collected = self._round
+        if collected.touched or collected.settling:
+            self._flush()
+        self._fill = 0
         if self._garbage:
             for connection in self._garbage:
                 connection.sock.close()
             self._garbage.clear()
-
-    def _recycle(self) -> None:
-        """Be done with what is in the receive buffer."""
-        if self._round.busy:
-            self._flush()
-        self._fill = 0
 
     def _flush(self) -> None:
         """Append and answer until nothing more comes of it: an answered barrier may release further requests."""
@@ -148,11 +154,12 @@ class Loop:
                 collected.flush()
 
     def _settle(self, connection: Connection) -> None:
-        """Queue the answers of decided Produce requests, in request order, and go on behind them."""
+        """Send the answers of decided Produce requests, in request order, and go on behind them."""
         connection.settling = False
         if connection.closing:
             return
         order, answers = connection.order, []
+        self.produce_requests += len(order)
         while order and order[0].done:
             pending = order.popleft()
             answer = k00_produce.answer(pending)
@@ -161,42 +168,51 @@ class Loop:
             elif k00_produce.refused_silently(pending):
                 self._worker.drop(connection, "a request with acks=0 was refused")
                 return
+        self.produce_requests -= len(order)
         if answers:
-            connection.queue(b"".join(answers) if len(answers) > 1 else answers[0])
-            self.send(connection)
-        if not order and connection.waiting:
+            self.send_bytes(connection, b"".join(answers))
+        if connection.waiting and not order:
             connection.waiting = False
             self.resume(connection)
 
     # -- receiving
 
     def _receive(self, connection: Connection) -> None:
-        if connection.closing:
+        if connection.order or connection.waiting or connection.blocked or connection.closing or connection.big:
+            if not self._receives_small(connection):
+                return
+        connection.active = True
+        start = self._fill
+        if BUFFER - start < LEAST_ROOM:
+            self._flush()
+            start = self._fill = 0
+            if connection.closing:
+                return
+        view, partial = self._view, connection.partial
+        begin = start + len(partial)
+        count = self._receive_into(connection, view[begin : begin + MOST_RECEIVED])
+        if count <= 0:
             return
+        if partial:
+            view[start:begin] = partial
+            connection.partial = b""
+        self._fill = begin = begin + count
+        self._consume(connection, view, start, begin)
+
+    def _receives_small(self, connection: Connection) -> bool:
+        """Whether a connection that is not simply at a boundary may receive into the shared buffer now."""
+        if connection.closing:
+            return False
         if connection.order and connection.undecided > MOST_UNDECIDED:
             connection.waiting = True  # as behind a barrier
         if connection.waiting or connection.blocked:
             self._pause(connection)
-            return
-        connection.active = True
+            return False
         if connection.big is not None:
+            connection.active = True
             self._receive_big(connection)
-            return
-        if BUFFER - self._fill < LEAST_ROOM:
-            self._recycle()
-            if connection.closing:
-                return
-        start = self._fill
-        partial = connection.partial
-        begin = start + len(partial)
-        count = self._receive_into(connection, self._view[begin : begin + min(MOST_RECEIVED, BUFFER - begin)])
-        if count <= 0:
-            return
-        if partial:
-            self._view[start:begin] = partial
-            connection.partial = b""
-        self._fill = begin + count
-        self._consume(connection, self._view, start, begin + count)
+            return False
+        return True
 
     def _receive_into(self, connection: Connection, view: memoryview) -> int:
         """Bytes received; 0 when there are none now; -1 when the connection is over (and dropped)."""
@@ -233,35 +249,37 @@ class Loop:
 
     def _consume(self, connection: Connection, view: memoryview, at: int, end: int) -> None:
         """Take the whole frames in view[at:end]; keep the rest."""
-        connection.consuming = True
+        worker, largest, key = self._worker, self._max_request, -1
         try:
-            while end - at >= 4:
-                (size,) = _SIZE.unpack_from(view, at)
-                if not LEAST_FRAME <= size <= self._max_request:
-                    self._worker.drop(connection, f"a frame of {size} bytes (socket.request.max.bytes)")
-                    return
+            while end - at >= _HEAD.size:
+                size, key, version, correlation, length = _HEAD.unpack_from(view, at)
                 following = at + 4 + size
-                if following > end:
+                if following > end or size < LEAST_FRAME or size > largest:
                     break
-                if not self._frame(connection, view, at + 4, following):
-                    if connection.closing:
+                if key == 0:
+                    if not 0 <= version <= _NEWEST_PRODUCE:
+                        worker.unsupported(connection, key, version)
                         return
-                    connection.backlog = bytes(view[at:end])
-                    return
-                at = following
-                if connection.waiting or connection.blocked:
-                    if at < end:
+                    body = at + 14 + length if length > 0 else at + 14
+                    if version >= 9:
+                        body = skip_header_tags(view, body, following)
+                    k00_produce.raw(worker, connection, version, correlation, view, at + 12, body, following)
+                elif not self._request(connection, key, version, correlation, view, at + 12, following):
+                    if not connection.closing:
                         connection.backlog = bytes(view[at:end])
                     return
+                elif connection.waiting or connection.blocked:
+                    if following < end:
+                        connection.backlog = bytes(view[following:end])
+                    return
+                at = following
         except MALFORMED as error:
-            self._worker.drop(connection, f"malformed {connection.request_name}: {error}")
+            worker.drop(connection, f"malformed {connection.request_name if key else 'Produce'}: {error}")
             return
         except Exception:  # a fault of ours costs this connection, not the others
-            log.exception("%r: %s failed", connection, connection.request_name)
-            self._worker.drop(connection, "an error of the broker")
+            log.exception("%r: %s failed", connection, connection.request_name if key else "Produce")
+            worker.drop(connection, "an error of the broker")
             return
-        finally:
-            connection.consuming = False
         if at < end and not connection.closing:
             self._keep(connection, view, at, end)
 
@@ -269,6 +287,9 @@ class Loop:
         """Remember the beginning of a frame; a large one gets memory for the whole of it."""
         if end - at >= 4:
             (size,) = _SIZE.unpack_from(view, at)
+            if not LEAST_FRAME <= size <= self._max_request:
+                self._worker.drop(connection, f"a frame of {size} bytes (socket.request.max.bytes)")
+                return
             if size > BIG_FRAME:
                 connection.big_fill, connection.big_size = end - at, size + 4
                 connection.big = bytearray(min(size + 4, max(BIG_STEP, 2 * (end - at))))
@@ -276,21 +297,10 @@ class Loop:
                 return
         connection.partial = bytes(view[at:end])
 
-    def _frame(self, connection: Connection, view: memoryview, at: int, end: int) -> bool:
-        """Execute one request (its header begins at `at`); False when it must wait for those before it."""
-        key, version, correlation, length = _HEAD.unpack_from(view, at)
-        if key == 0:
-            row = k00_produce.API
-            connection.request_name = "Produce"
-            if version > row.versions[1] or version < 0:
-                self._worker.unsupported(connection, key, version)
-                return True
-            body = at + 10 + (length if length > 0 else 0)
-            if version >= 9:
-                body = skip_header_tags(view, body, end)
-            self.produce_requests += 1
-            k00_produce.raw(self._worker, connection, version, correlation, view, at + 8, body, end)
-            return True
+    def _request(
+        self, connection: Connection, key: int, version: int, correlation: int, view: memoryview, at: int, end: int
+    ) -> bool:
+        """Execute another request; False when it must wait for those before it."""
         if connection.order:
             self._flush()
             if connection.closing:
@@ -299,7 +309,11 @@ class Loop:
                 connection.waiting = True  # its batches wait for a lock or the disk: a barrier until then
                 return False
         self.requests += 1
-        self._worker.request(connection, key, version, correlation, view, at + 8, end)
+        connection.consuming = True
+        try:
+            self._worker.request(connection, key, version, correlation, view, at, end)
+        finally:
+            connection.consuming = False
         return True
 
     def resume(self, connection: Connection) -> None:
@@ -315,6 +329,23 @@ class Loop:
             self._want(connection, connection.mask | _IN)
 
     # -- sending
+
+    def send_bytes(self, connection: Connection, data: bytes) -> None:
+        """Send a whole answer: at once if the socket takes it, which is nearly always."""
+        if not connection.out:
+            try:
+                sent = connection.sock.send(data, LAST)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._worker.drop(connection, str(error))
+                return
+            self.bytes_out += sent
+            if sent == len(data):
+                return
+            data = data[sent:]
+        connection.queue(data)
+        self.send(connection)
 
     def send(self, connection: Connection) -> None:
         """Send what is queued; go on later where the socket is full."""

@@ -43,7 +43,7 @@ class Parking:
         self._locks = locks
         self._by_slot: dict[Slot, dict[Parked, None]] = {}
         self._seen: dict[Slot, int] = {}
-        self._deadlines: list[tuple[float, int, Parked]] = []
+        self.deadlines: list[tuple[float, int, Parked]] = []
         self._numbers = itertools.count()
         self._parked = 0
 
@@ -53,7 +53,7 @@ class Parking:
     def park(self, request: Parked) -> None:
         """Wait for a change of any of `request.slots`, unless one happened meanwhile."""
         self._attach(request)
-        heapq.heappush(self._deadlines, (request.deadline, next(self._numbers), request))
+        heapq.heappush(self.deadlines, (request.deadline, next(self._numbers), request))
         self._parked += 1
         self._locks.fence(self._role)
         if request.look():
@@ -87,9 +87,9 @@ class Parking:
 
     def _compact(self) -> None:
         """Finished requests leave the heap at their deadline; a client may have set that weeks away."""
-        if len(self._deadlines) > _LEAST_HEAP + 2 * self._parked:
-            self._deadlines[:] = [entry for entry in self._deadlines if not entry[2].finished]
-            heapq.heapify(self._deadlines)
+        if len(self.deadlines) > _LEAST_HEAP + 2 * self._parked:
+            self.deadlines[:] = [entry for entry in self.deadlines if not entry[2].finished]
+            heapq.heapify(self.deadlines)
 
     def rung(self) -> None:
         """Look at every request one of whose slots has changed; all slots ask to be rung again first."""
@@ -105,7 +105,7 @@ class Parking:
 
     def all_changed(self) -> None:
         """The metadata changed: topics may be gone, or in other slots since they were made anew."""
-        requests = [entry[2] for entry in self._deadlines if not entry[2].finished]
+        requests = [entry[2] for entry in self.deadlines if not entry[2].finished]
         if not requests:
             return
         for request in requests:
@@ -127,7 +127,7 @@ class Parking:
 
     def expire(self, now: float) -> None:
         """Answer the requests whose time is up."""
-        deadlines = self._deadlines
+        deadlines = self.deadlines
         while deadlines and (deadlines[0][2].finished or deadlines[0][0] <= now):
             request = heapq.heappop(deadlines)[2]
             if not request.finished:
@@ -136,7 +136,7 @@ class Parking:
 
     def next_deadline(self) -> float | None:
         """When `expire` has something to do next (monotonic seconds)."""
-        deadlines = self._deadlines
+        deadlines = self.deadlines
         while deadlines and deadlines[0][2].finished:
             heapq.heappop(deadlines)
         return deadlines[0][0] if deadlines else None

@@ -18,25 +18,26 @@ from odradek.storage.append import Batch, append
 from odradek.storage.partition import Busy, Gone, Partition
 
 if TYPE_CHECKING:
-    from odradek.protocol.produce import SingleReply
+    from odradek.workers.apis.k00_produce import Target
     from odradek.workers.connection import Connection
 
 log = logging.getLogger(__name__)
 
 
 class Pending(Batch):
-    """A batch with what its answer needs: the connection, where in its request it stands, whether it is decided."""
+    """A batch with what its answer needs: the connection, where it goes (`target`), whether it is decided."""
 
-    __slots__ = ("connection", "correlation", "done", "index", "reply", "request", "topic", "version")
+    __slots__ = ("connection", "correlation", "done", "target")
 
-    connection: Connection
-    correlation: int
-    done: bool
-    index: int
-    reply: SingleReply | None  # None: acks=0, no answer
-    topic: bytes
-    version: int
-    request: object  # the several-partition request this belongs to, or None
+    def __init__(self, view: memoryview, connection: Connection, correlation: int, target: Target) -> None:
+        # Not by way of Batch.__init__: one is made for each request.
+        self.view = view
+        self.connection = connection
+        self.correlation = correlation
+        self.target = target
+        self.done = False
+        self.error = errors.NONE
+        self.base_offset = self.log_start = self.producer_id = -1
 
     @property
     def size(self) -> int:
@@ -56,11 +57,6 @@ class Round:
         self.messages = 0
         self.lock_waits = 0
 
-    @property
-    def busy(self) -> bool:
-        """Whether there is anything to append or to answer."""
-        return bool(self.touched or self.settling)
-
     def add(self, partition: Partition, batch: Pending) -> None:
         """Collect one checked batch."""
         pending = partition.pending
@@ -73,13 +69,12 @@ class Round:
     def flush(self) -> None:
         """Append what was collected."""
         touched = self.touched
-        if not touched:
-            return
-        now_ms = time.time_ns() // 1_000_000
-        for partition in touched:
-            if not self._append(partition, now_ms):
-                self._defer(partition)
-        touched.clear()
+        if touched:
+            now_ms = time.time_ns() // 1_000_000
+            for partition in touched:
+                if not self._append(partition, now_ms):
+                    self._defer(partition)
+            touched.clear()
 
     def retry(self) -> None:
         """Try the partitions whose lock was taken again."""
@@ -94,7 +89,6 @@ class Round:
     def _append(self, partition: Partition, now_ms: int) -> bool:
         """One partition's append; False when its lock is taken."""
         batches = partition.pending
-        unsynced = -1
         try:
             values = partition.acquire()
         except Busy:
@@ -107,7 +101,6 @@ class Round:
             before = values[slots.F_LEO]
             try:
                 append(partition, values, batches, now_ms)
-                unsynced = values[slots.F_LEO] - values[slots.F_FLUSHED]
             except OSError as error:
                 log.error("%r: append failed: %s", partition, error)
                 refuse(batches, errors.KAFKA_STORAGE_ERROR)
@@ -116,13 +109,15 @@ class Round:
                 refuse(batches, errors.UNKNOWN_SERVER_ERROR)
             finally:
                 partition.release()
+            leo = values[slots.F_LEO]
             self.appends += 1
-            self.messages += values[slots.F_LEO] - before
+            self.messages += leo - before
+            if leo - values[slots.F_FLUSHED] >= partition.config.synced_after and _any_stored(batches):
+                partition.pending = []
+                self._sync(partition, batches, leo)  # a retry too, whose original may not be synced yet
+                return True
         partition.pending = []
-        if unsynced >= partition.config.synced_after and not all(batch.error for batch in batches):
-            self._sync(partition, batches, values[slots.F_LEO])  # a retry too, whose original may not be synced yet
-        else:
-            self.finish(batches)
+        self.finish(batches)
         return True
 
     def _defer(self, partition: Partition) -> None:
@@ -150,6 +145,10 @@ class Round:
         if not connection.settling:
             connection.settling = True
             self.settling.append(connection)
+
+
+def _any_stored(batches: list[Pending]) -> bool:
+    return not all(batch.error for batch in batches)
 
 
 def refuse(batches: list[Pending], error: int) -> None:

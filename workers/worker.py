@@ -179,7 +179,13 @@ class Worker:
 
     def _after_events(self) -> float:
         """What follows each batch of events; returns how long the loop may sleep (seconds)."""
-        now = time.monotonic()
+        left = self._next_tick - time.monotonic()
+        if left <= 0 or self._rung or self.round.deferred or self._again or self.parking.deadlines:
+            return self._wake(time.monotonic())
+        return left
+
+    def _wake(self, now: float) -> float:
+        """Rings, retries, deadlines and the tick."""
         if self._rung:
             self._rung = False
             self.parking.rung()
@@ -196,7 +202,7 @@ class Worker:
         return self._sleep(now)
 
     def _sleep(self, now: float) -> float:
-        if self._rung or self.round.busy:
+        if self._rung or self.round.touched or self.round.settling:
             return 0.0
         if self.round.deferred or self._again:
             return RETRY_S

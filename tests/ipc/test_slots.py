@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import time
@@ -34,10 +35,7 @@ def test_names_and_numbers_of_fields_agree() -> None:
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=len(FIELDS), max_size=len(FIELDS)))
 @settings(max_examples=50)
 def test_any_64_bit_values(values: list[int]) -> None:
-    region = slots.Region.__new__(slots.Region)
-    memory = bytearray(slots.CHUNK * slots.STRIDE * 8)
-    region.buf = memoryview(memory)
-    region.words = region.buf.cast("q")
+    region = slots.Region("", mmap.mmap(-1, slots.Region.at + slots.CHUNK * slots.STRIDE * 8))
     slot = slots.Slot(1023, region)
     slot.publish(values)
     assert list(slot.read()) == values

@@ -172,7 +172,7 @@ def test_the_short_way_answers_the_same(
 ) -> None:
     topic, _ = topic_of(name, version >= produce.TOPIC_IDS)
     whole = produce.response(version, 77, [PartResult(topic, partition, error, base, time, start)])
-    assert SingleReply(version, topic).pack(77, partition, error, base, time, start) == whole
+    assert SingleReply(version, topic, partition).pack(77, error, base, time, start) == whole
 
 
 # Fetch

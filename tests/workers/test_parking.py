@@ -160,7 +160,7 @@ def test_the_finished_take_no_memory_until_a_far_deadline(parking: Parking, benc
         parking.park(waiting)
         parking.forget(waiting)
     parking.park(_Waiting([bench.slot("t")], 1, 5.0))
-    assert len(parking._deadlines) < 1000
+    assert len(parking.deadlines) < 1000
     assert (len(parking), parking.next_deadline()) == (1, 5.0)
 
 

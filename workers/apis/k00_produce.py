@@ -10,7 +10,7 @@ it with INVALID_REQUIRED_ACKS. Left out: asking the coordinator whether a
 transaction has the partition (KIP-890's verification); its markers reach only partitions that were added.
 
 A client's requests begin with the same bytes again and again (client id, acks, topic, partition). So those bytes are
-remembered for each connection with what they mean (`prefixes`), and such a request costs one dictionary look-up.
+remembered for each connection with what they mean (`targets`), and such a request costs one comparison.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from odradek.workers.api import Api
 from odradek.workers.round import Pending
 
 if TYPE_CHECKING:
+    from odradek.cluster.snapshot import Snapshot
+    from odradek.storage.config import LogConfig
     from odradek.storage.partition import Partition
     from odradek.workers.connection import Connection
     from odradek.workers.worker import Worker
@@ -49,17 +51,25 @@ _PREFIXES = 256  # remembered for a connection; a client has one for each partit
 
 
 class Target:
-    """What a prefix means: where the records go and how to answer."""
+    """Where records go and how to answer: what a prefix means, while the metadata is `snapshot`."""
 
-    __slots__ = ("acks", "index", "partition", "reply", "topic", "version")
+    __slots__ = ("acks", "index", "partition", "prefix", "reply", "size", "snapshot", "topic", "version")
 
-    def __init__(self, partition: Partition, topic: bytes, index: int, acks: int, version: int) -> None:
+    def __init__(self, partition: Partition | None, topic: bytes, index: int, acks: int, version: int) -> None:
         self.partition = partition
         self.topic = topic
         self.index = index
         self.acks = acks
         self.version = version
-        self.reply = SingleReply(version, topic) if acks else None
+        self.prefix = b""
+        self.size = 0
+        self.snapshot: Snapshot | None = None
+        self.reply: SingleReply | None = None  # for acks=0, and for parts of a larger request
+
+    def remember(self, prefix: bytes, snapshot: Snapshot) -> None:
+        """Requests that begin with `prefix` are for just this target."""
+        self.prefix, self.size, self.snapshot = prefix, len(prefix), snapshot
+        self.reply = SingleReply(self.version, self.topic, self.index) if self.acks else None
 
 
 class Several:
@@ -89,30 +99,29 @@ class Several:
 
 def _result(part: Pending) -> PartResult:
     return PartResult(
-        part.topic, part.index, part.error, part.base_offset, part.append_time, part.log_start, part.message,
-        part.record_errors,
+        part.target.topic, part.target.index, part.error, part.base_offset, part.append_time, part.log_start,
+        part.message, part.record_errors,
     )  # fmt: skip
 
 
 def answer(pending: Pending | Several) -> bytes | None:
     """The response frame of a decided request, None when the client wants none."""
-    if isinstance(pending, Several):
+    if type(pending) is Several:
         return pending.answer() if pending.acks else None
-    reply = pending.reply
+    target = pending.target
+    reply = target.reply
     if reply is None:
         return None
-    if pending.message is not None or pending.record_errors:
-        return produce.response(pending.version, pending.correlation, [_result(pending)])
-    return reply.pack(
-        pending.correlation, pending.index, pending.error, pending.base_offset, pending.append_time, pending.log_start
-    )
+    if pending.error and (pending.message is not None or pending.record_errors):
+        return produce.response(target.version, pending.correlation, [_result(pending)])
+    return reply.pack(pending.correlation, pending.error, pending.base_offset, pending.append_time, pending.log_start)
 
 
 def refused_silently(pending: Pending | Several) -> bool:
     """Whether a request with acks=0 failed: Kafka tells such a client by closing its connection."""
-    if isinstance(pending, Several):
+    if type(pending) is Several:
         return not pending.acks and any(part.error for part in pending.parts)
-    return pending.reply is None and bool(pending.error)
+    return not pending.target.acks and bool(pending.error)
 
 
 def raw(
@@ -120,23 +129,45 @@ def raw(
     end: int,
 ) -> None:  # fmt: skip
     """Take the request whose header begins at `head` (its client id) and whose body is buffer[start:end]."""
-    size = connection.prefix_size
-    if size > 0 and connection.snapshot is worker.snapshot:
-        target = connection.prefixes.get(bytes(buffer[head : head + size]))
-        if target is not None and target.version == version:
-            at = head + size
-            if version < produce.FLEXIBLE:
-                length = _I32.unpack_from(buffer, at)[0]
-                at += 4
-                tail = 0
+    target = connection.target
+    if (
+        target is None
+        or not buffer.obj.startswith(target.prefix, head)  # type: ignore[attr-defined]  # a look-up takes three times that
+        or target.version != version
+        or target.snapshot is not worker.snapshot
+    ):
+        target = _known_target(worker, connection, version, buffer, head)
+    if target is not None:
+        at = head + target.size
+        if version < produce.FLEXIBLE:
+            (size,) = _I32.unpack_from(buffer, at)
+            at += 4
+            tail = 0
+        else:
+            low, high = buffer[at], buffer[at + 1]
+            if low > 127 > high:  # two bytes: nearly all batches
+                size = (low & 127 | high << 7) - 1
+                at += 2
             else:
-                length, at = uvarint(buffer, at)
-                length -= 1
-                tail = 3
-            if at + length + tail == end and length > 0:
-                _take(worker, connection, target, correlation, buffer[at : at + length])
-                return
+                size, at = uvarint(buffer, at)
+                size -= 1
+            tail = 3
+        if at + size + tail == end and size > 0:
+            connection.order.append(_batch(worker, connection, correlation, target, buffer, at, size))
+            return
     _parse(worker, connection, version, correlation, buffer, head, start, end)
+
+
+def _known_target(worker: Worker, connection: Connection, version: int, buffer: memoryview, head: int) -> Target | None:
+    """Another target that this connection has written to, if the request begins as it did then."""
+    last = connection.target
+    if last is None:
+        return None
+    target = connection.targets.get(bytes(buffer[head : head + last.size]))
+    if target is None or target.version != version or target.snapshot is not worker.snapshot:
+        return None
+    connection.target = target
+    return target
 
 
 def _parse(
@@ -150,19 +181,18 @@ def _parse(
         partition = _place(worker, part, request.acks, version)
         if partition is not None and part.size > 0:
             target = Target(partition, part.topic, part.partition, request.acks, version)
-            _remember(worker, connection, bytes(buffer[head : request.prefix_end]), target)
-            _take(worker, connection, target, correlation, buffer[part.start : part.start + part.size])
+            target.remember(bytes(buffer[head : request.prefix_end]), worker.snapshot)
+            _remember(connection, target)
+            batch = _batch(worker, connection, correlation, target, buffer, part.start, part.size)
+            connection.order.append(batch)
             return
     _take_several(worker, connection, request, version, correlation, buffer)
 
 
-def _remember(worker: Worker, connection: Connection, prefix: bytes, target: Target) -> None:
-    if connection.snapshot is not worker.snapshot or len(prefix) != connection.prefix_size:
-        connection.snapshot, connection.prefix_size = worker.snapshot, len(prefix)
-        connection.prefixes.clear()
-    if len(connection.prefixes) >= _PREFIXES:
-        connection.prefixes.clear()
-    connection.prefixes[prefix] = target
+def _remember(connection: Connection, target: Target) -> None:
+    if len(connection.targets) >= _PREFIXES:
+        connection.targets.clear()
+    connection.target = connection.targets[target.prefix] = target
 
 
 def _place(worker: Worker, part: produce.Part, acks: int, version: int) -> Partition | None:
@@ -179,74 +209,65 @@ def _acks_allowed(acks: int, version: int) -> bool:
     return -1 <= acks <= 1 or (version == 0 and acks > 1)
 
 
-def _pending(connection: Connection, correlation: int, target: Target, view: memoryview) -> Pending:
-    pending = Pending(view, 0, -1)
-    pending.connection = connection
-    pending.correlation = correlation
-    pending.done = False
-    pending.index = target.index
-    pending.reply = target.reply
-    pending.topic = target.topic
-    pending.version = target.version
-    pending.request = None
-    return pending
+def _batch(
+    worker: Worker, connection: Connection, correlation: int, target: Target, buffer: memoryview, at: int, size: int
+) -> Pending:
+    """The batch in buffer[at:at+size], checked and queued for the round's append, or decided if it is refused.
 
-
-def _take(worker: Worker, connection: Connection, target: Target, correlation: int, view: memoryview) -> None:
-    """One partition's records: check them, queue them for the round's append."""
-    pending = _pending(connection, correlation, target, view)
-    connection.order.append(pending)
-    _check_in(worker, pending, target.partition, target.version)
-
-
-def _check_in(worker: Worker, pending: Pending, partition: Partition, version: int) -> None:
-    """Into the round if the records are sound, else decided at once."""
-    if _plain(pending, partition, version) or _normalised(worker, pending, partition, version):
-        worker.round.add(partition, pending)
-    else:
-        worker.round.finish((pending,))
-
-
-def _plain(pending: Pending, partition: Partition, version: int) -> bool:
-    """Whether the records are one sound batch that can be stored as it came; fills in what its header says.
-
-    The header's count is believed up to a record a byte; a batch that claims more is opened on the slow path.
+    One batch whose header and CRC are sound is stored as it came. The header's count is believed up to a record a
+    byte; a batch that claims more, and everything else, is opened on the slow path.
     """
-    view, config = pending.view, partition.config
-    size = len(view)
-    if size < HEADER_SIZE or version < 3 or not config.plain:
-        return False
-    base, length, _, magic, crc, attributes, delta, _, timestamp, producer_id, epoch, sequence, count = (
-        HEADER.unpack_from(view)
-    )
-    if magic != 2 or length + LOG_OVERHEAD != size or base or count != delta + 1 or not 0 < count <= size:
-        return False
-    if attributes & (CONTROL | LOG_APPEND_TIME) or size > config.max_message_bytes:
+    partition, view = target.partition, buffer[at : at + size]
+    batch = Pending(view, connection, correlation, target)
+    config = partition.config
+    if size >= HEADER_SIZE and config.plain and target.version >= 3:
+        base, length, _, magic, crc, attributes, delta, _, timestamp, producer_id, epoch, sequence, count = (
+            HEADER.unpack_from(buffer, at)
+        )
+        if (
+            magic == 2
+            and length + LOG_OVERHEAD == size <= config.max_message_bytes
+            and count == delta + 1
+            and 0 < count <= size
+            and not base
+            and (not attributes or _attributes_sound(batch, attributes, producer_id))
+            and (producer_id < 0 or (sequence >= 0 and epoch >= 0))
+            and crc32c(view[CRC_START:]) == crc
+        ):
+            batch.count = count
+            batch.max_timestamp = timestamp
+            batch.producer_id = producer_id
+            batch.epoch = epoch
+            batch.sequence = sequence
+            worker.round.add(partition, batch)
+            return batch
+    _open(worker, batch)
+    return batch
+
+
+def _open(worker: Worker, batch: Pending) -> None:
+    """The slow way: check and convert record by record."""
+    from odradek.workers import slowpath
+
+    partition = batch.target.partition
+    if slowpath.prepare(batch, partition, batch.target.version):
+        worker.round.add(partition, batch)
+    else:
+        worker.round.finish((batch,))
+
+
+def _attributes_sound(pending: Pending, attributes: int, producer_id: int) -> bool:
+    """Whether a batch with these attributes can be stored as it came; notes that it is transactional."""
+    if attributes & (CONTROL | LOG_APPEND_TIME):
         return False
     compression = attributes & COMPRESSION
-    if compression > _ZSTD or (compression == _ZSTD and version < 7):
+    if compression > _ZSTD or (compression == _ZSTD and pending.target.version < 7):
         return False
-    if producer_id >= 0 and (sequence < 0 or epoch < 0):
-        return False
-    if crc32c(view[CRC_START:]) != crc:
-        return False
-    pending.count = count
-    pending.max_timestamp = timestamp
-    pending.producer_id = producer_id
-    pending.epoch = epoch
-    pending.sequence = sequence
     if attributes & TRANSACTIONAL:
         if producer_id < 0:
             return False
         pending.transactional = True
     return True
-
-
-def _normalised(worker: Worker, pending: Pending, partition: Partition, version: int) -> bool:
-    """The slow way: check and convert record by record; False when the batch is refused."""
-    from odradek.workers import slowpath
-
-    return slowpath.prepare(pending, partition, version)
 
 
 def _take_several(
@@ -256,21 +277,16 @@ def _take_several(
     """A request for several partitions, or with something to refuse."""
     several = Several(version, correlation, request.acks)
     connection.order.append(several)
-    wanted: list[tuple[Pending, Partition | None]] = []
     for part in request.parts:
-        view = buffer[part.start : part.start + max(part.size, 0)]
-        pending = Pending(view, 0, -1)
-        pending.connection, pending.correlation, pending.done = connection, correlation, False
-        pending.index, pending.topic, pending.version = part.partition, part.topic, version
-        pending.reply, pending.request = None, several
-        several.parts.append(pending)
-        wanted.append((pending, _place(worker, part, request.acks, version)))
-    for pending, partition in wanted:
-        if partition is None:
-            pending.refuse(_why(worker, pending, request, version))
-            worker.round.finish((pending,))
+        partition = _place(worker, part, request.acks, version)
+        target = Target(partition, part.topic, part.partition, request.acks, version)
+        if partition is not None:
+            batch = _batch(worker, connection, correlation, target, buffer, part.start, max(part.size, 0))
         else:
-            _check_in(worker, pending, partition, version)
+            batch = Pending(buffer[part.start : part.start], connection, correlation, target)
+            batch.refuse(_why(worker, batch, request, version))
+            worker.round.finish((batch,))
+        several.parts.append(batch)
     if not several.parts:
         worker.round.settle(connection)
 
@@ -279,8 +295,8 @@ def _why(worker: Worker, pending: Pending, request: produce.ProduceRequest, vers
     """The error of a part that `_target` refused."""
     if not _acks_allowed(request.acks, version):
         return errors.INVALID_REQUIRED_ACKS
-    if worker.partition_of(pending.topic, pending.index, version >= produce.TOPIC_IDS) is None:
-        by_id = version >= produce.TOPIC_IDS and worker.snapshot.by_id(pending.topic) is None
+    if worker.partition_of(pending.target.topic, pending.target.index, version >= produce.TOPIC_IDS) is None:
+        by_id = version >= produce.TOPIC_IDS and worker.snapshot.by_id(pending.target.topic) is None
         return errors.UNKNOWN_TOPIC_ID if by_id else errors.UNKNOWN_TOPIC_OR_PARTITION
     return errors.NOT_ENOUGH_REPLICAS
 
