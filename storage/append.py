@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.batch import PLACE
-from odradek.storage import roll, transactions
+from odradek.storage import disks, roll, transactions
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from odradek.storage.sequences import OWN, TRANSACTIONAL, ProducerBatch, Staged
 
@@ -257,6 +257,10 @@ class _Append:
         level = logging.ERROR if error.errno != errno.ENOSPC else logging.WARNING
         log.log(level, "%r: append failed: %s", partition, error)
         published = list(partition.slot.read())
+        if disks.is_broken(error):
+            published[slots.F_STATE] = slots.OFFLINE
+            partition.slot.publish(published)
+            partition.owner.disk_failed(published[slots.F_LOG_DIR])
         self.values[:] = published
         for batch in batches:
             if batch.error == errors.NONE and (batch.base_offset >= published[slots.F_LEO] or batch.base_offset < 0):
