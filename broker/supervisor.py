@@ -20,6 +20,7 @@ from odradek.broker.boot import Boot
 from odradek.broker.children import Children, Death, is_fatal
 from odradek.broker.errors import FAILED, FATAL_BOOT, OK, OdradekError
 from odradek.broker.process import Signals
+from odradek.broker.stopped import StoppedProcesses
 from odradek.broker.sweep import StuckHolders
 from odradek.ipc import processes, roles, shm
 from odradek.ipc.locks import PartitionLocks
@@ -68,6 +69,7 @@ class Supervisor:
             PartitionLocks(boot.run_dir / "partition.lock"),
             boot.config["odradek.lock.stall.ms"],
         )
+        self._stopped = StoppedProcesses(boot.config["odradek.stopped.kill.ms"])
         self._control = control.ControlServer(boot.run_dir, "supervisor", self._commands())
         self._events = control.EventPublisher(boot.run_dir)
         self._poll = select.poll()
@@ -97,6 +99,7 @@ class Supervisor:
         if not self._stopping:
             for role in self._children.start_missing():
                 log.info("started %s (pid %d)", role_name(role), self._children.pid(role))
+            self._stopped.sweep(self._boot.shared.processes.pids, self._boot.locks.alive)
         if self._ready:
             self._stuck.sweep(self._is_ours)
             self._end_retired()
