@@ -9,13 +9,14 @@ import pytest
 from .tree import imports, layer, modules, pyproject
 
 ALLOWED = {
-    "broker": {"broker", "workers", "groups", "cluster", "storage", "ipc", "protocol"},
+    "broker": {"broker", "workers", "groups", "cluster", "storage", "ipc", "protocol", "systemd"},
     "workers": {"workers", "groups", "cluster", "storage", "ipc", "protocol"},
     "groups": {"groups", "ipc", "protocol"},
     "cluster": {"cluster", "ipc", "protocol"},
     "storage": {"storage", "ipc", "protocol"},
     "ipc": {"ipc", "protocol"},
     "protocol": {"protocol"},
+    "systemd": {"systemd"},
     "loadtest": {"loadtest"},  # it speaks only the wire
 }
 SOCKETS = {"socket", "select", "selectors", "asyncio", "zmq", "kazoo", "socketserver"}

@@ -17,7 +17,7 @@ from tests.harness.process import die_with_parent, free_port, wait_until
 from .test_first_minutes import try_commands
 from .tree import ROOT, package_dirs, pyproject
 
-NOT_PACKAGES = {"tests", "systemd", "data", "build", "dist"}
+NOT_PACKAGES = {"tests", "data", "build", "dist"}
 
 
 def test_every_package_folder_is_listed() -> None:
