@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
+from odradek.workers import library
+from odradek.workers.library import message_class
+
 WORKER, COORDINATOR, CONTROLLER = "worker", "coordinator", "controller"
 
 _FILE = re.compile(r"k\d\d_\w+")
-_LIBRARY = ("metadata", "consumer", "producer", "admin", "sasl")
 
 
 class Codec(Protocol):
@@ -84,16 +86,6 @@ class Api:
 
 
 @cache
-def message_class(name: str) -> Any:
-    """The library's class for a request or response, e.g. `HeartbeatRequest`."""
-    for module in _LIBRARY:
-        found = getattr(importlib.import_module(f"kafka.protocol.{module}"), name, None)
-        if found is not None:
-            return found
-    raise LookupError(f"kafka.protocol has no {name}")
-
-
-@cache
 def _first_flexible(name: str) -> int:
     request = message_class(name + "Request")
     return next((v for v in range(request.max_version + 1) if request.flexible_version_q(v)), 1 << 15)
@@ -110,3 +102,9 @@ def load_rows() -> dict[int, Api]:
             row: Api = importlib.import_module(f"odradek.workers.apis.{module.name}").API
             rows[row.key] = row
     return dict(sorted(rows.items()))
+
+
+def load_all() -> None:
+    """Rows and message classes, for a process that would rather wait now than at its first request."""
+    load_rows()
+    library.load_all()
