@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
+from odradek.protocol import requests
 from odradek.workers import library
 from odradek.workers.library import message_class
 
@@ -76,7 +77,7 @@ class Api:
         """The request in `body`."""
         if self.codec is not None:
             return self.codec.decode(version, body)
-        return message_class(self.name + "Request").decode(body, version=version)
+        return requests.decode(message_class(self.name + "Request"), version, body)
 
     def encode(self, version: int, response: Any) -> bytes:
         """The body of `response`."""
