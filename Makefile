@@ -8,9 +8,14 @@ FOLDERS := broker workers storage ipc protocol cluster groups loadtest systemd
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
+USERS ?= 50
+MINUTES ?= 1
+PROCESSES ?= 1
+SHAPE ?= steady
+WEB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-tools test-long lint format typecheck bench docs lock wheel clean
+.PHONY: help install run test test-tools test-long lint format typecheck bench locust docs lock wheel clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' Makefile | expand -t 20
@@ -45,6 +50,10 @@ typecheck: $(VENV)/.tested
 
 bench: $(VENV)/.tested  ## measure beside Apache Kafka (ARGS=--quick for a short run); writes loadtest/RESULTS.md
 	$(BIN)/python -m odradek.loadtest.bench $(ARGS)
+
+locust: $(VENV)/.tested  ## users against a broker of its own, nothing lost (USERS=200 MINUTES=2 PROCESSES=2 SHAPE=spike WEB=8089)
+	$(BIN)/python -m odradek.loadtest.swarm --users $(USERS) --minutes $(MINUTES) --processes $(PROCESSES) \
+		--shape $(SHAPE) $(if $(WEB),--web $(WEB)) $(ARGS)
 
 docs: $(VENV)/.installed  ## write the API table in ARCHITECTURE.md from the code
 	$(BIN)/python -m tests.tools.api_table

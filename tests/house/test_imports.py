@@ -24,7 +24,12 @@ CLOCKS = {"time", "datetime", "threading", "sched"}
 PICKLES = {"pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle", "multiprocessing"}
 # What a state machine must not touch: it takes events, bytes and `now_ms`. `cluster/zookeeper*` is a store instead.
 FORBIDDEN = {"groups": SOCKETS | CLOCKS, "protocol": SOCKETS | CLOCKS, "cluster": SOCKETS}
-DISTRIBUTIONS = {"zmq": "pyzmq", "kafka": "kafka-python", "posix_ipc": "posix-ipc"}
+DISTRIBUTIONS = {
+    "confluent_kafka": "confluent-kafka",
+    "zmq": "pyzmq",
+    "kafka": "kafka-python",
+    "posix_ipc": "posix-ipc",
+}
 
 
 def faults(module: str, source: str) -> Iterator[str]:
