@@ -1,8 +1,8 @@
 """The supervisor's place when the service manager is the parent of all: role 0 without children.
 
 systemd starts, restarts and stops the processes and keeps the sockets (`systemd/units/`). What is left is what no
-parent can do: ending a process that is stuck within a partition's lock, keeping the process table, the control bus.
-While it is away, nothing waits for it.
+manager can do: ending processes that are stopped, or stuck within a partition's lock; the process table and the control
+bus. While it is away, nothing waits for it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NoReturn
 from odradek.broker import control, logs, process, spawn
 from odradek.broker.errors import OdradekError
 from odradek.broker.process import Process, Signals
+from odradek.broker.stopped import StoppedProcesses
 from odradek.broker.sweep import StuckHolders
 from odradek.ipc import processes, roles, shm
 from odradek.ipc.locks import PartitionLocks
@@ -40,6 +41,7 @@ class Overseer:
         self._stuck = StuckHolders(
             me.shared.slots, PartitionLocks(me.run_dir / "partition.lock"), me.config["odradek.lock.stall.ms"]
         )
+        self._stopped = StoppedProcesses(me.config["odradek.stopped.kill.ms"])
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._control = control.ControlServer(me.run_dir, "supervisor", self._commands())
         self._events = control.EventPublisher(me.run_dir)
@@ -55,6 +57,7 @@ class Overseer:
             self._me.beat()
             self._control.serve()
             self._bury()
+            self._stopped.sweep(self._me.shared.processes.pids, self._me.locks.alive)
             self._stuck.sweep(self._is_ours)
         self._me.draining()
         self._control.close()

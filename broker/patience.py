@@ -15,7 +15,7 @@ from odradek.broker import systemd
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotTable
 
-LOOK_S = 2.0
+LOOK_S = 1.0
 MORE_S = 30
 LEAST_WORK_S = 0.0005  # of processor time between two looks
 
@@ -25,6 +25,7 @@ class Patience:
 
     def __init__(self) -> None:
         self._over = threading.Event()
+        self._telling = threading.Lock()
 
     def begin(self, status: Callable[[], str]) -> None:
         """Ask from now on, saying what `status` returns."""
@@ -32,20 +33,22 @@ class Patience:
             threading.Thread(target=self._ask, args=[status], daemon=True, name="patience").start()
 
     def end(self) -> None:
-        """The work is done."""
-        self._over.set()
+        """The work is done; nothing is said after this."""
+        with self._telling:
+            self._over.set()
 
     def _ask(self, status: Callable[[], str]) -> None:
-        worked = _work()
-        while True:
-            systemd.notify(f"STATUS={status()}\nEXTEND_TIMEOUT_USEC={MORE_S * 1_000_000}")
-            while True:
-                if self._over.wait(LOOK_S):
-                    return
-                now = _work()
-                if now - worked >= LEAST_WORK_S:
-                    break
-            worked = now
+        worked = 0.0
+        while not self._over.wait(LOOK_S):
+            now = _work()
+            if now - worked >= LEAST_WORK_S:
+                self._tell(f"STATUS={status()}\nEXTEND_TIMEOUT_USEC={MORE_S * 1_000_000}")
+                worked = now
+
+    def _tell(self, message: str) -> None:
+        with self._telling:
+            if not self._over.is_set():
+                systemd.notify(message)
 
 
 def _work() -> float:

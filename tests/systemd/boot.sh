@@ -56,4 +56,4 @@ pivot_root . old
 umount -l /old
 cd /
 exec env -i PATH=/usr/sbin:/usr/bin container=odradek setpriv --bounding-set=-sys_module,-sys_time,-sys_boot,-sys_rawio \
-    /lib/systemd/systemd --system --unit=proof.target --log-target=console --log-level=info --show-status=0
+    /lib/systemd/systemd --system --unit=proof.target --log-target=journal --log-level=info --show-status=0

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from ..harness.process import die_with_parent, family, free_port, wait_until
+from ..harness.process import command_words, die_with_parent, family, free_port, wait_until
 from ..harness.wire import Wire
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +58,8 @@ def install(prefix: Path, *arguments: str) -> None:
 
 class Machine:
     """One booted systemd. `systemctl(…)` and `run(…)` act inside."""
+
+    external = False  # to helpers that want a broker: it is ours, not Kafka
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
@@ -127,8 +129,8 @@ class Machine:
     def _find_systemd(self) -> int:
         assert self._process is not None
         assert self._process.poll() is None, self.console
-        found = [one.pid for one in family(self._process.pid) if one.name() == "systemd"]
-        return found[0] if found else 0
+        first = psutil.Process(self._process.pid).children()[:1]  # the shell that becomes systemd
+        return first[0].pid if first and command_words(first[0])[:1] == ["/lib/systemd/systemd"] else 0
 
     def close(self) -> None:
         """Switch it off at the mains."""
@@ -152,6 +154,11 @@ class Machine:
             except OSError:
                 return False
         return True
+
+    def stop(self) -> None:
+        """Stop the broker. `systemctl` waits for the target alone, which is the first to stop; memory is the last."""
+        self.systemctl("stop", "odradek.target")
+        wait_until(lambda: self.state("odradek-memory.service") in ("inactive", "failed"), 120, "all is stopped")
 
     # -- looking and acting inside
 
