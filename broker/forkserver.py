@@ -49,6 +49,8 @@ def _settle(supervisor: int) -> None:
     for number in spawn.RESET:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])  # children unblock it once they have a handler
+    for name in systemd.MANAGER:
+        os.environ.pop(name, None)
     if not titles.set_title(TITLE):
         raise OSError("the command line cannot be changed")
     limits.raise_open_files()

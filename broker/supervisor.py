@@ -79,6 +79,7 @@ class Supervisor:
         self._stopped = StoppedProcesses(boot.config["odradek.stopped.kill.ms"])
         self._control = control.ControlServer(boot.run_dir, "supervisor", self._commands())
         self._events = control.EventPublisher(boot.run_dir)
+        self._watchdog = systemd.Watchdog()
         self._poll = select.poll()
         self._poll.register(self._signals, select.POLLIN)
         self._poll.register(self._control, select.POLLIN)
@@ -99,6 +100,7 @@ class Supervisor:
 
     def _turn(self) -> None:
         self._poll.poll((TURN_S if self._ready else BOOT_TURN_S) * 1000)
+        self._watchdog.beat()
         for number in self._signals.take():
             self._on_signal(number)
         self._control.serve()
