@@ -68,7 +68,7 @@ def _await_answer(process: subprocess.Popen[bytes], bootstrap: str, folder: Path
             return
         if process.poll() is not None:
             break
-    raise BrokerError(f"the broker does not answer:\n{_log(folder)}")
+    raise BrokerError(f"the broker does not answer; {_log(folder)}")
 
 
 def _stop(process: subprocess.Popen[bytes], folder: Path) -> None:
@@ -78,10 +78,10 @@ def _stop(process: subprocess.Popen[bytes], folder: Path) -> None:
     except subprocess.TimeoutExpired:
         process.kill()  # its children die with it
         process.wait()
-        raise BrokerError(f"the broker did not stop within {STOP_SECONDS} s:\n{_log(folder)}") from None
+        raise BrokerError(f"the broker did not stop within {STOP_SECONDS} s; {_log(folder)}") from None
     if status:
-        raise BrokerError(f"the broker ended with exit code {status}:\n{_log(folder)}")
+        raise BrokerError(f"the broker ended with exit code {status}; {_log(folder)}")
 
 
 def _log(folder: Path) -> str:
-    return (folder / "broker.log").read_text(errors="replace")[-2000:]
+    return f"its data and log are in {folder}\n" + (folder / "broker.log").read_text(errors="replace")[-2000:]

@@ -54,8 +54,11 @@ def _consumer(bootstrap: str) -> Any:
 
 
 def _partitions(consumer: Any, topic: str) -> list[int]:
+    """Its partitions; none when nobody made it, which is no fault unless a ledger names it."""
+    from confluent_kafka import KafkaError
+
     found = consumer.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic]
-    if found.error is not None:
+    if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
         raise ReadError(f"{topic}: {found.error}")
     return sorted(found.partitions)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from confluent_kafka import KafkaException
 from odradek.loadtest.swarm import ledger
 from odradek.loadtest.swarm.broker import free_port, running
 from odradek.loadtest.swarm.charts import into_script
@@ -26,6 +27,7 @@ from odradek.loadtest.swarm.reading import ReadError, verify
 
 LOCUSTFILE = Path(__file__).parents[1] / "locustfile.py"
 RAMP_UP = 0.2  # of the run time, in the steady shape
+LEGEND = "Aggregated, RPS and the first two charts are of acknowledged records; reads and lag have rows of their own."
 GREEN, RED = "#15803d", "#b91c1c"
 
 
@@ -44,7 +46,7 @@ class Plan:
     def words(self, bootstrap: str, ledgers: Path) -> list[str]:
         """Locust's command line."""
         words = [sys.executable, "-m", "locust", "-f", LOCUSTFILE, "--host", bootstrap, "--ledger", ledgers]
-        words += ["--users", self.users, "--spawn-rate", max(1, self.users / (self.seconds * RAMP_UP))]
+        words += ["--users", self.users, "--spawn-rate", max(1, round(self.users / (self.seconds * RAMP_UP)))]
         words += ["--run-time", f"{round(self.seconds)}s", "--shape", self.shape, "--html", self.report]
         words += [*self._parts(), *self._page(), *self.extra]
         return [str(word) for word in words]
@@ -69,7 +71,7 @@ def run(plan: Plan) -> bool:
     with running(room / "broker") as bootstrap, _interrupts_end_locust_only():
         status = subprocess.run(plan.words(bootstrap, room / "ledger")).returncode
         findings = _compare(bootstrap, room / "ledger")
-    lines = [_of_locust(status), *_of_ledgers(room / "ledger"), findings.verdict, *findings.faults]
+    lines = [findings.verdict, *findings.faults, _of_locust(status), _of_ledgers(room / "ledger")]
     good = status == 0 and findings.kept
     _tell(plan.report, lines, good)
     if good:
@@ -92,7 +94,7 @@ def _interrupts_end_locust_only() -> Iterator[None]:
 def _compare(bootstrap: str, ledgers: Path) -> Findings:
     try:
         return verify(bootstrap, ledgers, TOPICS)
-    except ReadError as error:
+    except (ReadError, KafkaException) as error:
         return Findings(faults=[f"the log cannot be read to its end: {error}"])
 
 
@@ -102,9 +104,9 @@ def _of_locust(status: int) -> str:
     return "users met errors, see the failures" if status == 1 else f"locust ended with exit code {status}"
 
 
-def _of_ledgers(folder: Path) -> Iterator[str]:
-    files = ledger.files(folder)
-    yield f"{len(files)} locust processes wrote what was acknowledged" if len(files) > 1 else "one locust process wrote"
+def _of_ledgers(folder: Path) -> str:
+    count = len(ledger.files(folder))
+    return f"acknowledgements noted by {count} locust process{'' if count == 1 else 'es'}"
 
 
 def _tell(report: Path, lines: list[str], good: bool) -> None:
@@ -118,5 +120,5 @@ def _tell(report: Path, lines: list[str], good: bool) -> None:
 def _with_verdict(page: str, lines: list[str], good: bool) -> str:
     """The report with what the comparison came to above all else."""
     style = f"font: 16px sans-serif; padding: 12px 24px; color: white; background: {GREEN if good else RED}"
-    text = "<br>".join(map(html.escape, lines))
+    text = "<br>".join(map(html.escape, [*lines, LEGEND]))
     return page.replace("<body>", f'<body>\n    <div id="verdict" style="{style}">{text}</div>', 1)
