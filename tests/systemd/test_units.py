@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pwd
 import re
 import subprocess
@@ -35,6 +36,22 @@ def test_systemd_verifies_them(installed: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     ours = [line for line in (done.stdout + done.stderr).splitlines() if "odradek" in line]
     assert done.returncode == 0 and not ours, done.stderr
+
+
+@pytest.mark.needs("systemd-analyze")
+def test_the_drop_in_for_affinity(tmp_path: Path) -> None:
+    """As the worker's unit proposes it."""
+    install(tmp_path)
+    system = tmp_path / "etc/systemd/system"
+    drop_in = system / "odradek-worker@.service.d/cpu.conf"
+    proposed = (system / "odradek-worker@.service").read_text().partition(f"({drop_in.relative_to(system)}):\n")[2]
+    drop_in.parent.mkdir()
+    drop_in.write_text("".join(line.strip("# ") + "\n" for line in proposed.splitlines()[:2]))
+    assert "CPUAffinity=%i" in drop_in.read_text()
+    words = ["systemd-analyze", "verify", "odradek-worker@0.service"]
+    search = {**os.environ, "SYSTEMD_UNIT_PATH": f"{system}:"}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=search)
+    assert done.returncode == 0 and "odradek" not in done.stderr, done.stderr
 
 
 @pytest.mark.needs("systemd-analyze")
@@ -111,9 +128,10 @@ def test_listeners_become_sockets(listeners: str, streams: tuple[str, ...]) -> N
 
 
 def test_programs_in_a_home_are_shown() -> None:
-    home = dataclasses.replace(PLAIN, programs=(Path("/home/me/x/.venv"), Path("/home/me/x"), Path("/usr")))
+    here = Path("/home", "me", "x")
+    home = dataclasses.replace(PLAIN, programs=(here / ".venv", here, Path("/usr")))
     text = render.files(home)["etc/systemd/system/odradek-worker@.service"]
-    assert "ProtectHome=tmpfs\nBindReadOnlyPaths=/home/me/x\n" in text, "the outermost, and nothing else"
+    assert f"ProtectHome=tmpfs\nBindReadOnlyPaths={here}\n" in text, "the outermost, and nothing else"
     assert "ProtectHome=yes\n" in render.files(PLAIN)["etc/systemd/system/odradek-worker@.service"]
 
 
