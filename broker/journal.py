@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping
 
 SOCKET = "/run/systemd/journal/socket"
+BUFFER = 8 << 20  # so that a journal that is away for a moment holds nobody up
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _SIZE = struct.Struct("<Q")
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
@@ -39,6 +40,7 @@ class JournalHandler(logging.Handler):
         self._role = role
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
 
     def emit(self, record: logging.LogRecord) -> None:
         """One record."""

@@ -46,6 +46,7 @@ def machine_of(config: BrokerConfig, user: str) -> Machine:
         sockets=tuple(listen_stream(endpoint) for endpoint in config.listeners),
         workers=config.workers or os.cpu_count() or 1,
         log_dirs=tuple(Path(folder) for folder in config.log_dirs),
+        log_file=Path(config["odradek.log.file"]) if config["odradek.log.file"] else None,
         backlog=config["socket.listen.backlog.size"],
         ipv6_only=any(endpoint.host == "0.0.0.0" for endpoint in config.listeners),
         drain=-(-config["odradek.drain.timeout.ms"] // 1000),

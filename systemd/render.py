@@ -49,6 +49,7 @@ class Machine:
     sockets: tuple[str, ...]
     workers: int
     log_dirs: tuple[Path, ...] = (STATE_DIR,)
+    log_file: Path | None = None
     backlog: int = 50
     ipv6_only: bool = False
     drain: int = 30
@@ -85,7 +86,8 @@ def _values(machine: Machine) -> dict[str, str]:
         "HARDENING": _text("hardening.conf").rstrip("\n"),
         "DAEMON": _text("daemon.conf").rstrip("\n"),
         "HOME": "\n".join(_home(machine.programs)),
-        "WRITABLE": "".join(f"{line}\n" for line in _writable(machine.log_dirs)),
+        "WRITABLE": "".join(f"{line}\n" for line in _writable(machine)),
+        "DIRECTORIES": "".join(f"{line}\n" for line in _directories(machine)),
         "LISTEN": "\n".join(f"ListenStream={address}" for address in machine.sockets),
         "IPV6ONLY": "ipv6-only" if machine.ipv6_only else "both",
         "BACKLOG": str(machine.backlog),
@@ -112,6 +114,18 @@ def _home(programs: Iterable[Path]) -> list[str]:
     return lines
 
 
-def _writable(log_dirs: Iterable[Path]) -> list[str]:
+def _outside(machine: Machine) -> list[Path]:
+    return [path for path in machine.log_dirs if not path.is_relative_to(STATE_DIR)]
+
+
+def _writable(machine: Machine) -> list[str]:
     """ProtectSystem=strict makes everything read-only but the state directory."""
-    return [f"ReadWritePaths={escaped(path)}" for path in log_dirs if not path.is_relative_to(STATE_DIR)]
+    lines = [f"ReadWritePaths={escaped(path)}" for path in _outside(machine)]
+    if machine.log_file is not None:
+        lines.append(f"ReadWritePaths=-{machine.log_file.parent}")  # its owner and mode are the administrator's
+    return lines
+
+
+def _directories(machine: Machine) -> list[str]:
+    """A unit cannot start when a directory that it may write is not there."""
+    return [f"d {escaped(path)} 0750 @USER@ @USER@ -" for path in _outside(machine)]

@@ -108,11 +108,11 @@ def test_records_are_fields(daemon: socket.socket, tmp_path: Path) -> None:
 
 def test_a_large_record_goes_as_a_file(daemon: socket.socket, tmp_path: Path) -> None:
     handler = JournalHandler("worker-3", str(tmp_path / "journal"))
-    handler.emit(record("x" * 1_000_000))
+    handler.emit(record("x" * 20_000_000))
     _, fds, _, _ = socket.recv_fds(daemon, 16, 1)
     with os.fdopen(fds[0], "rb") as file:
         file.seek(0)
-        assert b"MESSAGE=" + b"x" * 1_000_000 + b"\n" in file.read()
+        assert b"MESSAGE=" + b"x" * 20_000_000 + b"\n" in file.read()
     handler.close()
 
 

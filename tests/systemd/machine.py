@@ -37,7 +37,10 @@ def why_not() -> str:
             return f"{program} is not installed (apt-get install systemd util-linux)"
     if os.geteuid() != 0:
         return "only root may boot a systemd in namespaces"
-    return "" if _cgroup2() else "no writable cgroup2 hierarchy is mounted"
+    if not _cgroup2():
+        return "no writable cgroup2 hierarchy is mounted"
+    tried = subprocess.run(["unshare", "--mount", "--pid", "--cgroup", "--fork", "true"], capture_output=True)
+    return "" if tried.returncode == 0 else "namespaces cannot be made here (a container without privileges?)"
 
 
 def _cgroup2() -> Path | None:

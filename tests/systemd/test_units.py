@@ -97,6 +97,7 @@ def test_install_again_keeps_the_configuration(tmp_path: Path) -> None:
     worker = (system / "odradek-worker@.service").read_text()
     assert "User=broker\n" in worker
     assert 'ReadWritePaths="/srv/log a"\nReadWritePaths=/srv/b\n' in worker
+    assert 'd "/srv/log a" 0750 broker broker -\nd /srv/b ' in (tmp_path / "etc/tmpfiles.d/odradek.conf").read_text()
     assert (tmp_path / "etc/sysusers.d/odradek.conf").read_text().splitlines()[-1].startswith("u broker ")
 
 
