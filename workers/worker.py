@@ -53,6 +53,7 @@ class Process(Protocol):
     @property
     def config(self) -> Any: ...
     def running(self) -> None: ...
+    def beat(self) -> None: ...
     def draining(self) -> None: ...
 
 
@@ -222,6 +223,7 @@ class Worker:
     def _tick(self, now: float) -> None:
         """What needs doing ten times a second."""
         self._next_tick = now + TICK_S
+        self.process.beat()
         self._count()
         self.parking.rung()
         for name in ("coordinator", "controller"):
