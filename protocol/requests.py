@@ -14,12 +14,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from odradek.protocol.wire import I16, I32, WireError, uvarint
+from odradek.protocol.wire import I16, I32, MOST_ELEMENTS, WireError, check_elements, uvarint
 
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
 
-# An element may take one byte on the wire and hundreds here. Twice the partitions of the largest brokers there are.
-MOST_ELEMENTS = 1 << 18
 _NO_ID = bytes(16)
 
 
@@ -47,12 +45,12 @@ class _Source:
         self._names = 0
         self._globals: dict[str, Any] = {
             "i16": I16.unpack_from, "i32": I32.unpack_from, "uvarint": uvarint, "uuid_at": _uuid, "tags": _tags,
-            "new": object.__new__, "null": _null, "past": _past, "too_many": _too_many,
+            "new": object.__new__, "null": _null, "past": _past, "check_elements": check_elements,
         }  # fmt: skip
 
     def function(self, body: Callable[[], None]) -> Decoder:
         """What decodes `made`."""
-        self._lines = ["def decode(buf, at):", "    end = len(buf)", f"    left = {MOST_ELEMENTS}"]
+        self._lines = ["def decode(buf, at):", "    end = len(buf)", "    number = 0"]
         body()
         self._lines.append("    return made, at")
         exec("\n".join(self._lines), self._globals)
@@ -135,7 +133,12 @@ class _Source:
     def _array(self, target: str, field: Any, nullable: bool, indent: str) -> None:
         self._length(target, field.name, False, nullable, indent)
         inner, found, one = indent + "        ", self._name(), self._name()
-        self._emit(indent, "    left -= n", "    if left < 0: too_many()", f"    {target} = {found} = []")
+        self._emit(
+            indent,
+            "    number += n",
+            f"    if number > {MOST_ELEMENTS}: check_elements(number)",
+            f"    {target} = {found} = []",
+        )
         self._emit(indent, "    for _ in range(n):")
         if field.is_struct_array():
             self.struct(one, field.array_of, field.data_class, inner)
@@ -181,7 +184,3 @@ def _null(name: str) -> None:
 
 def _past(name: str, size: int, left: int) -> None:
     raise WireError(f"{name} of length {size} in a frame with {left} bytes left")
-
-
-def _too_many() -> None:
-    raise WireError(f"more than {MOST_ELEMENTS} elements")
