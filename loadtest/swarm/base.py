@@ -35,12 +35,14 @@ class KafkaUser(User):
         self.sent = 0
         self.sender: Sender | None = None
         self.reader: Reader | None = None
+        self.group_id = ""
         self._lag_due = 0.0
 
     def on_stop(self) -> None:
         """Leave nothing open: what is neither acknowledged nor refused by now is a failure."""
         if self.reader:
             self.reader.close()
+            ledger.read(self.group_id, self.reader.runs.ended)
         if self.sender and (left := self.sender.close()):
             self._failed(f"{left} records neither acknowledged nor refused")
         ledger.flush()
@@ -76,6 +78,7 @@ class KafkaUser(User):
 
     def open_reader(self, group: str, topic: str) -> Reader:
         """Join a group."""
+        self.group_id = group
         self.reader = Reader(self.bootstrap, group, topic)
         return self.reader
 
@@ -87,14 +90,15 @@ class KafkaUser(User):
             stamp = record.parse(message.value())
             if stamp:
                 metrics.delivered(self.environment, stamp.sent_ns, len(message.value() or b""))
+        self.reader.done()
         self._note_lag(self.reader)
         return messages
 
-    def _sound(self, message: Message) -> bool:
+    def _sound(self, message: Any) -> bool:
         assert self.reader is not None
-        fault: object = message.error()
-        if fault is None and (skipped := self.reader.skipped(message)):
-            fault = f"the reader jumped by {skipped:+d} offsets in {message.topic()}-{message.partition()}"
+        topic, partition, fault = message.topic(), message.partition(), message.error()
+        if fault is None and (jump := self.reader.runs.note(topic, partition, message.offset())):
+            fault = f"the reader jumped by {jump:+d} offsets in {topic}-{partition}"
         if fault is not None:
             metrics.failed(self.environment, metrics.CONSUME, "read", RuntimeError(str(fault)))
         return message.error() is None

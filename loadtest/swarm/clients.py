@@ -17,14 +17,16 @@ survive a fork.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import gevent
-from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from gevent.threadpool import ThreadPool
+from odradek.loadtest.swarm.runs import Runs
 
 FLUSH_SECONDS = 30
 COUNT_SECONDS = 0.2
@@ -104,16 +106,17 @@ def take(consumer: Consumer, most: int, seconds: float) -> list[Message]:
 
 
 class Reader:
-    """A member of a consumer group on a thread of its own."""
+    """A member of a consumer group on a thread of its own. `runs` is for the user to note in what it has read."""
 
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         self._thread = ThreadPool(1)
-        self._next: dict[tuple[str, int], int] = {}
+        self.runs = Runs()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
+                "enable.auto.offset.store": False,  # what is committed was noted as read before, see `done`
                 "partition.assignment.strategy": "cooperative-sticky",  # a joining user does not stop the others
                 "heartbeat.interval.ms": 500,
                 "fetch.wait.max.ms": 500,
@@ -123,20 +126,19 @@ class Reader:
         self._consumer.subscribe([topic], on_assign=self._moved, on_revoke=self._moved, on_lost=self._moved)
 
     def _moved(self, _consumer: Consumer, partitions: list[Any]) -> None:
-        """Others may have read on meanwhile: the next record of these partitions may have any offset."""
+        """Others may have read on meanwhile: the next record of these partitions begins a run."""
         for one in partitions:
-            self._next.pop((one.topic, one.partition), None)
+            self.runs.end(one.topic, one.partition)
 
     def read(self) -> list[Message]:
         """What there is to read, at once when there is something, else after waiting a little."""
         return self._thread.apply(take, (self._consumer, BATCH, WAIT_SECONDS))
 
-    def skipped(self, message: Any) -> int:
-        """How many offsets lie between this record and the one before it in its partition; 0 when none."""
-        place, offset = (message.topic(), message.partition()), message.offset()
-        expected = self._next.get(place, offset)
-        self._next[place] = offset + 1
-        return offset - expected
+    def done(self) -> None:
+        """All that was noted may be committed."""
+        places = [TopicPartition(run.topic, run.partition, run.last + 1) for run in self.runs.now()]
+        with contextlib.suppress(KafkaException):  # a partition that was taken away just now
+            self._consumer.store_offsets(offsets=places)
 
     def lag(self) -> int:
         """How many records of the member's partitions it has not read, by the last answers it got."""
@@ -153,3 +155,4 @@ class Reader:
         """Commit and leave the group, after the call that is under way."""
         self._thread.apply(self._consumer.close)
         self._thread.kill()
+        self.runs.end_all()

@@ -22,6 +22,7 @@ class Findings:
     read: int = 0
     partitions: int = 0
     retried: int = 0
+    groups: set[str] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -32,9 +33,10 @@ class Findings:
         if not self.acked:
             return "NOTHING TO COMPARE: no record was acknowledged"
         extra = f"; {self.retried:,} doubled by producers that are not idempotent" if self.retried else ""
+        groups = f"; {len(self.groups)} groups skipped nothing" if self.groups else ""
         return (
             f"kept: all {self.acked:,} acknowledged records are there, none doubled, in order "
-            f"({self.read:,} read from {self.partitions} partitions{extra})"
+            f"({self.read:,} read from {self.partitions} partitions{groups}{extra})"
         )
 
     @property
@@ -50,6 +52,15 @@ def partition(findings: Findings, where: str, acked: np.ndarray, read: np.ndarra
     findings.read += len(read)
     findings.retried += len(_doubled(read[~read["idempotent"]]))
     findings.faults += [f"{where}: {fault}" for fault in _faults(acked, read)]
+
+
+def group(findings: Findings, name: str, where: str, runs: np.ndarray) -> None:
+    """See that a group left out no offset of a partition, up to where it had come; it may read some twice."""
+    findings.groups.add(name)
+    runs = np.sort(runs, order="first")
+    reached = np.maximum.accumulate(np.concatenate([[0], runs["last"] + 1]))[:-1]
+    holes = reached[runs["first"] > reached]
+    findings.faults += [f"{where}: {fault}" for fault in _say(f"gaps in what {name} read, at offsets", holes)]
 
 
 def _faults(acked: np.ndarray, read: np.ndarray) -> Iterator[str]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 from locust import task
 from odradek.loadtest.swarm.base import KafkaUser
 from odradek.loadtest.swarm.options import EVENTS
+
+_members = itertools.count()
 
 
 class GroupMember(KafkaUser):
@@ -14,7 +18,7 @@ class GroupMember(KafkaUser):
 
     def on_start(self) -> None:
         """Join the groups in turn."""
-        self.open_reader(f"swarm-group-{self.number % self.options.groups}", EVENTS)
+        self.open_reader(f"swarm-group-{next(_members) % self.options.groups}", EVENTS)
 
     @task
     def follow(self) -> None:

@@ -23,7 +23,7 @@ class ReadError(Exception):
 
 def verify(bootstrap: str, folder: Path, topics: Iterable[str]) -> compare.Findings:
     """Compare all ledgers in `folder` with all that is in `topics`."""
-    rows, findings = ledger.read(folder), compare.Findings()
+    rows, findings = ledger.acked(folder), compare.Findings()
     consumer = _consumer(bootstrap)
     try:
         for topic in topics:
@@ -33,9 +33,16 @@ def verify(bootstrap: str, folder: Path, topics: Iterable[str]) -> compare.Findi
                 compare.partition(findings, f"{topic}-{number}", acked, read(consumer, topic, number))
     finally:
         consumer.close()
+    _groups(findings, ledger.read(folder))
     if findings.acked != len(rows):
         findings.faults.append(f"{len(rows) - findings.acked} rows name a topic or partition that is not there")
     return findings
+
+
+def _groups(findings: compare.Findings, runs: np.ndarray) -> None:
+    for name, topic, number in np.unique(runs[["group", "topic", "partition"]]):
+        mine = (runs["group"] == name) & (runs["topic"] == topic) & (runs["partition"] == number)
+        compare.group(findings, name.decode(), f"{topic.decode()}-{number}", runs[mine])
 
 
 def _consumer(bootstrap: str) -> Any:

@@ -20,6 +20,7 @@ from odradek.loadtest.swarm import compare, ledger
 from odradek.loadtest.swarm.options import EVENTS, TOPICS
 from odradek.loadtest.swarm.reading import _consumer, read, verify
 from odradek.loadtest.swarm.run import LOCUSTFILE, Plan
+from odradek.loadtest.swarm.runs import Run
 
 from tests.harness.broker import Broker
 from tests.harness.process import die_with_parent, free_port, wait_until
@@ -42,7 +43,7 @@ def swarmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarmed]:
     room = tmp_path_factory.mktemp("swarm")
     broker = Broker(room / "broker").start()
     try:
-        plan = Plan(10, 7, 2, "steady", None, room / "report.html", ("--partitions", "4"))
+        plan = Plan(10, 9, 2, "steady", None, room / "report.html", ("--partitions", "4"))
         done = _run(plan.words(broker.bootstrap, room / "ledger"), room)
         yield Swarmed(broker.bootstrap, room / "ledger", done.stdout, done.returncode)
     finally:
@@ -69,10 +70,11 @@ def test_no_user_meets_an_error(swarmed: Swarmed) -> None:
 
 
 def test_every_worker_writes_its_ledger_and_all_of_it_is_kept(swarmed: Swarmed) -> None:
-    assert [len(np.fromfile(path, ledger.ROW)) > 0 for path in ledger.files(swarmed.ledgers)] == [True, True]
+    assert [len(np.fromfile(path, ledger.ACKED)) > 0 for path in ledger.files(swarmed.ledgers)] == [True, True]
     findings = verify(swarmed.bootstrap, swarmed.ledgers, TOPICS)
     assert findings.kept, findings.faults
     assert findings.acked == _acknowledged(swarmed.output)
+    assert {"swarm-group-0", "swarm-group-1"} <= findings.groups
 
 
 def _acknowledged(output: str) -> int:
@@ -84,7 +86,7 @@ def _acknowledged(output: str) -> int:
 
 def test_an_acknowledged_record_that_is_not_read_is_missed(swarmed: Swarmed) -> None:
     """The same ledger and the same broker, but one record is dropped on its way from the log."""
-    rows = ledger.read(swarmed.ledgers)
+    rows = ledger.acked(swarmed.ledgers)
     mine = rows[(rows["topic"] == EVENTS.encode()) & (rows["partition"] == 0)]
     consumer = _consumer(swarmed.bootstrap)
     try:
@@ -99,15 +101,19 @@ def test_an_acknowledged_record_that_is_not_read_is_missed(swarmed: Swarmed) -> 
     assert f"holed: 1 acknowledged records are lost, at offsets {victim}" in holed.faults
 
 
-def test_an_acknowledgement_without_its_record_is_missed(swarmed: Swarmed, tmp_path: Path) -> None:
-    """As if the broker had acknowledged one record more than it kept."""
+def test_an_acknowledgement_without_its_record_and_a_skip_are_missed(swarmed: Swarmed, tmp_path: Path) -> None:
+    """As if the broker had acknowledged one record more than it kept, and a group had left one out."""
     for path in ledger.files(swarmed.ledgers):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     book = ledger.Ledger(tmp_path)
     book.acked(EVENTS, 0, 10_000_000, b"never stored")
+    book.read("skipping", [Run(EVENTS, 0, 0, 5), Run(EVENTS, 0, 7, 9)])
     book.flush()
     findings = verify(swarmed.bootstrap, tmp_path, TOPICS)
-    assert findings.faults == [f"{EVENTS}-0: 1 acknowledged records are lost, at offsets 10000000"]
+    assert findings.faults == [
+        f"{EVENTS}-0: 1 acknowledged records are lost, at offsets 10000000",
+        f"{EVENTS}-0: 1 gaps in what skipping read, at offsets 6",
+    ]
 
 
 def test_a_whole_run_with_a_shape(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from odradek.loadtest.swarm import compare, ledger, record
 from odradek.loadtest.swarm.compare import READ, Findings
-from odradek.loadtest.swarm.ledger import ROW, Ledger
+from odradek.loadtest.swarm.ledger import ACKED, RUN, Ledger
 from odradek.loadtest.swarm.record import IDEMPOTENT, PLAIN
+from odradek.loadtest.swarm.runs import Run, Runs
 from odradek.loadtest.swarm.shapes import SHAPES, Shape
 
 USERS = 3
@@ -24,7 +25,7 @@ def log(idempotent: bool = True) -> np.ndarray:
 
 def acks(read: np.ndarray) -> np.ndarray:
     """The ledger that fits it."""
-    return np.array([(b"t", 0, row["offset"], row["digest"]) for row in read], ROW)
+    return np.array([(b"t", 0, row["offset"], row["digest"]) for row in read], ACKED)
 
 
 def findings(acked: np.ndarray, read: np.ndarray) -> Findings:
@@ -106,6 +107,40 @@ def test_a_hole_in_the_offsets() -> None:
     assert "t-0: 1 offsets do not follow the one before, at 7" in findings(acks(read), read).faults
 
 
+def _reading(*runs: tuple[int, int]) -> list[str]:
+    """What the comparison says of a group whose members read these offsets, in this order of noting."""
+    found = Findings()
+    compare.group(found, "g", "t-0", np.array([(b"g", b"t", 0, *run) for run in runs], RUN))
+    return found.faults
+
+
+@pytest.mark.parametrize("runs", [[(0, 9)], [(10, 12), (0, 9)], [(0, 9), (5, 20)], [(0, 30), (3, 4), (31, 31)]])
+def test_a_group_may_hand_over_and_read_twice(runs: list[tuple[int, int]]) -> None:
+    assert _reading(*runs) == []
+
+
+@pytest.mark.parametrize(("runs", "hole"), [([(1, 9)], 0), ([(0, 9), (11, 20)], 10), ([(0, 30), (3, 4), (32, 40)], 31)])
+def test_a_group_that_skips_is_seen(runs: list[tuple[int, int]], hole: int) -> None:
+    assert _reading(*runs) == [f"t-0: 1 gaps in what g read, at offsets {hole}"]
+
+
+def test_runs_end_where_partitions_move() -> None:
+    runs = Runs()
+    assert [runs.note("t", 0, offset) for offset in (4, 5, 8)] == [0, 0, 2]
+    runs.end("t", 0)
+    assert runs.note("t", 0, 20) == 0
+    runs.end_all()
+    assert [(run.first, run.last) for run in runs.ended] == [(4, 5), (8, 8), (20, 20)]
+
+
+def test_the_ledger_keeps_what_groups_read(tmp_path: Path) -> None:
+    book = Ledger(tmp_path)
+    book.read("g", [Run("t", 3, 0, 9), Run("t", 3, 10, 11)])
+    book.flush()
+    assert ledger.read(tmp_path).tolist() == [(b"g", b"t", 3, 0, 9), (b"g", b"t", 3, 10, 11)]
+    assert len(ledger.acked(tmp_path)) == 0
+
+
 def test_the_ledger_keeps_rows_and_ignores_a_torn_one(tmp_path: Path) -> None:
     book = Ledger(tmp_path)
     for offset in range(3):
@@ -114,7 +149,7 @@ def test_the_ledger_keeps_rows_and_ignores_a_torn_one(tmp_path: Path) -> None:
     (path,) = ledger.files(tmp_path)
     with path.open("ab") as file:
         file.write(b"torn")
-    rows = ledger.read(tmp_path)
+    rows = ledger.acked(tmp_path)
     assert rows["topic"].tolist() == [b"topic"] * 3
     assert rows["offset"].tolist() == [0, 1, 2]
     assert rows["digest"].tolist() == [record.digest(b"value %d" % offset) for offset in range(3)]
@@ -122,7 +157,7 @@ def test_the_ledger_keeps_rows_and_ignores_a_torn_one(tmp_path: Path) -> None:
 
 def test_without_a_folder_there_is_no_ledger(tmp_path: Path) -> None:
     Ledger().acked("topic", 1, 0, b"value")
-    assert len(ledger.read(tmp_path)) == 0
+    assert len(ledger.acked(tmp_path)) == 0
 
 
 @pytest.mark.parametrize("kind", [IDEMPOTENT, PLAIN])
