@@ -15,7 +15,7 @@ SHAPE ?= steady
 WEB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-tools test-long lint format typecheck bench locust docs lock wheel clean
+.PHONY: help install run test test-tools test-long lint format typecheck bench profile locust docs lock wheel clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' Makefile | expand -t 20
@@ -48,8 +48,11 @@ typecheck: $(VENV)/.tested
 	@for folder in $(FOLDERS); do ln -sfn ../../$$folder .typecheck/odradek/$$folder; done
 	MYPYPATH=.typecheck $(BIN)/mypy -p odradek
 
-bench: $(VENV)/.tested  ## measure beside Apache Kafka (ARGS=--quick for a short run); writes loadtest/RESULTS.md
+bench: $(VENV)/.tested  ## measure beside Kafka and RabbitMQ (ARGS=--quick: short; ARGS='--rows batch1'); writes loadtest/RESULTS.md
 	$(BIN)/python -m odradek.loadtest.bench $(ARGS)
+
+profile: $(VENV)/.tested  ## what Odradek's processes do under one load of the bench (ROW=batch1)
+	$(BIN)/python -m odradek.loadtest.profile $(or $(ROW),batch1) $(ARGS)
 
 locust: $(VENV)/.tested  ## users against a broker of its own, nothing lost (USERS=200 MINUTES=2 PROCESSES=2 SHAPE=spike WEB=8089)
 	$(BIN)/python -m odradek.loadtest.swarm --users $(USERS) --minutes $(MINUTES) --processes $(PROCESSES) \
