@@ -48,7 +48,7 @@ def machine_of(config: BrokerConfig, user: str) -> Machine:
         log_dirs=tuple(Path(folder) for folder in config.log_dirs),
         log_file=Path(config["odradek.log.file"]) if config["odradek.log.file"] else None,
         backlog=config["socket.listen.backlog.size"],
-        ipv6_only=any(endpoint.host == "0.0.0.0" for endpoint in config.listeners),
+        ipv6_only=_apart({endpoint.host for endpoint in config.listeners}),
         drain=-(-config["odradek.drain.timeout.ms"] // 1000),
     )
 
@@ -60,6 +60,11 @@ def listen_stream(endpoint: Endpoint) -> str:
     if not endpoint.host:
         return str(endpoint.port)
     return f"{bracket(sockets.address_of(endpoint))}:{endpoint.port}"
+
+
+def _apart(hosts: set[str]) -> bool:
+    """Whether `::` means IPv6 alone, as it does where sockets.py opens it; no host at all means both families."""
+    return "" not in hosts and bool(hosts & {"::", "0.0.0.0"})
 
 
 def _programs() -> Iterator[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from pathlib import Path
 
@@ -211,6 +212,34 @@ def test_a_restart_of_all(machine: Machine) -> None:
     assert not set(machine.pids().values()) & set(before.values())
     with machine.wire() as wire:
         assert produce(wire, topic, batch([b"x"])).error_code == 0
+
+
+def test_install_again_on_the_machine(machine: Machine) -> None:
+    """After a change of the configuration, and while the broker runs: one more worker, and nothing else restarted."""
+    config = machine.root / "etc/odradek/server.properties"
+    config.write_text(config.read_text().replace("odradek.workers=2", "odradek.workers=3"))
+    before = machine.pids()
+    machine.odradek("systemd", "install")
+    machine.systemctl("start", "odradek.target")
+    assert machine.state("odradek-worker@2.service") == "active"
+    after = machine.pids()
+    assert after.pop("odradek-worker@2.service") and after == before
+    machine.systemctl("stop", "odradek-worker@2")
+
+
+@pytest.mark.long
+def test_random_kills(machine: Machine) -> None:
+    """Whatever dies, in any order and two at a time: none lost, none doubled, all in order."""
+    chance = random.Random(5)
+    load = Load(machine)
+    for _ in range(40):
+        load.await_more(chance.choice((1, 20, 200)))
+        victims = {unit: machine.main_pid(unit) for unit in chance.sample(UNITS, chance.choice((1, 1, 2)))}
+        machine.run("kill", f"-{chance.choice(('KILL', 'KILL', 'STOP'))}", *map(str, victims.values()))
+        for unit, pid in victims.items():
+            machine.await_another(unit, pid)
+    load.await_more(200)
+    load.verify()
 
 
 def test_a_bad_configuration_starts_nothing(machine: Machine) -> None:
