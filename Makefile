@@ -4,13 +4,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-FOLDERS := broker workers storage ipc protocol cluster groups loadtest
+FOLDERS := broker workers storage ipc protocol cluster groups loadtest systemd
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
+USERS ?= 50
+MINUTES ?= 1
+PROCESSES ?= 1
+SHAPE ?= steady
+WEB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-tools test-long lint format typecheck bench docs lock wheel clean
+.PHONY: help install run test test-tools test-long lint format typecheck bench profile locust docs lock wheel clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' Makefile | expand -t 20
@@ -43,8 +48,15 @@ typecheck: $(VENV)/.tested
 	@for folder in $(FOLDERS); do ln -sfn ../../$$folder .typecheck/odradek/$$folder; done
 	MYPYPATH=.typecheck $(BIN)/mypy -p odradek
 
-bench: $(VENV)/.tested  ## measure beside Apache Kafka (ARGS=--quick for a short run); writes loadtest/RESULTS.md
+bench: $(VENV)/.tested  ## measure beside Kafka and RabbitMQ (ARGS=--quick: short; ARGS='--rows batch1'); writes loadtest/RESULTS.md
 	$(BIN)/python -m odradek.loadtest.bench $(ARGS)
+
+profile: $(VENV)/.tested  ## what Odradek's processes do under one load of the bench (ROW=batch1)
+	$(BIN)/python -m odradek.loadtest.profile $(or $(ROW),batch1) $(ARGS)
+
+locust: $(VENV)/.tested  ## users against a broker of its own, nothing lost (USERS=200 MINUTES=2 PROCESSES=2 SHAPE=spike WEB=8089)
+	$(BIN)/python -m odradek.loadtest.swarm --users $(USERS) --minutes $(MINUTES) --processes $(PROCESSES) \
+		--shape $(SHAPE) $(if $(WEB),--web $(WEB)) $(ARGS)
 
 docs: $(VENV)/.installed  ## write the API table in ARCHITECTURE.md from the code
 	$(BIN)/python -m tests.tools.api_table

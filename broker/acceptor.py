@@ -18,7 +18,7 @@ import time
 from collections import Counter, deque
 from pathlib import Path
 
-from odradek.broker import process, systemd
+from odradek.broker import process, sockets, systemd
 from odradek.broker.connection_limits import ConnectionCounts, Limits
 from odradek.broker.errors import BootError
 from odradek.broker.process import Process, Signals
@@ -99,6 +99,7 @@ class Acceptor:
         """Until SIGTERM."""
         self._me.running()
         while True:
+            self._me.beat()
             timeout = self._adjust()
             for fd, events in self._epoll.poll(timeout):
                 self._event(fd, events)
@@ -298,9 +299,9 @@ def _set_options(connection: socket.socket, me: Process) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
 
-def _inherited() -> dict[str, socket.socket]:
-    handed = {name: socket.socket(fileno=fd) for name, fd in systemd.inherited()}
-    for sock in handed.values():
+def _inherited() -> list[tuple[str, socket.socket]]:
+    handed = [(name, socket.socket(fileno=fd)) for name, fd in systemd.inherited()]
+    for _, sock in handed:
         sock.setblocking(False)
     return handed
 
@@ -311,4 +312,4 @@ def main(run_dir: Path) -> None:
     me = process.enter(roles.ACCEPTOR, run_dir)
     if not listening:
         raise BootError("an acceptor needs the listening sockets from its supervisor or from systemd (LISTEN_FDS)")
-    Acceptor(me, listening).run()
+    Acceptor(me, sockets.by_listener(listening, me.config.listeners)).run()

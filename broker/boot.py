@@ -1,5 +1,8 @@
-"""What `odradek start` does before it spawns anything, in this order: limits, directories, role byte, shared
-memory, listening sockets, config.json. Each failure is a BootError: one line, and the former state untouched."""
+"""What comes before the first process, in this order: limits, directories, role byte, shared memory, listening
+sockets, config.json. Each failure is a BootError: one line, and the former state untouched.
+
+`odradek start` keeps what it made, until its end. Under systemd a unit makes it and goes, and `again` takes it up for
+the last steps."""
 
 from __future__ import annotations
 
@@ -70,8 +73,8 @@ def clear_run_dir(run_dir: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def prepare(config: BrokerConfig) -> Boot:
-    """Take possession of the data directory. Raises BootError."""
+def prepare(config: BrokerConfig, listen: bool = True) -> Boot:
+    """Take possession of the data directory; without `listen` somebody else opens the sockets. Raises BootError."""
     for line in limits.shortages():
         log.warning("%s", line)
     _make_first_dir(config)
@@ -82,10 +85,22 @@ def prepare(config: BrokerConfig) -> Boot:
     run_dir = _run_dir(config)
     shared = _shared_memory(config, locks, run_dir)
     try:
-        return _listen(config, run_dir, locks, shared)
+        return _listen(config, run_dir, locks, shared, listen)
     except BaseException:
         Boot(config, run_dir, locks, shared, {}).leave()
         raise
+
+
+def again(config: BrokerConfig) -> Boot:
+    """What `prepare` made in a process that has gone, when the others have gone too. Raises BootError."""
+    locks = process.role_locks(config)
+    if not process.wait_for(lambda: locks.hold(roles.SUPERVISOR), DYING_PATIENCE_S):
+        raise BootError(_second(config))
+    logdirs.open_log_dirs(config.log_dirs)
+    try:
+        return Boot(config, config.run_dir, locks, Shared.attach(rundir.shm_prefix(config.data_dir)), {})
+    except RegionError as error:
+        raise BootError(str(error)) from None
 
 
 def _make_first_dir(config: BrokerConfig) -> None:
@@ -159,9 +174,9 @@ def _take_mark(log_dir: str) -> bool:
         return False
 
 
-def _listen(config: BrokerConfig, run_dir: Path, locks: RoleLocks, shared: Shared) -> Boot:
+def _listen(config: BrokerConfig, run_dir: Path, locks: RoleLocks, shared: Shared, listen: bool) -> Boot:
     listening: dict[str, socket.socket] = {}
-    if not locks.alive(roles.ACCEPTOR):  # one that runs on its own has its own sockets
+    if listen and not locks.alive(roles.ACCEPTOR):  # one that runs on its own has its own sockets
         listening = sockets.open_all(
             config.listeners,
             config["socket.listen.backlog.size"],

@@ -15,7 +15,7 @@ from odradek.broker.spawn import signal_exactly
 from odradek.ipc import processes
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.processes import ProcessTable
-from odradek.ipc.roles import role_name
+from odradek.ipc.roles import ACCEPTOR, CONTROLLER, FIRST_WORKER, role_name
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Children:
         that is just dying) is left alone until the byte is free."""
         now = time.monotonic()
         started = []
-        for role in sorted(self.wanted - self._living.keys()):
+        for role in sorted(self.wanted - self._living.keys(), key=_urgency):
             if now >= self._not_before.get(role, 0.0) and not self._locks.alive(role):
                 self._living[role] = Child(self._spawn(role), now)
                 started.append(role)
@@ -142,6 +142,12 @@ class Children:
         killed = self.living(roles)
         self.signal(killed, signal.SIGKILL)
         return [role_name(role) for role in killed]
+
+
+def _urgency(role: int) -> tuple[int, int]:
+    """The order of starting: who is waited for first, and the groups' owner, whom nobody waits for yet, last."""
+    first = (CONTROLLER, ACCEPTOR)
+    return (first.index(role) if role in first else len(first) + (role < FIRST_WORKER), role)
 
 
 def is_fatal(death: Death) -> bool:

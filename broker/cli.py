@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 from odradek.broker import commands
-from odradek.broker.errors import FAILED, INTERRUPTED, OdradekError
+from odradek.broker.errors import FAILED, INTERRUPTED, OK, OdradekError
 
 
 class LazyGroup(click.Group):
@@ -78,20 +78,26 @@ def odradek() -> None:
     """
 
 
-def main() -> None:
-    """The console script: run a command, print an error as one line, exit with its code."""
+def outcome(run: Callable[[], object]) -> int:
+    """Run something, print its error as one line; the exit code for it."""
     try:
-        odradek.main(prog_name="odradek", standalone_mode=False)
+        run()
     except click.exceptions.Exit as end:
-        sys.exit(end.exit_code)
+        return end.exit_code
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(INTERRUPTED)
+        return INTERRUPTED
     except OdradekError as error:
         click.echo(f"odradek: {error}", err=True)
-        sys.exit(error.exit_code)
+        return error.exit_code
     except BrokenPipeError:  # `odradek … | head`
         sys.stderr.close()
-        sys.exit(FAILED)
+        return FAILED
+    return OK
+
+
+def main() -> None:
+    """The console script: run a command, exit with its code."""
+    sys.exit(outcome(lambda: odradek.main(prog_name="odradek", standalone_mode=False)))

@@ -95,6 +95,7 @@ class Controller:
             for fd, events in self._epoll.poll(self._patience()):
                 self._event(fd, events)
             self._turn()
+            self.me.beat()
         self.me.draining()
 
     def _patience(self) -> float:

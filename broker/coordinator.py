@@ -180,6 +180,7 @@ class Coordinator:
             for fd, _ in events:
                 self._event(fd)
             self._turn()
+            self.me.beat()
         self.me.draining()
         self._turn()
 

@@ -86,6 +86,7 @@ class Janitor:
         self._follow()
         self._me.running()
         while not self._signals.take():
+            self._me.beat()
             self._bell.drain()
             self._follow()
             self._run_due()
@@ -148,6 +149,7 @@ class Janitor:
         for partition in self._partitions if among is None else among:
             if partition.state().log_dir in self._broken or self._me.shared.draining:
                 continue
+            self._me.beat()
             try:
                 act(partition)
             except (Busy, Gone, FileNotFoundError) as error:

@@ -1,4 +1,4 @@
-"""Logging of one process: time, role, module; to stderr or a rotating file; levels by module, changed live.
+"""Logging of one process: time, role, module; to stderr, a rotating file or the journal; levels by module, live.
 
 Layout    : `log-levels.json` in the run directory: {module: level name}, on top of the configured levels.
 Owner     : the supervisor, on `odradek log-level MODULE LEVEL`.
@@ -20,6 +20,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from odradek.broker import journal
 
 LEVELS_FILE = "log-levels.json"
 ROOT = "odradek"
@@ -96,6 +98,8 @@ def _handler(role: str, config: Mapping[str, Any]) -> logging.Handler:
             maxBytes=config["odradek.log.file.max.bytes"],
             backupCount=config["odradek.log.file.backups"],
         )
+    elif journal.is_stderr():
+        return journal.JournalHandler(role)
     else:
         handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {role} %(name)s: %(message)s"))

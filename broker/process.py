@@ -8,18 +8,21 @@ Crash rule: a dead process's byte is free at once; its successor waits for it be
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.broker import config as configuration
-from odradek.broker import logs
+from odradek.broker import logs, systemd
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError
+from odradek.broker.patience import Patience, recovering
+from odradek.broker.systemd import Watchdog
 from odradek.ipc import processes, rundir
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
@@ -41,6 +44,8 @@ class Process:
     config: BrokerConfig
     locks: RoleLocks
     shared: Shared
+    patience: Patience = field(default_factory=Patience)
+    watchdog: Watchdog = field(default_factory=Watchdog)
 
     @property
     def name(self) -> str:
@@ -50,10 +55,17 @@ class Process:
     def running(self) -> None:
         """Say in the process table that this process does its work now."""
         self.shared.processes.set(self.role, "state", processes.RUNNING)
+        self.patience.end()
+        systemd.notify("READY=1\nSTATUS=running")
+
+    def beat(self) -> None:
+        """From every turn of the process's loop: it is alive. Costs nothing where nobody watches."""
+        self.watchdog.beat()
 
     def draining(self) -> None:
         """Say that it finishes what it has and takes nothing new."""
         self.shared.processes.set(self.role, "state", processes.DRAINING)
+        systemd.notify("STOPPING=1\nSTATUS=finishing what it has")
 
 
 def role_locks(config: BrokerConfig) -> RoleLocks:
@@ -73,7 +85,11 @@ def enter(role: int, run_dir: Path) -> Process:
     except RegionError as error:
         raise BootError(str(error)) from None
     shared.processes.enter(role)
-    return Process(role, run_dir, config, locks, shared)
+    me = Process(role, run_dir, config, locks, shared)
+    if me.watchdog.watched:
+        faulthandler.enable()  # the manager ends what hangs by SIGABRT: say where
+    me.patience.begin(lambda: recovering(shared.slots))
+    return me
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, step: float = 0.02) -> bool:

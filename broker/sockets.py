@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from odradek.broker.errors import BootError
 from odradek.broker.listeners import Endpoint, literal
+
+_INSTALL_AGAIN = "`odradek systemd install` takes the sockets from `listeners`, after a change there run it again"
 
 
 def open_all(endpoints: Iterable[Endpoint], backlog: int, receive_buffer: int = -1) -> dict[str, socket.socket]:
@@ -22,6 +24,39 @@ def open_all(endpoints: Iterable[Endpoint], backlog: int, receive_buffer: int = 
             sock.close()
         raise BootError(_explain(endpoint, error)) from None
     return opened
+
+
+def by_listener(handed: Iterable[tuple[str, socket.socket]], endpoints: Sequence[Endpoint]) -> dict[str, socket.socket]:
+    """Inherited sockets by listener name. The supervisor hands them over with it; systemd knows addresses only.
+
+    Raises BootError when a listener has no socket, or a socket no listener."""
+    found: dict[str, socket.socket] = {}
+    for name, sock in handed:
+        known = name in {endpoint.name for endpoint in endpoints}
+        found[name if known else _listener_of(sock, endpoints)] = sock
+    missing = [str(endpoint) for endpoint in endpoints if endpoint.name not in found]
+    if missing:
+        raise BootError(f"no socket was passed for {', '.join(missing)}: {_INSTALL_AGAIN}")
+    return found
+
+
+def _listener_of(sock: socket.socket, endpoints: Sequence[Endpoint]) -> str:
+    """Two listeners may have the same port, one on an IPv4 address and one on an IPv6 address."""
+    port, is_ipv6 = int(sock.getsockname()[1]), sock.family == socket.AF_INET6
+    same = [endpoint for endpoint in endpoints if endpoint.port == port]
+    if len(same) > 1:
+        same = [endpoint for endpoint in same if (":" in endpoint.host) == is_ipv6]
+    if not same:
+        raise BootError(f"a socket on port {port} was passed, which is in no listener: {_INSTALL_AGAIN}")
+    return same[0].name
+
+
+def address_of(endpoint: Endpoint) -> str:
+    """The numeric address that a listener binds. Raises BootError when its host is unknown."""
+    try:
+        return str(_address(endpoint)[1][0])
+    except OSError as error:
+        raise BootError(_explain(endpoint, error)) from None
 
 
 def bound_ports(opened: dict[str, socket.socket]) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """Starting the broker's processes: exec of `python -m odradek.broker run ROLE`, and dying with the parent.
 
-exec, not fork: a child shares nothing with the supervisor but the descriptors named here. posix_spawn resets
-signal handling, puts the child into a process group of its own (a Ctrl-C at the terminal must reach the
-supervisor alone, which then stops the children in order) and places listening sockets from fd 3 up.
+This is what is done without a fork server (`nursery`). exec, not fork: the supervisor has threads and locks, and a
+child shares nothing with it but the descriptors named here. posix_spawn resets signal handling, puts the child into a
+process group of its own (a Ctrl-C at the terminal must reach the supervisor alone, which then stops the children in
+order) and places listening sockets from fd 3 up.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from odradek.ipc import roles
 
 PARENT_VARIABLE = "ODRADEK_PARENT"
 _PR_SET_PDEATHSIG = 1
-_SAFE_FD = 256  # above every descriptor that dup2 could overwrite in the child
-_RESET = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2)
+NOT_INHERITED = ("LISTEN_PID", *systemd.MANAGER)  # what a service manager says to one process
+SAFE_FD = 256  # above every descriptor that dup2 could overwrite in the child
+RESET = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def role_arguments(role: int) -> list[str]:
@@ -45,10 +47,11 @@ def spawn(
 ) -> int:
     """Start the process of `role`, with `sockets` (name, fd) handed over; returns its pid."""
     environment = {**os.environ, PARENT_VARIABLE: str(os.getpid()), "OPENBLAS_NUM_THREADS": "1"}
-    environment.pop("LISTEN_PID", None)
+    for name in NOT_INHERITED:
+        environment.pop(name, None)
     environment |= systemd.listen_environment([name for name, _ in sockets])
     command = command_of(role, run_dir)
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _SAFE_FD) for _, fd in sockets]
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SAFE_FD) for _, fd in sockets]
     try:
         return os.posix_spawn(
             command[0],
@@ -56,7 +59,7 @@ def spawn(
             environment,
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, systemd.FIRST_FD + i) for i, fd in enumerate(high)],
             setpgroup=0,
-            setsigdef=_RESET,
+            setsigdef=RESET,
             setsigmask=(signal.SIGUSR2,),  # until `logs.setup` has a handler: its default is death
         )
     finally:
@@ -71,10 +74,15 @@ def die_with_parent() -> None:
     parent = os.environ.pop(PARENT_VARIABLE, "")
     if not parent:
         return
+    die_with(int(parent))
+
+
+def die_with(parent: int) -> None:
+    """Be killed when `parent`, which is this process's parent, dies. Exits at once when it has died already."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise BootError(f"prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
-    if os.getppid() != int(parent):  # it died between our exec and the prctl
+    if os.getppid() != parent:  # it died before the prctl
         os._exit(1)
 
 

@@ -20,6 +20,7 @@ from odradek.broker.boot import Boot
 from odradek.broker.children import Children, Death, is_fatal
 from odradek.broker.errors import FAILED, FATAL_BOOT, OK, OdradekError
 from odradek.broker.process import Signals
+from odradek.broker.stopped import StoppedProcesses
 from odradek.broker.sweep import StuckHolders
 from odradek.ipc import processes, roles, shm
 from odradek.ipc.locks import PartitionLocks
@@ -34,7 +35,7 @@ FIRST_PROGRESS_S = 2.0
 PROGRESS_S = 5.0
 RETIRED_GRACE_S = 5.0
 MOST_BOOT_DEATHS = 5  # a broker that never becomes ready helps nobody; once ready it never gives up
-HELPERS = (roles.ACCEPTOR, roles.COORDINATOR, roles.JANITOR)
+HELPERS = (roles.CONTROLLER, roles.ACCEPTOR, roles.COORDINATOR, roles.JANITOR)
 # Who depends on whom decides the order: no new connections, then no requests, then no state to keep.
 STOP_ORDER: tuple[tuple[tuple[int, ...], float], ...] = (
     ((roles.ACCEPTOR,), 5.0),
@@ -49,10 +50,17 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 class Supervisor:
     """The broker's root process, once `boot.prepare` has taken the data directory."""
 
-    def __init__(self, boot: Boot, finish: Callable[[Boot], None], spawner: Callable[..., int] = spawn.spawn) -> None:
+    def __init__(
+        self,
+        boot: Boot,
+        last_steps: Callable[[], Callable[[Boot], None]],
+        spawner: Callable[..., int] = spawn.spawn,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
         self._boot = boot
-        self._finish = finish
+        self._last_steps = last_steps
         self._spawner = spawner
+        self._look = look  # after any death, for whoever else has children here
         self._began = time.monotonic()
         self._next_progress = FIRST_PROGRESS_S
         self._ready = False
@@ -68,8 +76,10 @@ class Supervisor:
             PartitionLocks(boot.run_dir / "partition.lock"),
             boot.config["odradek.lock.stall.ms"],
         )
+        self._stopped = StoppedProcesses(boot.config["odradek.stopped.kill.ms"])
         self._control = control.ControlServer(boot.run_dir, "supervisor", self._commands())
         self._events = control.EventPublisher(boot.run_dir)
+        self._watchdog = systemd.Watchdog()
         self._poll = select.poll()
         self._poll.register(self._signals, select.POLLIN)
         self._poll.register(self._control, select.POLLIN)
@@ -80,6 +90,7 @@ class Supervisor:
         try:
             if self._start():
                 self._announce()
+                self._last_steps()
                 self._until(lambda: False)
         finally:
             self._stop()
@@ -89,6 +100,7 @@ class Supervisor:
 
     def _turn(self) -> None:
         self._poll.poll((TURN_S if self._ready else BOOT_TURN_S) * 1000)
+        self._watchdog.beat()
         for number in self._signals.take():
             self._on_signal(number)
         self._control.serve()
@@ -97,6 +109,7 @@ class Supervisor:
         if not self._stopping:
             for role in self._children.start_missing():
                 log.info("started %s (pid %d)", role_name(role), self._children.pid(role))
+            self._stopped.sweep(self._boot.shared.processes.pids, self._boot.locks.alive)
         if self._ready:
             self._stuck.sweep(self._is_ours)
             self._end_retired()
@@ -111,7 +124,8 @@ class Supervisor:
 
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGCHLD:
-            return  # it has woken the loop, which reaps every turn
+            self._look()  # the broker's processes are reaped every turn
+            return
         self._hurry = self._hurry or self._stopping or number == signal.SIGQUIT
         if not self._stopping:
             log.info("%s: stopping", signal.Signals(number).name)
@@ -145,18 +159,12 @@ class Supervisor:
     # Boot
 
     def _start(self) -> bool:
-        wanted = self._children.wanted
-        wanted |= {roles.CONTROLLER, roles.ACCEPTOR}
-        if not self._until(self._has_metadata):
-            return False
-        wanted |= set(HELPERS) | self._workers(self._boot.config.workers)
+        """All at once: who needs the metadata waits for it, and then for what is to be recovered."""
+        self._children.wanted |= set(HELPERS) | self._workers(self._boot.config.workers)
         return self._until(self._all_run)
 
     def _workers(self, count: int) -> set[int]:
         return {roles.worker_role(number) for number in range(count)}
-
-    def _has_metadata(self) -> bool:
-        return self._is_running(roles.CONTROLLER) and self._boot.shared.metadata.version > 0
 
     def _is_running(self, role: int) -> bool:
         return self._boot.shared.processes.get(role, "state") == processes.RUNNING
@@ -215,7 +223,7 @@ class Supervisor:
         if self._killed:
             log.warning("killed while stopping: %s", ", ".join(sorted(set(self._killed))))
         if not self._exit_code:
-            self._finish(self._boot)
+            self._last_steps()(self._boot)
         self._boot.leave()
         log.info("stopped")
         sys.stdout.flush()

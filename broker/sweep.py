@@ -2,7 +2,9 @@
 
 Whoever waits for a lock notes since when in the slot; whoever gets it clears the note (ipc.slots). A note older
 than `odradek.lock.stall.ms` on a lock that is still held, by the same process at two looks, is a stuck holder.
-Killing it frees the lock, and the next holder repairs the partition.
+Killing it frees the lock, and the next holder repairs the partition. The default is long because the disk may be slow,
+and a process that waits for it is not to blame; one that was stopped is found sooner (broker.stopped). One that is
+being debugged is left alone.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from odradek.broker import spawn
+from odradek.broker.stopped import TRACED, process_state
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.slots import SlotTable
 
@@ -52,6 +55,8 @@ class StuckHolders:
 
     def _kill(self, note: Note) -> bool:
         def still_stuck() -> bool:
+            if process_state(note.holder) == TRACED:
+                return False
             return note in {Note(*found) for found in self._slots.contended()} and self._is_held(note)
 
         killed = spawn.signal_exactly(note.holder, signal.SIGKILL, still_stuck)

@@ -1,17 +1,20 @@
-"""The two things a service manager and a service say to each other: "here are sockets", "I am ready".
+"""What a service manager and a service say to each other: "here are sockets", "I am ready", "I am alive".
 
-`sd_notify(3)` is one datagram to `$NOTIFY_SOCKET`; `sd_listen_fds(3)` is three environment variables and
-file descriptors from 3 up. The supervisor speaks the second one to the acceptor as well, so that an acceptor
-does not care whether systemd or the supervisor opened its sockets.
+`sd_notify(3)` is one datagram to `$NOTIFY_SOCKET`, `sd_watchdog_enabled(3)` a period; `sd_listen_fds(3)`
+is three environment variables and file descriptors from 3 up. The supervisor speaks the last one to the acceptor as
+well, so that an acceptor does not care whether systemd or the supervisor opened its sockets.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping, Sequence
 
 FIRST_FD = 3
+MANAGER = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # meant for one process, not for its children
+_BEATS = 4  # within the time after which the manager takes a service for hung
 
 
 def notify(message: str) -> bool:
@@ -49,3 +52,25 @@ def inherited(environ: Mapping[str, str] | None = None) -> list[tuple[str, int]]
     for fd in range(FIRST_FD, FIRST_FD + count):
         os.set_inheritable(fd, False)
     return [(names[i], FIRST_FD + i) for i in range(count)]
+
+
+class Watchdog:
+    """Tells the manager that this process's loop turns, often enough for WATCHDOG_USEC."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        environ = os.environ if environ is None else environ
+        mine = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self._period = int(environ.get("WATCHDOG_USEC") or 0) / 1e6 / _BEATS if mine else 0.0
+        self._next = 0.0 if self._period else float("inf")
+
+    @property
+    def watched(self) -> bool:
+        """Whether the manager asked for signs of life."""
+        return self._period > 0
+
+    def beat(self) -> None:
+        """Call from every turn of the loop."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + self._period
+            notify("WATCHDOG=1")

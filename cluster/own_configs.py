@@ -39,6 +39,11 @@ OWN_CONFIGS = (
         check=at_least(100),
     ),
     ConfigKey(
+        "odradek.stopped.kill.ms", LONG, "500", LOW,
+        "A process of the broker that has been stopped (SIGSTOP) for so long is killed and started again. -1: never.",
+        check=at_least(-1),
+    ),
+    ConfigKey(
         "odradek.visible.after.flush", BOOLEAN, "false", MEDIUM,
         "Whether consumers see a record only after it has been synced to disk. Topics override it.",
         mode=CLUSTER_WIDE,

@@ -17,11 +17,14 @@ from odradek.cluster.errors import (
     INVALID_REPLICA_ASSIGNMENT,
     INVALID_REQUEST,
     INVALID_TOPIC_EXCEPTION,
+    POLICY_VIOLATION,
     TOPIC_ALREADY_EXISTS,
     UNKNOWN_TOPIC_OR_PARTITION,
     ApiError,
 )
 from odradek.cluster.snapshot import Snapshot
+
+MOST_PARTITIONS = 10_000  # made by one request, as with KRaft: each is a directory, and everybody else waits meanwhile
 
 
 class TopicRequest(NamedTuple):
@@ -84,6 +87,13 @@ def internal_configs(name: str, brokers: int, config: Mapping[str, Any]) -> dict
             "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
         }
     return {}
+
+
+def check_total(partitions: int) -> None:
+    """ApiError unless one request may make that many partitions."""
+    if partitions > MOST_PARTITIONS:
+        message = f"One request may create {MOST_PARTITIONS} partitions, not {partitions}."
+        raise ApiError(POLICY_VIOLATION, message)
 
 
 def plan_topic(request: TopicRequest, snapshot: Snapshot, defaults: Defaults) -> TopicPlan:

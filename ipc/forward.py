@@ -16,7 +16,7 @@ _LENGTH = struct.Struct(">H")
 _NULL = 0xFFFF
 
 OK = 0
-CLOSE = 1  # the request was malformed: close the client's connection
+CLOSE = 1  # the request was malformed, the body says how: close the client's connection
 FAILED = 2  # an internal error of the owner: the connection is closed and the owner has logged why
 
 

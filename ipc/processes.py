@@ -77,6 +77,11 @@ class ProcessTable:
         row[COLUMN["meta_version"]] = row[COLUMN["connections"]] = row[COLUMN["parked"]] = 0
         row[COLUMN["state"]] = state
 
+    def pids(self) -> dict[int, int]:
+        """Role → pid of every process but the supervisor that has entered and that nobody has buried."""
+        numbers = self._words[self._first : self._first + ROLES * ROW][COLUMN["pid"] :: ROW].tolist()
+        return {role: pid for role, pid in enumerate(numbers) if pid > 1 and role}
+
     def snapshot(self) -> list[dict[str, int | str]]:
         """Every row that ever had a process, with names."""
         rows = []

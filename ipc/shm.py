@@ -1,10 +1,12 @@
 """All the fixed shared memory of one broker, created by the supervisor and attached to by everyone else.
 
 Layout    : region `control`: words 0 metadata version, 1 draining, 2 log-level version, 3 bound ports known,
+            words 8 to 15 one byte a log directory, 1 when its disk has failed (`fail_dir`),
             words 16.. the process table (ipc.processes). Regions `slots-<k>`: ipc.slots. `meta-<v>`: ipc.metadata.
             `producers-…`: ipc.producers.
 Owner     : the supervisor creates all at start, and unlinks all at stop.
-Writers   : see each module; words 1 to 3 the supervisor.
+Writers   : see each module; words 1 to 3 the supervisor; a log directory's byte whoever met the failure. It goes
+            from 0 to 1 and stays so until the next start.
 Lock      : none; replacing a former run's regions requires that no role byte is held.
 Crash rule: what a killed broker left behind is found by its prefix and replaced.
 """
@@ -19,6 +21,7 @@ from odradek.ipc.slots import SlotTable
 
 _KIND = "control"
 META_VERSION, DRAINING, LOG_VERSION = 0, 1, 2
+_FAILED = slice(8 * 8, 16 * 8)  # bytes
 _TABLE = 16
 
 
@@ -53,6 +56,14 @@ class Shared:
     def draining(self) -> bool:
         """Whether the broker is stopping."""
         return bool(self.control.words[DRAINING])
+
+    def fail_dir(self, number: int) -> None:
+        """Say to all processes that log directory `number` must not be used any more."""
+        self.control.buf[_FAILED][number] = 1
+
+    def failed_dirs(self) -> list[int]:
+        """The log directories that must not be used."""
+        return [number for number, failed in enumerate(self.control.buf[_FAILED]) if failed]
 
     def destroy(self) -> list[str]:
         """Unlink every region of this broker; processes that still map them keep their view."""

@@ -1,7 +1,7 @@
-"""`make bench`: Odradek beside Apache Kafka, the same loads in turn, written to loadtest/RESULTS.md.
+"""`make bench`: Odradek beside Apache Kafka and RabbitMQ, the same loads in turn, written to loadtest/RESULTS.md.
 
-Both brokers stay up for the whole run and only one has work at a time, so a figure includes a little of the other's
-idling; how much is under the table. Each broker gets one uncounted round first: the JVM compiles, caches fill.
+The figures of what was measured replace the former ones in results.json, and the report is written from all that is
+there: rows can be measured one at a time. A quick run is for working on Odradek: it keeps nothing.
 """
 
 from __future__ import annotations
@@ -10,83 +10,157 @@ import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
-from odradek.loadtest.brokers import BrokerError, Running, apache_kafka, odradek
-from odradek.loadtest.report import Results, line, markdown, verdict
-from odradek.loadtest.work import LOADS, Lines, Load, LoadError, run
+from odradek.loadtest import starts
+from odradek.loadtest.brokers import KINDS, Broker
+from odradek.loadtest.clients import LoadError
+from odradek.loadtest.curves import CURVES, Bench
+from odradek.loadtest.report import markdown, micros, summary
+from odradek.loadtest.report_curves import PICTURE, draw
+from odradek.loadtest.report_starts import SIZES
+from odradek.loadtest.rows import ROWS, Row, once
+from odradek.loadtest.store import Entry, Results, load, save
+from odradek.loadtest.tools import BrokerError
+from odradek.loadtest.wire import WireError
 
-QUICK_SCALE = 0.1
-IDLE_SECONDS = 3
-
-
-def measure(brokers: Sequence[Running], loads: Sequence[Load], lines: Lines, results: Results) -> None:
-    """All `loads` on all `brokers`, `results.rounds` times, one broker at a time."""
-    for turn in range(results.rounds + 1):
-        for load in loads:
-            for broker in brokers:
-                cost = run(load, broker, lines, results.scale)
-                click.echo(f"{_turn(turn)} {broker.name:13} {load.key:17} {line(broker.name, [cost])}", err=True)
-                if turn:
-                    results.add(load, broker, cost)
-
-
-def _turn(turn: int) -> str:
-    return f"round {turn}:" if turn else "warm-up:"
+QUICK_SCALE = 0.05
+HERE = Path(__file__).parent
+GROUPS = {"table": [row.key for row in ROWS], "start": list(SIZES), "curves": list(CURVES)}
+Kinds = Sequence[type[Broker]]
 
 
-def note_facts(brokers: Sequence[Running], results: Results) -> None:
-    """Start-up time, memory and idle CPU of each broker, after the loads."""
-    before = [broker.cpu() for broker in brokers]
-    time.sleep(IDLE_SECONDS)
-    for broker, cpu in zip(brokers, before, strict=True):
-        results.fact(broker, f"first answer {broker.start_s:.1f} s after exec")
-        results.fact(broker, f"{broker.memory():,.0f} MiB after the loads")
-        results.fact(broker, f"{(broker.cpu() - cpu) / IDLE_SECONDS:.1%} of a core when idle")
+def say(text: str) -> None:
+    """Progress, to standard error."""
+    click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
 
 
-def bench(rounds: int, scale: float, loads: Sequence[Load], only_odradek: bool, folder: Path) -> Results:
-    """Start the brokers under `folder`, measure, stop them."""
-    results = Results(rounds, scale)
+def measure_rows(kinds: Kinds, rows: Sequence[Row], bench: Bench, results: Results, warm: bool) -> Iterator[str]:
+    """All `rows` on brokers that stay up meanwhile; yields each row's key when it is done."""
     with contextlib.ExitStack() as stack:
-        starters = [odradek] if only_odradek else [apache_kafka, odradek]
-        brokers = [stack.enter_context(start(folder / start.__name__)) for start in starters]
-        measure(brokers, loads, Lines(folder), results)
-        note_facts(brokers, results)
-    return results
+        brokers = [stack.enter_context(kind(bench.folder / kind.key)) for kind in kinds]
+        for broker in brokers:
+            broker.start()
+            results.versions[broker.name] = broker.version
+        for row in rows:
+            results.entries[row.key] = measure_row(brokers, row, bench, warm)
+            yield row.key
+
+
+def measure_row(brokers: Sequence[Broker], row: Row, bench: Bench, warm: bool) -> Entry:
+    """`row` in turn on each broker, `bench.rounds` times, after one round for the JVM to compile in."""
+    entry = Entry({}, bench.rounds, bench.scale)
+    for turn in range(0 if warm else 1, bench.rounds + 1):
+        for broker in brokers:
+            cost = once(row, broker, bench.scale)
+            if cost is None:
+                continue
+            late = f", p99 {micros(cost.p99)}" if cost.p99 else ""
+            say(f"{row.key} {turn or 'warm-up'}: {broker.name} {cost.rate:,.0f} msg/s, {cost.cpu_us:.2f} µs{late}")
+            if turn:
+                entry.data.setdefault(broker.name, []).append(cost.as_dict())
+    return entry
+
+
+def measure_starts(kinds: Kinds, key: str, bench: Bench) -> Entry:
+    """Start-up and memory, in turn."""
+    entry, partitions = Entry({}, bench.rounds, bench.scale), SIZES[key]
+    chosen = [kind for kind in kinds if partitions == 1 or kind.speaks == "kafka"]
+    brokers = [starts.prepared(kind, bench.folder / f"{key}-{kind.key}", partitions) for kind in chosen]
+    for turn in range(bench.rounds):
+        for broker in brokers:
+            found = starts.once(broker, partitions, bench.scale)
+            say(
+                f"{key} {turn + 1}: {broker.name} " + ", ".join(f"{name} {value:,.2f}" for name, value in found.items())
+            )
+            entry.data.setdefault(broker.name, []).append(found)
+    return entry
+
+
+def measure_curve(kinds: Kinds, key: str, bench: Bench) -> Entry:
+    """One curve, broker by broker."""
+    work, possible = CURVES[key]
+    entry = Entry({}, bench.rounds, bench.scale)
+    for kind in possible:
+        if kind in kinds:
+            entry.data[kind.name] = work(bench, kind)
+            for series, points in entry.data[kind.name].items():
+                shown = [f"{one['x']:g}: {one['cpu_us']:.1f} µs, p99 {one['p99']:.0f}" for one in points]
+                say(f"{key}: {kind.name}, {series}: {'; '.join(shown)}")
+    return entry
+
+
+def measure(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results, warm: bool) -> Iterator[str]:
+    """Everything in `keys`, into `results`; yields each key when it is done."""
+    rows = [row for row in ROWS if row.key in keys]
+    if rows:
+        yield from measure_rows(kinds, rows, bench, results, warm)
+    for key in keys:
+        if key in SIZES:
+            results.entries[key] = measure_starts(kinds, key, bench)
+            yield key
+        elif key in CURVES:
+            results.entries[key] = measure_curve(kinds, key, bench)
+            yield key
+
+
+def chosen_keys(words: str) -> list[str]:
+    """The keys in a comma-separated list of rows and groups, in the report's order; all for an empty one."""
+    everything = [key for group in GROUPS.values() for key in group]
+    asked = [key for word in words.split(",") if word for key in GROUPS.get(word, [word])]
+    for key in asked:
+        if key not in everything:
+            raise click.BadParameter(f"no row {key}; there are {', '.join([*GROUPS, *everything])}")
+    return [key for key in everything if not asked or key in asked]
+
+
+def chosen_kinds(words: str) -> Kinds:
+    """The brokers in a comma-separated list; all for an empty one."""
+    asked = [word for word in words.split(",") if word]
+    for word in asked:
+        if word not in [kind.key for kind in KINDS]:
+            raise click.BadParameter(f"no broker {word}; there are {', '.join(kind.key for kind in KINDS)}")
+    return [kind for kind in KINDS if not asked or kind.key in asked]
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="A tenth of each load, one round: for use while developing.")
-@click.option("--rounds", default=3, show_default=True, help="How often each load is measured.")
-@click.option("--only-odradek", is_flag=True, help="Leave Apache Kafka out.")
-@click.option("--load", "keys", multiple=True, type=click.Choice([load.key for load in LOADS]), help="Only these.")
+@click.option("--quick", is_flag=True, help="A twentieth of each load, one round; printed and not kept.")
+@click.option("--rounds", default=5, show_default=True, help="How often each row is measured.")
+@click.option("--rows", default="", help="Only these: rows, or table, start, curves; comma-separated.")
+@click.option("--brokers", default="", help="Only these of odradek, kafka, rabbitmq; comma-separated.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")
-@click.option("--out", type=click.Path(path_type=Path), help="Where the report goes (default: loadtest/RESULTS.md).")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Keep results and report in this folder, not in loadtest/."
+)
+@click.option("--report", is_flag=True, help="Measure nothing: write the report from the results that are kept.")
 def main(
-    quick: bool, rounds: int, only_odradek: bool, keys: Sequence[str], folder: Path | None, out: Path | None
+    quick: bool, rounds: int, rows: str, brokers: str, folder: Path | None, out: Path | None, report: bool
 ) -> None:
     """Measure what a message costs the broker."""
-    loads = [load for load in LOADS if not keys or load.key in keys]
+    keys, kinds = chosen_keys(rows), chosen_kinds(brokers)
+    keep = out or (None if quick else HERE)
+    results = load(keep / "results.json") if keep else Results()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-", dir=folder) as room:
+        bench = Bench(Path(room), 1 if quick else rounds, QUICK_SCALE if quick else 1)
         try:
-            results = bench(1 if quick else rounds, QUICK_SCALE if quick else 1, loads, only_odradek, Path(room))
-        except (BrokerError, LoadError) as error:
+            for _ in [] if report else measure(kinds, keys, bench, results, warm=not quick):
+                write(results, keep)
+        except (BrokerError, LoadError, WireError) as error:
             click.echo(f"bench: {error}", err=True)
             sys.exit(1)
-    _write(results, out, whole=not (quick or keys or only_odradek))
+    write(results, keep)
+    click.echo(markdown(results) if keep is None else f"wrote {keep / 'RESULTS.md'}\n{summary(results)}")
 
 
-def _write(results: Results, out: Path | None, whole: bool) -> None:
-    """Print a part run's report; a whole run's, or one with `--out`, goes to its file."""
-    path = out or (Path(__file__).parent / "RESULTS.md" if whole else None)
-    if path is None:
-        click.echo(markdown(results))
-        return
-    path.write_text(markdown(results))
-    click.echo(f"wrote {path}\n{verdict(results)}")
+def write(results: Results, keep: Path | None) -> None:
+    """Put results, report and picture into `keep`, if there is one."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        save(results, keep / "results.json")
+        draw(results, keep / PICTURE)
+        (keep / "RESULTS.md").write_text(markdown(results))
 
 
 if __name__ == "__main__":

@@ -1,30 +1,31 @@
-"""The brokers that are measured: each started with its own defaults on a free port, watched from outside.
+"""The brokers that are measured: each with its own defaults on free ports of loopback, watched from outside.
 
-Both get one partition a topic and a data directory on the same disk; nothing else is set that a user would not
-meet. CPU and memory are those of the whole process tree, as the kernel counts them.
+All keep their data on the same disk, and nothing else is set that a user would not meet: one partition a topic, and
+deleted topics leave the disk at once so that the writing-back of one load is not paid by the next.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
+from odradek.loadtest import processes, wire
+from odradek.loadtest.processes import Memory, free_port
+from odradek.loadtest.tools import KAFKA_VERSION, BrokerError, kafka_jars, rabbitmq
 
-START_SECONDS = 60
+__all__ = ["KINDS", "ApacheKafka", "Broker", "BrokerError", "Odradek", "RabbitMQ", "kafka_jars"]
+
+START_SECONDS = 120
 STOP_SECONDS = 60
-KAFKA_VERSION = "4.1.0"
 # The heap is kafka-server-start's; so are the collector's settings (kafka-run-class).
 _JAVA_OPTIONS = [
     "-Xms1g",
@@ -36,160 +37,229 @@ _JAVA_OPTIONS = [
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 ]
-_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)  # length, api key, version, correlation id, no client id
-
-_COMMON = """
-log.dirs={data}
-num.partitions=1
-offsets.topic.num.partitions=4
-offsets.topic.replication.factor=1
-group.initial.rebalance.delay.ms=0
-"""
-_KAFKA = (
-    _COMMON
-    + """
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-controller.listener.names=CONTROLLER
-"""
-)
-_ODRADEK = _COMMON + "listeners=PLAINTEXT://127.0.0.1:{port}\n"
+_COMMON = {
+    "num.partitions": 1,
+    "offsets.topic.num.partitions": 4,
+    "offsets.topic.replication.factor": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "log.segment.delete.delay.ms": 1000,
+}
 
 
-class BrokerError(Exception):
-    """A broker did not start, or is not there to be started; the message says what to do."""
+class Broker:
+    """One broker with its data under `folder`: started and stopped as often as one likes. `settings` are its own."""
 
+    name = ""
+    key = ""
+    speaks = "kafka"
 
-@dataclass(frozen=True)
-class Running:
-    """A broker that answers. `start_s`: seconds from exec to its first answer."""
+    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None) -> None:
+        self.folder = folder
+        self.settings = dict(settings or {})
+        self.port = free_port()
+        self.process: psutil.Popen | None = None
+        self.filled: dict[str, str] = {}  # topics that several loads read
+        folder.mkdir(parents=True)
+        self.prepare()
 
-    name: str
-    version: str
-    port: int
-    start_s: float
-    process: psutil.Popen
+    @property
+    def version(self) -> str:
+        """Of the broker itself."""
+        return KAFKA_VERSION
 
     @property
     def bootstrap(self) -> str:
         """`host:port` for clients."""
         return f"127.0.0.1:{self.port}"
 
+    def prepare(self) -> None:
+        """Whatever comes once, before the first start."""
+
+    def command(self) -> list[str]:
+        """What to exec."""
+        raise NotImplementedError
+
+    def answers(self, partitions: int) -> bool:
+        """Whether Metadata is answered, with that many partitions led and none without a leader."""
+        try:
+            found = wire.metadata(self.port, seconds=10)
+        except OSError:
+            return False
+        return found.led >= partitions and not found.other
+
+    def start(self, partitions: int = 0) -> float:
+        """Start it; seconds from exec to the first Metadata answer that has `partitions` of them."""
+        began = time.monotonic()
+        self.process = processes.spawn(self.command(), self.folder / "broker.log", cwd=self.folder, env=self.env())
+        while not self.answers(partitions):
+            if self.process.poll() is not None or time.monotonic() - began > START_SECONDS:
+                raise BrokerError(f"{self.name} does not answer on port {self.port}:\n{self.log_tail()}")
+            time.sleep(0.005)
+        return time.monotonic() - began
+
+    def env(self) -> dict[str, str]:
+        """The environment it runs in."""
+        return dict(os.environ)
+
+    def log_tail(self) -> str:
+        """The last it said."""
+        return (self.folder / "broker.log").read_text(errors="replace")[-2000:]
+
+    def stop(self) -> None:
+        """SIGTERM, and wait."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to all its processes."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.process is not None:
+            processes.end(self.process, how, STOP_SECONDS)
+            self.process.wait()
+            self.process = None
+
+    def family(self) -> list[psutil.Process]:
+        """All its processes."""
+        return processes.family(self.process) if self.process else []
+
     def cpu(self) -> float:
-        """CPU seconds used so far by all its processes, dead ones included."""
-        return sum(map(_cpu_seconds, self._family()))
+        """CPU seconds of all its processes so far, dead ones included."""
+        return processes.cpu_seconds(self.family())
 
-    def memory(self) -> float:
-        """MiB of all its processes; pages that several share are counted once (PSS)."""
-        return sum(map(_pss, self._family())) / (1 << 20)
+    def memory(self) -> Memory:
+        """Of all its processes."""
+        return processes.memory(self.family())
 
-    def _family(self) -> list[psutil.Process]:
-        return [self.process, *self.process.children(recursive=True)]
+    def __enter__(self) -> Broker:
+        return self
 
+    def __exit__(self, *error: object) -> None:
+        self.stop()
 
-def _cpu_seconds(process: psutil.Process) -> float:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        times = process.cpu_times()
-        return times.user + times.system + times.children_user + times.children_system
-    return 0.0  # it ended just now: its parent's children_* has it once it is reaped
-
-
-def _pss(process: psutil.Process) -> int:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.memory_full_info().pss
-    return 0
+    def write_properties(self, more: Mapping[str, object]) -> None:
+        """Write server.properties."""
+        rows = {**_COMMON, "log.dirs": self.folder / "data", **more, **self.settings}
+        (self.folder / "server.properties").write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
 
 
-def kafka_jars() -> Path:
-    """The folder of Apache Kafka's jars; BrokerError when they were not fetched."""
-    cache = Path(os.environ.get("ODRADEK_TEST_CACHE") or ".cache")
-    libs = cache / f"kafka-{KAFKA_VERSION}" / "libs"
-    if not (libs / f"kafka_2.13-{KAFKA_VERSION}.jar").exists():
-        raise BrokerError(f"no jars in {libs}: run make test-tools, or measure with --only-odradek")
-    return libs
+class Odradek(Broker):
+    """This tree's Odradek."""
+
+    name, key = "Odradek", "odradek"
+
+    @property
+    def version(self) -> str:
+        """As installed."""
+        from importlib.metadata import version
+
+        return version("odradek")
+
+    def prepare(self) -> None:
+        """Only its properties."""
+        self.write_properties({"listeners": f"PLAINTEXT://{self.bootstrap}"})
+
+    def command(self) -> list[str]:
+        """The same as `odradek start`."""
+        return [sys.executable, "-m", "odradek.broker", "start", str(self.folder / "server.properties")]
 
 
-@contextlib.contextmanager
-def apache_kafka(folder: Path) -> Iterator[Running]:
-    """Apache Kafka as one KRaft node with its data under `folder`."""
-    java = ["java", *_JAVA_OPTIONS, "-cp", f"{kafka_jars()}/*"]
-    port, controller = _free_port(), _free_port()
-    config = _write(folder, _KAFKA, port=port, controller=controller)
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    subprocess.run(
-        ["java", "-cp", java[-1], "kafka.tools.StorageTool", "format", "-t", cluster, "-c", config],
-        check=True,
-        capture_output=True,
-    )
-    with _started("Apache Kafka", KAFKA_VERSION, [*java, "kafka.Kafka", config], port, folder) as running:
-        yield running
+class ApacheKafka(Broker):
+    """Apache Kafka as one KRaft node."""
+
+    name, key = "Apache Kafka", "kafka"
+
+    def prepare(self) -> None:
+        """Write its properties and format the data directory."""
+        controller = f"127.0.0.1:{free_port()}"
+        more = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "controller.listener.names": "CONTROLLER",
+        }
+        self.write_properties(more)
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self.folder / "server.properties")]
+        subprocess.run(["java", "-cp", f"{kafka_jars()}/*", *tool], check=True, capture_output=True)
+
+    def command(self) -> list[str]:
+        """With the heap and the collector of its own scripts."""
+        jars = f"{kafka_jars()}/*"
+        return ["java", *_JAVA_OPTIONS, "-cp", jars, "kafka.Kafka", str(self.folder / "server.properties")]
 
 
-@contextlib.contextmanager
-def odradek(folder: Path) -> Iterator[Running]:
-    """This tree's Odradek with its data under `folder`."""
-    from importlib.metadata import version
+class RabbitMQ(Broker):
+    """Debian's RabbitMQ from the cache: its own node name, cookie, ports and port mapper, no plugins."""
 
-    port = _free_port()
-    command = [sys.executable, "-m", "odradek.broker", "start", _write(folder, _ODRADEK, port=port)]
-    with _started("Odradek", version("odradek"), command, port, folder) as running:
-        yield running
+    name, key, speaks = "RabbitMQ", "rabbitmq", "amqp"
+
+    def prepare(self) -> None:
+        """Its ports, and empty configuration files."""
+        self._home = rabbitmq()
+        self._mapper_port, self._node_port = free_port(), free_port()
+        self._mapper: psutil.Popen | None = None
+        for name in ("rabbitmq.conf", "plugins", "env.conf"):
+            (self.folder / name).touch()
+
+    @property
+    def version(self) -> str:
+        """From the name of its folder."""
+        return next(self._home.glob("root/usr/lib/rabbitmq/lib/rabbitmq_server-*")).name.partition("-")[2]
+
+    def command(self) -> list[str]:
+        """The packaged script, which execs the Erlang machine."""
+        return [str(self._home / "root/usr/lib/rabbitmq/bin/rabbitmq-server")]
+
+    def env(self) -> dict[str, str]:
+        """Everything private; ALLOW_INPUT makes the script exec, so that signals reach the broker itself."""
+        own = {
+            "PATH": f"{self._home}/bin:{os.environ['PATH']}",
+            "HOME": str(self.folder),
+            "ERL_EPMD_PORT": str(self._mapper_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": f"bench{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._node_port),
+            "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
+            "RABBITMQ_LOG_BASE": str(self.folder / "log"),
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
+            "RABBITMQ_CONF_ENV_FILE": str(self.folder / "env.conf"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_ALLOW_INPUT": "1",
+            "RABBITMQ_SERVER_START_ARGS": "-noinput",
+        }
+        return {**os.environ, **own}
+
+    def start(self, partitions: int = 0) -> float:
+        """Its port mapper first: left to itself RabbitMQ starts one that stays for ever."""
+        program = next(self._home.glob("root/usr/lib/erlang/erts-*/bin/epmd"))
+        command = [str(program), "-port", str(self._mapper_port), "-address", "127.0.0.1"]
+        self._mapper = processes.spawn(command, self.folder / "epmd.log")
+        return super().start(partitions)
+
+    def _end(self, how: signal.Signals) -> None:
+        super()._end(how)
+        if self._mapper is not None:
+            processes.end(self._mapper, signal.SIGKILL, STOP_SECONDS)
+            self._mapper = None
+
+    def family(self) -> list[psutil.Process]:
+        """The port mapper too."""
+        return super().family() + (processes.family(self._mapper) if self._mapper else [])
+
+    def answers(self, partitions: int) -> bool:
+        """Whether it begins an AMQP connection."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 10) as connection:
+                connection.sendall(b"AMQP\x00\x00\x09\x01")
+                return connection.recv(1) == b"\x01"
+        except OSError:
+            return False
 
 
-def _write(folder: Path, template: str, **values: int) -> str:
-    folder.mkdir(parents=True)
-    config = folder / "server.properties"
-    config.write_text(template.format(data=folder / "data", **values))
-    return str(config)
-
-
-@contextlib.contextmanager
-def _started(name: str, version: str, command: Sequence[str], port: int, folder: Path) -> Iterator[Running]:
-    log = folder / "broker.log"
-    began = time.monotonic()
-    with log.open("wb") as out:
-        process = psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder)
-    try:
-        _await_answer(process, port, log)
-        yield Running(name, version, port, time.monotonic() - began, process)
-    finally:
-        _stop(process)
-
-
-def _await_answer(process: psutil.Popen, port: int, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not _answers(port):
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise BrokerError(f"it does not answer on port {port}:\n{log.read_text(errors='replace')[-2000:]}")
-        time.sleep(0.02)
-
-
-def _answers(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), 5) as connection:
-            connection.sendall(_API_VERSIONS)
-            return len(connection.recv(8)) > 0
-    except OSError:
-        return False
-
-
-def _stop(process: psutil.Popen) -> None:
-    family = process.children(recursive=True) if process.is_running() else []
-    with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-        process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(STOP_SECONDS)
-    except psutil.TimeoutExpired:
-        for one in (process, *family):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
-        process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+KINDS: tuple[type[Broker], ...] = (ApacheKafka, RabbitMQ, Odradek)

@@ -1,142 +1,142 @@
-"""The report of a bench run: medians of the rounds in one table, with everything needed to run it again."""
+"""RESULTS.md: medians of the rounds, Odradek beside the others, and whether each target is met."""
 
 from __future__ import annotations
 
-import os
-import platform
-import re
-import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from statistics import median
 
-from odradek.loadtest.brokers import Running
-from odradek.loadtest.work import FIRST, LOADS, Cost, Load
+from odradek.loadtest.report_curves import curves_section
+from odradek.loadtest.report_starts import starts_section
+from odradek.loadtest.rows import ROWS, Row, Target
+from odradek.loadtest.store import Results, machine
 
-# The hot path's promise: at batch 1 with many in flight, this much of Apache Kafka's CPU at most.
-GOAL = 1 / 5
-
-
-@dataclass
-class Results:
-    """What was measured: `costs[load.key][broker name]` has one entry a round."""
-
-    rounds: int
-    scale: float
-    costs: dict[str, dict[str, list[Cost]]] = field(default_factory=dict)
-    facts: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, load: Load, broker: Running, cost: Cost) -> None:
-        """Note one run."""
-        self.costs.setdefault(load.key, {}).setdefault(broker.name, []).append(cost)
-
-    def fact(self, broker: Running, text: str) -> None:
-        """Note a sentence about a broker for the list under the table."""
-        self.facts.setdefault(f"{broker.name} {broker.version}", []).append(text)
+NAMES = ("Apache Kafka", "RabbitMQ", "Odradek")
+_METHOD = """\
+All brokers stay up while the rows are measured; one has work at a time. Each row is done to each broker once without
+counting, then in turn, as many rounds as are told; a figure is the median of its rounds. The clients are C programs
+(`loadtest/*.c`), one partition a topic, on the same cores as the broker. CPU is user and system time of all processes
+of the broker over the messages. RabbitMQ has durable queues, persistent messages and publisher confirms, and confirms
+a message when it is on the disk, which the others do not do by default; where AMQP has no counterpart there is a dash.
+"""
 
 
-def ratio(results: Results, key: str) -> float | None:
-    """Odradek's broker CPU a message over Apache Kafka's; None when either was not measured."""
-    both = results.costs.get(key, {})
-    if not {"Odradek", "Apache Kafka"} <= both.keys():
-        return None
-    return _median_cpu(both["Odradek"]) / _median_cpu(both["Apache Kafka"])
+def ratio(results: Results, key: str, name: str) -> float | None:
+    """Odradek's median of `name` over Apache Kafka's; None when either was not measured."""
+    ours, theirs = results.middle(key, "Odradek", name), results.middle(key, "Apache Kafka", name)
+    return ours / theirs if ours is not None and theirs else None
 
 
-def _median_cpu(costs: Sequence[Cost]) -> float:
-    return median(cost.cpu_us for cost in costs)
-
-
-def line(broker: str, costs: Sequence[Cost]) -> str:
-    """One broker's cell: rate and CPU a message; CPU a gigabyte where records are large."""
-    rate = median(cost.rate for cost in costs)
-    text = f"{_thousands(rate)} msg/s, {_median_cpu(costs):.2f} µs"
-    if costs[0].size >= 1000:
-        megabytes = rate * costs[0].size / 1e6
-        text += f"; {megabytes:,.0f} MB/s, {median(cost.cpu_per_gb for cost in costs):.2f} CPU s/GB"
-    return text
-
-
-def _thousands(rate: float) -> str:
+def thousands(rate: float) -> str:
+    """A rate for people."""
+    if rate < 1000:
+        return f"{rate:,.0f}"
     return f"{rate / 1000:,.1f} k" if rate < 100_000 else f"{rate / 1000:,.0f} k"
 
 
+def micros(value: float) -> str:
+    """A latency in µs for people."""
+    return f"{value:,.0f} µs" if value < 1000 else f"{value / 1000:,.1f} ms"
+
+
+def cell(results: Results, row: Row, broker: str) -> str:
+    """One broker's figures in one row."""
+    rate, cpu = results.middle(row.key, broker, "rate"), results.middle(row.key, broker, "cpu_us")
+    if rate is None or cpu is None:
+        return "–"
+    if row.latency:
+        shown = " / ".join(micros(results.middle(row.key, broker, name) or 0) for name in ("p50", "p99", "p999"))
+        return f"{shown}; {cpu:.1f} µs"
+    text = f"{thousands(rate)} msg/s, {cpu:.2f} µs"
+    if row.kafka.size >= 1000:
+        gigabytes = results.middle(row.key, broker, "cpu_per_gb") or 0
+        text += f"; {rate * row.kafka.size / 1e6:,.0f} MB/s, {gigabytes:.2f} CPU s/GB"
+    return text
+
+
+def wanted(target: Target) -> list[str]:
+    """What a row is to reach, in words."""
+    parts = [(target.rate, f"≥ {target.rate:g}× msg/s"), (target.cpu, f"≤ {target.cpu:.2g}× CPU")]
+    parts += [(target.p99, f"≤ {target.p99:g}× p99"), (target.floor, f"≥ {thousands(target.floor)} msg/s")]
+    return [text for value, text in parts if value]
+
+
+def missed(results: Results, row: Row) -> list[str] | None:
+    """The names of what `row` does not reach; None when it cannot be told."""
+    target = row.target
+    shares = {
+        name: ratio(results, row.key, name) for name in ("rate", "cpu_us", "p99") if (name != "p99" or row.latency)
+    }
+    rate = results.middle(row.key, "Odradek", "rate")
+    if rate is None or None in shares.values():
+        return None
+    held = {
+        "msg/s": (shares["rate"] or 0) >= target.rate and rate >= target.floor,
+        "CPU": not target.cpu or (shares["cpu_us"] or 0) <= target.cpu,
+        "p99": not target.p99 or (shares.get("p99") or 0) <= target.p99,
+    }
+    return [name for name, good in held.items() if not good]
+
+
+def verdict(results: Results, row: Row) -> str:
+    """met, or what is missed."""
+    lacks = missed(results, row)
+    if lacks is None or not wanted(row.target):
+        return "–"
+    return "met" if not lacks else f"MISSED: {', '.join(lacks)}"
+
+
+def _reached(results: Results, row: Row) -> str:
+    first = ("p99", "p99") if row.latency else ("rate", "msg/s")
+    shares = [(ratio(results, row.key, name), label) for name, label in (first, ("cpu_us", "CPU"))]
+    return ", ".join(f"{share:.2f}× {label}" for share, label in shares if share is not None) or "–"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 def table(results: Results) -> str:
-    """The Markdown table: a row for each load, a column for each broker, and the CPU of one over the other."""
-    names = [name for name in ("Apache Kafka", "Odradek") if any(name in row for row in results.costs.values())]
-    rows = [["load", *names, "CPU, Odradek / Kafka"], ["---"] * (len(names) + 2)]
-    for load in LOADS:
-        if load.key in results.costs:
-            rows.append(_row(results, load, names))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    """The Markdown table of all rows that were measured."""
+    head = ["work", *NAMES, "Odradek / Kafka", "to reach", ""]
+    lines = [_line(head), _line(["---"] * len(head))]
+    for row in ROWS:
+        if row.key in results.entries:
+            cells = [cell(results, row, name) for name in NAMES]
+            last = [_reached(results, row), ", ".join(wanted(row.target)) or "–", verdict(results, row)]
+            lines.append(_line([row.title, *cells, *last]))
+    return "\n".join(lines)
 
 
-def _row(results: Results, load: Load, names: Sequence[str]) -> list[str]:
-    costs = results.costs[load.key]
-    share = ratio(results, load.key)
-    cells = [line(name, costs[name]) if name in costs else "–" for name in names]
-    return [load.title, *cells, "–" if share is None else f"{share:.2f}"]
-
-
-def verdict(results: Results) -> str:
-    """One sentence on the hot path's promise."""
-    share = ratio(results, FIRST)
-    if share is None:
-        return "Apache Kafka was not measured in this run, so there is nothing to compare with."
-    kept = "kept" if share <= GOAL else "NOT kept"
-    text = f"At batch 1 with many in flight Odradek uses {share:.2f} of Kafka's CPU (promise: {GOAL:.2f}): {kept}."
-    return text if results.scale == 1 else f"{text} A quick run flatters Odradek: the JVM is hardly warm."
-
-
-_METHOD = """\
-Rates are one kcat process on one partition, sharing the machine's cores with the broker. CPU is that of all the
-broker's processes divided by the messages. In each round every load runs on one broker, then on the other."""
+def summary(results: Results) -> str:
+    """One line: how many rows are met, and which are not."""
+    told = {row.key: verdict(results, row) for row in ROWS if row.key in results.entries}
+    met = sum(word == "met" for word in told.values())
+    bad = [f"{key} ({word.removeprefix('MISSED: ')})" for key, word in told.items() if word.startswith("MISSED")]
+    return f"{met} rows met, {len(bad)} missed" + (f": {'; '.join(bad)}." if bad else ".")
 
 
 def markdown(results: Results) -> str:
     """The whole of RESULTS.md."""
-    facts = {name: "; ".join(texts) for name, texts in results.facts.items()} | machine()
-    return "\n\n".join(
-        (
-            "# What a message costs",
-            f"Written by `make bench`, {datetime.now(UTC):%Y-%m-%d}: {_extent(results)}.",
-            table(results),
-            verdict(results),
-            _METHOD,
-            "\n".join(f"- {name}: {text}" for name, text in facts.items()) + "\n",
-        )
-    )
+    parts = [
+        "# What a message costs",
+        "Written by `make bench` from `loadtest/results.json`.",
+        table(results),
+        summary(results),
+        "Latencies are p50 / p99 / p99.9. CPU is the broker's, a message; for consumers, a message delivered.",
+        _METHOD.strip(),
+        starts_section(results),
+        curves_section(results),
+        "## When and on what",
+        provenance(results),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _extent(results: Results) -> str:
-    rounds = f"medians of {results.rounds} rounds" if results.rounds > 1 else "one round"
-    if results.scale == 1:
-        return rounds
-    return f"{rounds}, {results.scale:.0%} of each load, so figures are rough and the JVM hardly warm"
-
-
-def machine() -> dict[str, str]:
-    """Versions and hardware."""
-    return {
-        "client": "kcat and librdkafka "
-        + ", ".join(re.findall(r"(?:Version|librdkafka) ([\d.]+)", _first(["kcat", "-V"], "Version"))),
-        "Java": _first(["java", "-version"], "version") or "none",
-        "Python": platform.python_version(),
-        "commit": _first(["git", "rev-parse", "--short", "HEAD"]) or "unknown",
-        "machine": f"{os.cpu_count()} cores, {_cpu_model()}, Linux {platform.release()}",
-    }
-
-
-def _first(command: Sequence[str], having: str = "") -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        return ""
-    lines = (done.stdout + done.stderr).splitlines()
-    return next((text.strip() for text in lines if having in text and "http" not in text), "")
-
-
-def _cpu_model() -> str:
-    with open("/proc/cpuinfo") as info:
-        return next((text.split(":")[1].strip() for text in info if text.startswith("model name")), platform.machine())
+def provenance(results: Results) -> str:
+    """Which rows were measured when, at which commit and with what."""
+    runs: dict[str, list[str]] = {}
+    for key, entry in results.entries.items():
+        extent = f"{entry.rounds} rounds" + ("" if entry.scale == 1 else f", {entry.scale:.0%} of each load: rough")
+        runs.setdefault(f"{entry.date[:10]}, commit {entry.commit}, {extent}", []).append(key)
+    facts = [f"- {when}: {', '.join(keys)}" for when, keys in runs.items()]
+    facts += [f"- {name}: {text}" for name, text in (results.versions | machine()).items()]
+    return "\n".join(facts)

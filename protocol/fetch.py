@@ -107,6 +107,7 @@ def _parts(buf: memoryview, at: int, end: int, version: int) -> tuple[list[Fetch
     for _ in range(topics):
         topic, at = _topic(buf, at, end, version)
         partitions, at = wire.count(buf, at, end, flexible)
+        wire.check_elements(topics + len(parts) + partitions)
         for _ in range(partitions):
             part, at = _part(buf, at, topic, version)
             parts.append(part)
@@ -138,6 +139,7 @@ def _forgotten(buf: memoryview, at: int, end: int, version: int) -> tuple[list[t
     for _ in range(topics):
         topic, at = _topic(buf, at, end, version)
         partitions, at = wire.count(buf, at, end, flexible)
+        wire.check_elements(topics + len(forgotten) + partitions)
         for _ in range(partitions):
             forgotten.append((topic, wire.I32.unpack_from(buf, at)[0]))
             at += 4

@@ -53,6 +53,7 @@ def parse(buf: memoryview, at: int, end: int, version: int) -> ProduceRequest:
     for _ in range(topics):
         topic, at = _topic(buf, at, end, version, flexible)
         partitions, at = wire.count(buf, at, end, flexible)
+        wire.check_elements(topics + len(parts) + partitions)
         for _ in range(partitions):
             (index,) = wire.I32.unpack_from(buf, at)
             prefix_end = at + 4

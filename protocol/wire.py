@@ -13,6 +13,10 @@ I32 = struct.Struct(">i")
 I64 = struct.Struct(">q")
 
 
+# An element may take one byte on the wire, hundreds here, and microseconds to answer, while all others wait.
+MOST_ELEMENTS = 1 << 16
+
+
 class WireError(ValueError):
     """The frame does not hold what its version promises."""
 
@@ -80,6 +84,12 @@ def count(buf: memoryview, at: int, end: int, flexible: bool) -> tuple[int, int]
     if length > end - at:
         raise WireError(f"array of {length} elements in a frame with {end - at} bytes left")
     return length, at
+
+
+def check_elements(number: int) -> None:
+    """WireError when a request has more elements, nested ones included, than one may have."""
+    if number > MOST_ELEMENTS:
+        raise WireError(f"more than {MOST_ELEMENTS} elements")
 
 
 def skip_tags(buf: memoryview, at: int, end: int) -> int:

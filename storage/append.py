@@ -20,7 +20,7 @@ from odradek.ipc import slots
 from odradek.ipc.slots import CHANGED, DIRTY, HOT
 from odradek.protocol import errors
 from odradek.protocol.batch import PLACE
-from odradek.storage import roll, transactions
+from odradek.storage import disks, roll, transactions
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from odradek.storage.sequences import Staged
 
@@ -239,7 +239,12 @@ def _failed(partition: Partition, values: Fields, batches: Sequence[Batch], erro
     """Nothing since the last publish counts: refuse it, and cut it off so that no recovery finds it."""
     level = logging.ERROR if error.errno != errno.ENOSPC else logging.WARNING
     log.log(level, "%r: append failed: %s", partition, error)
-    values[:] = published = partition.slot.fields()
+    published = partition.slot.fields()
+    if disks.is_broken(error):
+        published[slots.F_STATE] = slots.OFFLINE
+        partition.slot.publish(published)
+        partition.owner.disk_failed(published[slots.F_LOG_DIR])
+    values[:] = published
     for batch in batches:
         if batch.error == errors.NONE and (batch.base_offset >= published[slots.F_LEO] or batch.base_offset < 0):
             batch.refuse(errors.KAFKA_STORAGE_ERROR)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
 from odradek.storage import names, repair
+from odradek.storage.disks import SyncFailed
 from odradek.storage.durable import FILES
 
 if TYPE_CHECKING:
@@ -38,13 +39,20 @@ def files_to_sync(partition: Partition, state: SlotState, goal: int | None = Non
 
 
 def sync_files(paths: Sequence[str]) -> None:
-    """fsync each file or directory that is there (retention may have taken any). OSError when the disk fails."""
+    """fsync each file or directory that is there (retention may have taken any). SyncFailed, or OSError of an open."""
     for path in paths:
         try:
             with FILES.opened(path, os.O_RDONLY) as fd:
-                FILES.fsync(fd)
+                _fsync(fd, path)
         except FileNotFoundError:
             pass
+
+
+def _fsync(fd: int, path: str) -> None:
+    try:
+        FILES.fsync(fd)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror, path) from error
 
 
 def flushed(partition: Partition, values: Fields, upto: int) -> None:

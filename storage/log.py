@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
+from odradek.ipc import roles
 from odradek.ipc.doorbell import Ringer
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
@@ -49,6 +50,11 @@ class Log:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._open: OrderedDict[Partition, None] = OrderedDict()
         self._limit = max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4 // _FILES_EACH)
+
+    def disk_failed(self, log_dir: int) -> None:
+        """Have the janitor take all partitions of log directory number `log_dir` offline."""
+        self.shared.fail_dir(log_dir)
+        self.ring(roles.JANITOR)
 
     def get(self, topic: str, index: int) -> Partition | None:
         """The partition if this broker has it, else None."""

@@ -13,7 +13,7 @@ from odradek.ipc import slots
 from odradek.storage import epochs, names, snapshots
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.durable import Files
-from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from odradek.storage.index import TIME_ENTRY
 from odradek.storage.sequences import for_snapshot
 
 if TYPE_CHECKING:

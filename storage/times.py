@@ -90,9 +90,13 @@ def _search(
 def _in_batch(
     batch: bytes, header: tuple[int, ...], start: int, limit: int, wanted: Callable[[int], bool]
 ) -> Found | None:
-    from odradek.protocol.records import batch_v2
+    from odradek.protocol.records import batch_v2, codecs
+    from odradek.protocol.records.errors import RecordError
 
-    for offset, timestamp, *_ in batch_v2.iterate(batch):
-        if start <= offset < limit and wanted(timestamp):
-            return Found(timestamp, offset, header[2])
+    try:
+        for offset, timestamp, *_ in batch_v2.iterate(batch, codecs.WORKER_LIMIT):
+            if start <= offset < limit and wanted(timestamp):
+                return Found(timestamp, offset, header[2])
+    except RecordError:  # its producer's fault: nothing is skipped when all of it is read
+        return Found(header[8], max(start, header[0]), header[2])
     return None

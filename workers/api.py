@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
+from odradek.protocol import requests
+from odradek.workers import library
+from odradek.workers.library import message_class
+
 WORKER, COORDINATOR, CONTROLLER = "worker", "coordinator", "controller"
 
 _FILE = re.compile(r"k\d\d_\w+")
-_LIBRARY = ("metadata", "consumer", "producer", "admin", "sasl")
 
 
 class Codec(Protocol):
@@ -74,23 +77,13 @@ class Api:
         """The request in `body`."""
         if self.codec is not None:
             return self.codec.decode(version, body)
-        return message_class(self.name + "Request").decode(body, version=version)
+        return requests.decode(message_class(self.name + "Request"), version, body)
 
     def encode(self, version: int, response: Any) -> bytes:
         """The body of `response`."""
         if self.codec is not None:
             return self.codec.encode(version, response)
         return bytes(response.encode(version=version))
-
-
-@cache
-def message_class(name: str) -> Any:
-    """The library's class for a request or response, e.g. `HeartbeatRequest`."""
-    for module in _LIBRARY:
-        found = getattr(importlib.import_module(f"kafka.protocol.{module}"), name, None)
-        if found is not None:
-            return found
-    raise LookupError(f"kafka.protocol has no {name}")
 
 
 @cache
@@ -110,3 +103,9 @@ def load_rows() -> dict[int, Api]:
             row: Api = importlib.import_module(f"odradek.workers.apis.{module.name}").API
             rows[row.key] = row
     return dict(sorted(rows.items()))
+
+
+def load_all() -> None:
+    """Rows and message classes, for a process that would rather wait now than at its first request."""
+    load_rows()
+    library.load_all()

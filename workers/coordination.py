@@ -72,7 +72,9 @@ def client_host(context: Context) -> str:
 
 def topic_name(snapshot: Snapshot, topic: Any, by_id: bool) -> str | None:
     """The name of a request's topic, which newer versions give by id; None for an id nobody has."""
-    return snapshot.by_id(topic.topic_id.bytes) if by_id else topic.name
+    if not by_id:
+        return topic.name
+    return None if topic.topic_id is None else snapshot.by_id(topic.topic_id.bytes)  # None: all zeros
 
 
 def exists(snapshot: Snapshot, tp: TopicPartition) -> bool:

@@ -26,8 +26,7 @@ def serve(row: Api, services: Any, request: Forwarded, answer: Answer) -> None:
     try:
         decoded = row.decode(request.version, memoryview(request.body))
     except MALFORMED as error:
-        log.warning("malformed %s v%d from %s: %s", row.name, request.version, request.client_host, error)
-        answer(forward.CLOSE, b"")
+        answer(forward.CLOSE, str(error).encode(errors="replace"))
         return
     _handle(row, services, decoded, request, answer)
 

@@ -178,9 +178,9 @@ class Loop:
     # -- receiving
 
     def _receive(self, connection: Connection) -> None:
-        if connection.order or connection.waiting or connection.blocked or connection.closing or connection.big:
-            if not self._receives_small(connection):
-                return
+        held = connection.order or connection.waiting or connection.blocked or connection.closing or connection.big
+        if held and not self._receives_small(connection):
+            return
         connection.active = True
         start = self._fill
         if BUFFER - start < LEAST_ROOM:

@@ -13,8 +13,10 @@ from collections import OrderedDict
 
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+from odradek.protocol.wire import MOST_ELEMENTS
 
 SESSIONLESS, INITIAL = -1, 0
+MOST_PARTS = 1 << 20  # of all sessions together: a client may ask for partitions that do not exist
 EVICTION_S = 120.0  # Kafka's min.incremental.fetch.session.eviction.ms
 _LAST_EPOCH = 0x7FFFFFFF
 
@@ -86,6 +88,8 @@ class Sessions:
     def _new(self, request: FetchRequest, by_id: bool, now: float) -> Session | None:
         if len(self._sessions) >= self._limit and not self._make_room(now):
             return None
+        if sum(len(session.parts) for session in self._sessions.values()) + len(request.parts) > MOST_PARTS:
+            return None
         session = Session(self._unused_id(), by_id, now)
         session.update(request)
         self._sessions[session.id] = session
@@ -112,6 +116,9 @@ class Sessions:
             return errors.INVALID_FETCH_SESSION_EPOCH, None
         if session.by_id != by_id:
             return errors.FETCH_SESSION_TOPIC_ID_ERROR, None
+        if len(session.parts) + len(request.parts) > MOST_ELEMENTS:  # told to begin anew, with what it really wants
+            del self._sessions[session.id]
+            return errors.FETCH_SESSION_ID_NOT_FOUND, None
         session.update(request)
         if not session.parts:  # nothing is left of it
             del self._sessions[session.id]

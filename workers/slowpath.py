@@ -46,6 +46,7 @@ def _rules(config: LogConfig, now_ms: int) -> dict:
         "segment_bytes": config.segment_bytes,
         "before_max_ms": config.message_timestamp_before_max_ms,
         "after_max_ms": config.message_timestamp_after_max_ms,
+        "unpack_limit": max(codecs.WORKER_LIMIT, 4 * config.max_message_bytes),
     }
 
 

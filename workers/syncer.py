@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
 from odradek.protocol import errors
-from odradek.storage import flush
+from odradek.storage import disks, flush
 from odradek.storage.partition import Busy, Gone, Partition
 
 if TYPE_CHECKING:
@@ -125,14 +125,19 @@ class Syncer:
         partition = group.partition
         try:
             with partition.locked() as values:
-                if group.error is not None:
+                if group.error is None:
+                    flush.flushed(partition, values, group.upto)
+                elif disks.is_broken(group.error):
                     log.error("%r goes offline: fsync: %s", partition, group.error)
                     values[slots.F_STATE] = slots.OFFLINE
                     partition.slot.publish(values)
+                    partition.owner.disk_failed(values[slots.F_LOG_DIR])
                 else:
-                    flush.flushed(partition, values, group.upto)
+                    log.warning("%r was not synced: %s", partition, group.error)
         except Gone:
             pass
+        except OSError as error:
+            group.error = group.error or error
         if group.error is not None:
             for batch in group.batches:
                 batch.refuse(errors.KAFKA_STORAGE_ERROR)

@@ -53,6 +53,7 @@ class Process(Protocol):
     @property
     def config(self) -> Any: ...
     def running(self) -> None: ...
+    def beat(self) -> None: ...
     def draining(self) -> None: ...
 
 
@@ -228,6 +229,7 @@ class Worker:
     def _tick(self, now: float) -> None:
         """What needs doing ten times a second."""
         self._next_tick = now + TICK_S
+        self.process.beat()
         self._count()
         self.parking.rung()
         for name in ("coordinator", "controller"):
@@ -372,8 +374,7 @@ class Worker:
         if connection.closing:
             return
         if flags != forward.OK:
-            reason = "the process that answers it died" if flags == upstream.LOST else "see the log"
-            self.drop(connection, f"{row.name} was not answered: {reason}")
+            self.drop(connection, _why(flags, row, version, body))
             return
         self.answer_pieces(connection, [dispatch.frame(row, version, correlation, body)])
 
@@ -408,6 +409,14 @@ class Worker:
     def forward(self, api_key: int, version: int, body: bytes, answered: Callable[[int, bytes], None]) -> None:
         """Ask the controller something of our own; `answered(flags, body)` is called once."""
         self._ask(self.controller, Forwarded(0, api_key, version, None, "", "", body), answered)
+
+
+def _why(flags: int, row: Api, version: int, body: bytes) -> str:
+    """Why a connection must end instead of getting an answer."""
+    if flags == forward.CLOSE:
+        return f"malformed {row.name} v{version}: {body.decode(errors='replace')}"
+    reason = "the process that answers it died" if flags == upstream.LOST else "an error of the broker"
+    return f"{row.name} v{version} was not answered: {reason}"
 
 
 def _client_id(connection: Connection, view: memoryview, at: int, end: int) -> int:

@@ -15,6 +15,8 @@ from odradek.broker.config import BrokerConfig, ConfigFault
 from odradek.broker.errors import NotRunning
 from odradek.ipc import roles
 
+SYSTEM_RUN_DIR = Path("/run/odradek")
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -35,7 +37,7 @@ def find_running(properties: Path | None, override: tuple[str, ...]) -> BrokerCo
 
     With nothing given it is the broker on ./data, or else the only one that this user runs."""
     wanted = configuration.load(properties, override)
-    found = _running(wanted.run_dir)
+    found = _running(wanted.run_dir) or _elsewhere(wanted.data_dir)
     if found is None and properties is None and not override:
         others = [other for other in map(_running, _run_dirs()) if other is not None]
         found = others[0] if len(others) == 1 else None
@@ -59,6 +61,20 @@ def _running(run_dir: Path) -> BrokerConfig | None:
         locks.close()
 
 
+def _elsewhere(data_dir: str) -> BrokerConfig | None:
+    """The broker on `data_dir` when it has another run directory than this shell would give it."""
+    running = (_running(folder) for folder in _run_dirs())
+    return next((one for one in running if one is not None and one.data_dir == data_dir), None)
+
+
 def _run_dirs() -> list[Path]:
-    base = Path(tempfile.gettempdir(), f"odradek-{os.getuid()}")
-    return sorted(base.iterdir()) if base.is_dir() else []
+    """Those of this user, and the one that the systemd units use."""
+    bases = (Path(tempfile.gettempdir(), f"odradek-{os.getuid()}"), SYSTEM_RUN_DIR)
+    return [folder for base in bases for folder in _entries(base)]
+
+
+def _entries(base: Path) -> list[Path]:
+    try:
+        return sorted(base.iterdir())
+    except OSError:  # not there, or somebody else's
+        return []

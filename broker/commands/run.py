@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-import importlib
-import os
 from pathlib import Path
 
 import click
-from odradek.ipc.roles import MAX_WORKERS
-
-MODULES = {
-    "acceptor": "odradek.broker.acceptor",
-    "controller": "odradek.broker.controller",
-    "coordinator": "odradek.broker.coordinator",
-    "janitor": "odradek.broker.janitor",
-    "worker": "odradek.broker.worker",
-}
+from odradek.broker.entry import MODULES
+from odradek.ipc.roles import BY_NAME, MAX_WORKERS, worker_role
 
 
 @click.command(no_args_is_help=True)
@@ -33,20 +23,11 @@ def command(role: str, number: int | None, run_dir: Path | None, override: tuple
     Example:
       odradek run worker --id 3
     """
-    from odradek.broker import config as configuration
-    from odradek.broker import logs, spawn
+    from odradek.broker import entry, spawn
     from odradek.broker.commands import _broker
 
     spawn.die_with_parent()
     if (role == "worker") != (number is not None):
         raise click.UsageError("a worker needs --id, and only a worker has one")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     run_dir = run_dir or _broker.find_running(None, override).run_dir
-    name = role if number is None else f"{role}-{number}"
-    logs.setup(name, configuration.saved(run_dir), run_dir)
-    module = importlib.import_module(MODULES[role])
-    gc.freeze()  # what is loaded now lives for ever: no collection need look at it again
-    if number is None:
-        module.main(run_dir)
-    else:
-        module.main(run_dir, number)
+    entry.serve(BY_NAME[role] if number is None else worker_role(number), run_dir)

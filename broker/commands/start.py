@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from odradek.broker.commands._broker import configured
+
+if TYPE_CHECKING:
+    from odradek.broker.boot import Boot
 
 
 @click.command()
@@ -22,14 +27,28 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
       odradek start
       odradek start server.properties --override log.dirs=/tmp/try --override odradek.workers=4
     """
-    from odradek.broker import boot, logs, shutdown
+    from odradek.broker.nursery import Nursery
+
+    nursery = Nursery.open()  # first of all: what it forks is to inherit nothing of what follows
+
+    from odradek.broker import boot, logs
     from odradek.broker import config as configuration
     from odradek.broker.supervisor import Supervisor
 
-    config = configuration.load(properties, override)
-    logs.setup("supervisor", config)
-    for line in config.warnings:
-        click.echo(f"odradek: warning: {line}", err=True)
-    booted = boot.prepare(config)
-    logs.setup("supervisor", booted.config, booted.run_dir)
-    sys.exit(Supervisor(booted, shutdown.finish).run())
+    try:
+        config = configuration.load(properties, override)
+        logs.setup("supervisor", config)
+        for line in config.warnings:
+            click.echo(f"odradek: warning: {line}", err=True)
+        booted = boot.prepare(config)
+        logs.setup("supervisor", booted.config, booted.run_dir)
+        sys.exit(Supervisor(booted, _last_steps, nursery, nursery.look).run())
+    finally:
+        nursery.close()
+
+
+def _last_steps() -> Callable[[Boot], None]:
+    """Imported while the broker serves already; not at its stop, when the code may have been replaced."""
+    from odradek.broker import shutdown
+
+    return shutdown.finish

@@ -24,6 +24,10 @@ CODEC_MASK = 7
 
 # Far above any batch of a sane client (1 MiB compressed by default), far below what would hurt the machine.
 DEFAULT_LIMIT = 128 << 20
+# What a worker unpacks while its other connections wait. A batch that large (or with that many records) is stored all
+# the same when nobody needs to look inside.
+WORKER_LIMIT = 32 << 20
+WORKER_RECORDS = 1 << 17
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 

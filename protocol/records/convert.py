@@ -9,10 +9,16 @@ from collections.abc import Iterable, Iterator
 
 from odradek.protocol.records import batch_v2, codecs, message_sets
 from odradek.protocol.records.batch_v2 import CREATE_TIME, LOG_OVERHEAD, NO_TIMESTAMP, Record
-from odradek.protocol.records.errors import CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, RecordError
+from odradek.protocol.records.errors import (
+    CORRUPT_MESSAGE,
+    MESSAGE_TOO_LARGE,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    RecordError,
+)
 
 MAGIC_AT = 16
 _ENTRY = struct.Struct(">qi")
+_ENOUGH = 16 << 20  # bytes unpacked for one answer; the client comes back for the rest
 
 
 def split(data: bytes | memoryview) -> Iterator[memoryview]:
@@ -41,44 +47,54 @@ def renumbered(records: Iterable[Record], base_offset: int) -> Iterator[Record]:
         yield offset, timestamp, key, value, headers
 
 
-def down(data: bytes | memoryview, magic: int, first_offset: int = 0, limit: int = codecs.DEFAULT_LIMIT) -> bytes:
+def down(data: bytes | memoryview, magic: int, first_offset: int = 0, limit: int = codecs.WORKER_LIMIT) -> bytes:
     """A slice of a log as a message set of `magic` 0 or 1, for Fetch below version 4 (1) and 2 (0).
 
     first_offset: where the client asked to start. Records before it are left out of uncompressed batches, as
     old librdkafka needs; in compressed sets the client skips them itself. Batches already at or below `magic`
     are copied. Offsets stay, codecs stay. b"" when nothing is left: control batches only, or less than one batch.
-    RecordError UNSUPPORTED_COMPRESSION_TYPE for zstd, and as batch_v2.iterate. zstd after the first batch only
+    RecordError UNSUPPORTED_COMPRESSION_TYPE for zstd, and as batch_v2.iterate. Behind other batches an error only
     ends the set: the client reads up to there and gets the error when it comes back.
     """
     out: list[bytes] = []
+    opened = 0
     for batch in split(data):
+        if opened >= _ENOUGH and any(out):
+            break
         try:
-            out.append(_down_batch(batch, magic, first_offset, limit))
-        except RecordError as error:
-            if error.code != UNSUPPORTED_COMPRESSION_TYPE or not any(out):
+            converted, size = _down_batch(batch, magic, first_offset, limit)
+        except RecordError:
+            if not any(out):
                 raise
             break
+        out.append(converted)
+        opened += size
     return b"".join(out)
 
 
-def _down_batch(batch: memoryview, magic: int, first_offset: int, limit: int) -> bytes:
+def _down_batch(batch: memoryview, magic: int, first_offset: int, limit: int) -> tuple[bytes, int]:
+    """The batch converted, and how many bytes were unpacked for it."""
     found = batch[MAGIC_AT]
     if found <= magic:
-        return bytes(batch)
+        return bytes(batch), 0
     if found == 1:
-        return _one_to_zero(batch, first_offset, limit)
+        return _one_to_zero(batch, first_offset, limit), len(batch)
     head = batch_v2.header(batch)
     if head.is_control:
-        return b""
-    records = batch_v2.iterate(batch, limit)
+        return b"", 0
     if head.codec == codecs.ZSTD:
         raise RecordError(UNSUPPORTED_COMPRESSION_TYPE, "zstd cannot be read by a client this old")
+    if head.num_records > codecs.WORKER_RECORDS:
+        raise RecordError(MESSAGE_TOO_LARGE, f"{head.num_records} records are too many to be converted")
+    body = batch_v2.payload(batch, limit)
+    records = batch_v2.walk(body, head)
     if not head.codec:
         records = (record for record in records if record[0] >= first_offset)
     appended = head.max_timestamp if head.timestamp_type else NO_TIMESTAMP
-    return message_sets.build(
+    built = message_sets.build(
         records, magic, codec=head.codec, timestamp_type=head.timestamp_type, append_time=appended
     )
+    return built, len(body)
 
 
 def _one_to_zero(batch: memoryview, first_offset: int, limit: int) -> bytes:

@@ -143,6 +143,8 @@ def check_header(head: Header, magic_expected: int = 2) -> None:
     count = head.last_offset_delta + 1
     if count <= 0 or head.num_records <= 0 or count != head.num_records:
         raise RecordError(INVALID_RECORD, f"The batch's offsets say {count} records, its count says {head.num_records}")
+    if head.num_records > codecs.WORKER_RECORDS:
+        raise RecordError(MESSAGE_TOO_LARGE, f"A batch of {head.num_records} records is too large to be opened")
     if head.is_control:
         raise RecordError(INVALID_RECORD, "Clients may not write control records")
     if head.producer_id != -1 and head.base_sequence < 0:

@@ -27,7 +27,7 @@ def start(data_dir: str, overrides: list[str]) -> int:
     booted = boot.prepare(settings)
     logs.setup("supervisor", booted.config, booted.run_dir)
     spawner = functools.partial(spawn.spawn, command_of=command_line)
-    return Supervisor(booted, finish, spawner).run()
+    return Supervisor(booted, lambda: finish, spawner).run()
 
 
 def finish(booted: boot.Boot) -> None:

@@ -64,6 +64,7 @@ class Broker:
         self.log_file = folder / "broker.log"
         self.env = dict(os.environ)
         self.process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
         self.properties: dict[str, Any] = {
             **DEFAULTS,
             "listeners": f"PLAINTEXT://{self.host}:{self.port}",
@@ -96,6 +97,7 @@ class Broker:
     def start(self, *arguments: str) -> Broker:
         """Start and wait until it answers ApiVersions; AssertionError with its log when it does not."""
         assert self.process is None, "already started"
+        self._starts = self.log.count("\nREADY ") + 1
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = [f"{key}={value}" for key, value in self.properties.items()]
         self.properties_file.write_text("\n".join(lines) + "\n")
@@ -115,10 +117,10 @@ class Broker:
         return self
 
     def await_ready(self) -> None:
-        """Wait until it answers a request on a new connection."""
+        """Wait until it answers a request on a new connection, and says that all its processes run."""
         assert self.process is not None
         deadline = time.monotonic() + START_SECONDS
-        while not _answers(self.bootstrap):
+        while self.log.count("\nREADY ") < self._starts or not _answers(self.bootstrap):
             status = self.process.poll()
             if status is not None:
                 self.process = None

@@ -9,6 +9,7 @@ from pathlib import Path
 JARS = {"java-3.9.1": "3.9.1", "java-4.1.0": "4.1.0"}
 REMEDY = {
     "kcat": "apt-get install kcat",
+    "librdkafka-dev": "apt-get install gcc libc6-dev librdkafka-dev",
     "java": "apt-get install default-jre-headless",
     "java-3.9.1": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-3.9.1/libs)",
     "java-4.1.0": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-4.1.0/libs)",
@@ -30,6 +31,8 @@ def available(tool: str) -> bool:
     if tool in JARS:
         version = JARS[tool]
         return bool(shutil.which("java")) and (jars(version) / f"kafka_2.13-{version}.jar").exists()
+    if tool == "librdkafka-dev":  # what the load clients are compiled with
+        return bool(shutil.which("cc")) and Path("/usr/include/librdkafka/rdkafka.h").exists()
     return shutil.which(tool) is not None
 
 

@@ -9,13 +9,14 @@ import pytest
 from .tree import imports, layer, modules, pyproject
 
 ALLOWED = {
-    "broker": {"broker", "workers", "groups", "cluster", "storage", "ipc", "protocol"},
+    "broker": {"broker", "workers", "groups", "cluster", "storage", "ipc", "protocol", "systemd"},
     "workers": {"workers", "groups", "cluster", "storage", "ipc", "protocol"},
     "groups": {"groups", "ipc", "protocol"},
     "cluster": {"cluster", "ipc", "protocol"},
     "storage": {"storage", "ipc", "protocol"},
     "ipc": {"ipc", "protocol"},
     "protocol": {"protocol"},
+    "systemd": {"systemd"},
     "loadtest": {"loadtest"},  # it speaks only the wire
 }
 SOCKETS = {"socket", "select", "selectors", "asyncio", "zmq", "kazoo", "socketserver"}
@@ -23,7 +24,12 @@ CLOCKS = {"time", "datetime", "threading", "sched"}
 PICKLES = {"pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle", "multiprocessing"}
 # What a state machine must not touch: it takes events, bytes and `now_ms`. `cluster/zookeeper*` is a store instead.
 FORBIDDEN = {"groups": SOCKETS | CLOCKS, "protocol": SOCKETS | CLOCKS, "cluster": SOCKETS}
-DISTRIBUTIONS = {"zmq": "pyzmq", "kafka": "kafka-python", "posix_ipc": "posix-ipc"}
+DISTRIBUTIONS = {
+    "confluent_kafka": "confluent-kafka",
+    "zmq": "pyzmq",
+    "kafka": "kafka-python",
+    "posix_ipc": "posix-ipc",
+}
 
 
 def faults(module: str, source: str) -> Iterator[str]:

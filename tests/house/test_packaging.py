@@ -17,7 +17,7 @@ from tests.harness.process import die_with_parent, free_port, wait_until
 from .test_first_minutes import try_commands
 from .tree import ROOT, package_dirs, pyproject
 
-NOT_PACKAGES = {"tests", "systemd", "data", "build", "dist"}
+NOT_PACKAGES = {"tests", "data", "build", "dist"}
 
 
 def test_every_package_folder_is_listed() -> None:
@@ -43,7 +43,7 @@ def test_locks_hold_every_dependency() -> None:
     project = pyproject()["project"]
     assert _missing(project["dependencies"], ["requirements.lock"]) == []
     more = project["optional-dependencies"]
-    assert _missing(more["test"] + more["load"], ["requirements.lock", "requirements-test.lock"]) == []
+    assert _missing(more["test"] + more["load"] + more["bench"], ["requirements.lock", "requirements-test.lock"]) == []
 
 
 def _missing(requirements: list[str], locks: list[str]) -> list[str]:

@@ -1,7 +1,8 @@
-"""The bench runs: real kcat, a real broker, no figure from a load that went wrong."""
+"""The bench runs: real clients, a real broker, no figure from a load that went wrong."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,55 +10,107 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from odradek.loadtest.brokers import Running
-from odradek.loadtest.work import LOADS, Lines, LoadError, run
+from odradek.loadtest import wire
+from odradek.loadtest.brokers import Broker as Measured
+from odradek.loadtest.clients import Call, LoadError, run
+from odradek.loadtest.curves import drop_pages
+from odradek.loadtest.rows import ROWS, Row, check_end, once
 
 from tests.harness.broker import Broker
 
-
-def test_lines_have_their_size(tmp_path: Path) -> None:
-    path = Lines(tmp_path).file(3000, 201)
-    assert {len(line) for line in path.read_text().splitlines()} == {201}
-    assert path.stat().st_size == 3000 * 202
+pytestmark = pytest.mark.needs("librdkafka-dev")
 
 
-@pytest.mark.needs("kcat")
-def test_bench_writes_its_report(tmp_path: Path) -> None:
-    report = tmp_path / "RESULTS.md"
-    words = ["--quick", "--only-odradek", "--load", "fifty", "--load", "read", "--folder", tmp_path, "--out", report]
-    subprocess.run([sys.executable, "-m", "odradek.loadtest.bench", *words], cwd=tmp_path, check=True, timeout=240)
-    text = report.read_text()
-    assert "200 B, batch 50" in text
-    assert "consume 1 KB" in text
-    assert "MiB after the loads" in text
+class Seen:
+    """As much of a running broker as a load wants."""
 
+    name, key, speaks = "somebody", "odradek", "kafka"
 
-class _NotThere:
-    """A broker that has gone."""
-
-    name, bootstrap = "nobody", "127.0.0.1:1"
+    def __init__(self, port: int) -> None:
+        self.port, self.bootstrap = port, f"127.0.0.1:{port}"
+        self.filled: dict[str, str] = {}
 
     def cpu(self) -> float:
         return 0.0
 
-
-@pytest.mark.needs("kcat")
-def test_a_load_that_fails_gives_no_figure(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="nobody"):
-        run(LOADS[0], cast(Running, _NotThere()), Lines(tmp_path), 0.01)
+    def log_tail(self) -> str:
+        return "its last words"
 
 
-@pytest.mark.needs("kcat")
-def test_a_lost_message_gives_no_figure(fresh_broker: Callable[..., Broker], tmp_path: Path) -> None:
-    from odradek.loadtest.work import _check_end, _send
-
-    broker = cast(Running, _Seen(fresh_broker().bootstrap))
-    _send(broker, "short", Lines(tmp_path).file(1000, 10), ())
-    _check_end(broker, "short", 1000)
-    with pytest.raises(LoadError, match="should end at 1001"):
-        _check_end(broker, "short", 1001)
+def row(key: str) -> Row:
+    return next(one for one in ROWS if one.key == key)
 
 
-class _Seen(_NotThere):
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
+@pytest.fixture
+def broker(fresh_broker: Callable[..., Broker]) -> Measured:
+    return cast(Measured, Seen(int(fresh_broker().bootstrap.rpartition(":")[2])))
+
+
+def test_bench_keeps_what_it_measured(tmp_path: Path) -> None:
+    """Two invocations, one report."""
+    words = ["--quick", "--brokers", "odradek", "--folder", tmp_path, "--out", tmp_path / "kept", "--rows"]
+    for rows in ("batch50,consume,tail1", "start1"):
+        command = [sys.executable, "-m", "odradek.loadtest.bench", *words, rows]
+        subprocess.run(command, cwd=tmp_path, check=True, timeout=240)
+    kept = json.loads((tmp_path / "kept" / "results.json").read_text())["entries"]
+    assert set(kept) == {"batch50", "consume", "tail1", "start1"}
+    assert kept["batch50"]["data"]["Odradek"][0]["messages"] == 150_000
+    found = kept["tail1"]["data"]["Odradek"][0]
+    assert 0 < found["p50"] <= found["p99"] <= found["p999"]
+    report = (tmp_path / "kept" / "RESULTS.md").read_text()
+    assert "200 B, batch 50" in report
+    assert "Start-up and memory" in report
+    assert list(tmp_path.iterdir()) == [tmp_path / "kept"]
+
+
+@pytest.mark.parametrize(
+    "key", ["one-20", "five-idem", "five-idem-raw", "one-20-raw", "full-lz4", "latency", "tail100"]
+)
+def test_each_client_does_its_load(broker: Measured, key: str) -> None:
+    cost = once(row(key), broker, 0.002)
+    assert cost and cost.messages >= 500 and cost.seconds > 0
+
+
+def test_unknown_rows_are_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "odradek.loadtest.bench", "--quick", "--rows", "batch1,btach50"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "no row btach50" in done.stderr
+
+
+@pytest.mark.parametrize(("program", "mode"), [("client", "consume"), ("raw", "produce"), ("raw", "tail")])
+def test_a_load_that_fails_gives_no_figure(program: str, mode: str) -> None:
+    with pytest.raises(LoadError, match=r"somebody.*\n.*last words"):
+        run(Call(program, mode), cast(Measured, Seen(1)), "topic")
+
+
+def test_a_refused_batch_gives_no_figure(broker: Measured) -> None:
+    with pytest.raises(LoadError, match="Produce was answered with error 3"):
+        run(Call("raw", "produce", {"messages": 500}), broker, "nowhere")
+
+
+def test_a_lost_message_gives_no_figure(broker: Measured) -> None:
+    call = Call("client", "produce", {"messages": 500, "producers": 2})
+    wire.create(broker.port, "short")
+    run(call, broker, "short")
+    check_end(broker, "short", call)
+    with pytest.raises(LoadError, match="should end at 1202, but ends at 1002"):
+        check_end(broker, "short", Call("client", "produce", {"messages": 600, "producers": 2}))
+
+
+def test_topics_are_made_counted_and_dropped(broker: Measured) -> None:
+    wire.create(broker.port, "here")
+    assert wire.metadata(broker.port) == (1, 0)
+    assert wire.end(broker.port, "here") == 0
+    wire.delete(broker.port, "here")
+    assert wire.metadata(broker.port) == (0, 0)
+    with pytest.raises(wire.WireError):
+        wire.end(broker.port, "here")
+
+
+def test_dropped_pages_are_still_data(tmp_path: Path) -> None:
+    log = tmp_path / "topic-0" / "0.log"
+    log.parent.mkdir()
+    log.write_bytes(b"x" * 100_000)
+    drop_pages(tmp_path)
+    assert log.read_bytes() == b"x" * 100_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -146,24 +147,48 @@ def test_only_a_leader_takes_records(tmp_path: Path, state: int, error: int) -> 
 
 
 @pytest.mark.parametrize("call", ["pwritev", "pwrite"])
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
 def test_a_failed_write_acknowledges_nothing_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     with live(tmp_path, index_interval_bytes=1) as world:
         partition, before, failing = world.partition(), batch(b"a"), batch(b"b")
         put(partition, before)
-
-        def broken(*_: object) -> int:
-            raise OSError(number, os.strerror(number))
-
         with monkeypatch.context() as patch:
-            patch.setattr(os, call, broken)
+            patch.setattr(os, call, broken(number))
             assert put(partition, failing) == [-1]
         assert failing.error == errors.KAFKA_STORAGE_ERROR
+        assert not partition.owner.shared.failed_dirs()
         assert put(partition, batch(b"c")) == [1]
         assert records(world.partition(1)) == [(0, b"a"), (1, b"c")]
         assert not list(check.check(world.root / "t-0"))
+
+
+@pytest.mark.parametrize("call", ["pwritev", "pwrite"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])
+def test_a_broken_disk_takes_the_partition_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    with live(tmp_path, index_interval_bytes=1) as world:
+        partition, other, failing, late = world.partition(), world.partition(1), batch(b"b"), batch(b"c")
+        put(partition, batch(b"a"))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, broken(number))
+            assert put(partition, failing) == [-1]
+        assert put(other, late) == [-1]
+        assert failing.error == late.error == errors.KAFKA_STORAGE_ERROR
+        assert other.state().state == slots.OFFLINE
+        assert other.owner.shared.failed_dirs() == [0]
+        assert not list(check.check(world.root / "t-0"))
+
+
+def broken(number: int) -> Callable[..., int]:
+    """A system call that fails with this errno."""
+
+    def call(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return call
 
 
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

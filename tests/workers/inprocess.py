@@ -122,7 +122,7 @@ class Bench:
         self._publish()
         process = SimpleNamespace(
             role=worker_role(0), run_dir=self._run, shared=self.shared, config=self.values, running=lambda: None,
-            draining=lambda: None,
+            draining=lambda: None, beat=lambda: None,
         )  # fmt: skip
         self.worker = Worker(process)
         self.worker.rows = api.load_rows()

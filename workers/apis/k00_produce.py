@@ -38,7 +38,6 @@ from odradek.workers.round import Pending
 
 if TYPE_CHECKING:
     from odradek.cluster.snapshot import Snapshot
-    from odradek.storage.config import LogConfig
     from odradek.storage.partition import Partition
     from odradek.workers.connection import Connection
     from odradek.workers.worker import Worker

@@ -19,7 +19,7 @@ from odradek.ipc import slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
-from odradek.storage import read, transactions
+from odradek.storage import disks, read, transactions
 from odradek.workers.api import Api
 from odradek.workers.leadership import refusal
 
@@ -132,6 +132,8 @@ class Fetch:
                 partition.close_files()  # retention was faster: look again
             except (OSError, EOFError) as problem:
                 log.error("%r: %s", partition, problem)
+                if isinstance(problem, OSError) and disks.is_broken(problem):
+                    partition.owner.disk_failed(values[slots.F_LOG_DIR])
                 break
         return _failed(part, errors.KAFKA_STORAGE_ERROR), 0
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from odradek.cluster import internal, topicnames
 from odradek.cluster.snapshot import Snapshot
 from odradek.ipc import forward
-from odradek.protocol import errors
+from odradek.protocol import errors, requests
 from odradek.workers import topology
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
@@ -38,7 +38,7 @@ class _Codec:
     """Keeps the request's bytes; passes on answers that are encoded already."""
 
     def decode(self, version: int, body: memoryview) -> Query:
-        return Query(message_class("MetadataRequest").decode(body, version=version), bytes(body))
+        return Query(requests.decode(message_class("MetadataRequest"), version, body), bytes(body))
 
     def encode(self, version: int, response: Any) -> bytes:
         return response if isinstance(response, bytes) else bytes(response.encode(version=version))

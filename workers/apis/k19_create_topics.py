@@ -13,7 +13,7 @@ from uuid import UUID
 from odradek.cluster import describe, topicnames
 from odradek.cluster.describe import Static
 from odradek.cluster.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError
-from odradek.cluster.planning import TopicPlan, TopicRequest, plan_topic
+from odradek.cluster.planning import TopicPlan, TopicRequest, check_total, plan_topic
 from odradek.workers.administration import Controller, twice
 from odradek.workers.api import CONTROLLER, Api, message_class
 from odradek.workers.context import Context
@@ -26,9 +26,11 @@ def handle(controller: Controller, request: Any, context: Context) -> Any:
     repeated = twice(topic.name for topic in request.topics)
     names = dict.fromkeys(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
+    total = sum(max(topic.num_partitions, len(topic.assignments)) for topic in request.topics)
     results = []
     for name in names:
         try:
+            check_total(total)
             _refuse(name, repeated)
             results.append(_create(controller, asked[name], validate_only, request.timeout_ms, context.version))
         except ApiError as error:

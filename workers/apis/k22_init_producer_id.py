@@ -27,7 +27,7 @@ _COMPACT = 2  # from here on the transactional id has a varint length, 0 for nul
 
 def route(version: int, body: bytes) -> str:
     """Where a request is handled: its first field is the transactional id."""
-    is_null = body[:1] == b"\0" if version >= _COMPACT else body[:2] == b"\xff\xff"
+    is_null = body[:1] == b"\0" if version >= _COMPACT else body[:1] > b"\x7f"  # any negative length
     return WORKER if is_null else COORDINATOR
 
 

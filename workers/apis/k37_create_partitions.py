@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.cluster.planning import plan_partitions
+from odradek.cluster.planning import check_total, plan_partitions
 from odradek.workers.administration import Controller, attempt, refuse_duplicate, twice
 from odradek.workers.api import CONTROLLER, Api, message_class
 from odradek.workers.context import Context
@@ -29,6 +29,8 @@ def _add(controller: Controller, topic: Any, repeated: set[str], validate_only: 
     if topic.name in repeated:
         raise refuse_duplicate("Duplicate topic in request.")
     given = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
+    existing = controller.snapshot.topics.get(topic.name)
+    check_total(topic.count - (len(existing.partitions) if existing else 0))
     replicas = plan_partitions(topic.name, topic.count, given, controller.snapshot)
     if not validate_only:
         controller.owner.add_partitions(topic.name, replicas)

@@ -1,0 +1,80 @@
+"""`odradek systemd`: a broker of systemd units, one for each process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """Run a broker under systemd: one unit for each process, sockets that outlive them all.
+
+    \b
+    Example:
+      odradek systemd install && systemctl enable --now odradek.target
+    """
+
+
+@command.command()
+@click.option("--prefix", type=click.Path(path_type=Path, file_okay=False), help="Stage below this directory, not /.")
+@click.option("--user", default="odradek", show_default=True, help="The system user that the processes run as.")
+def install(prefix: Path | None, user: str) -> None:
+    """Write the units for this interpreter, and the user and directories they want.
+
+    Reads /etc/odradek/server.properties, and makes a first one where there is none. Installing again replaces the
+    units; changes of your own belong into drop-ins (`systemctl edit odradek-worker@`).
+    """
+    from odradek.broker import units
+
+    for path in units.install(prefix or Path("/"), user):
+        click.echo(path)
+    if prefix is None:
+        warning = units.trap(user)
+        if warning:
+            click.echo(f"odradek: warning: {warning}", err=True)
+        _settle_in()
+
+
+def _settle_in() -> None:
+    """Make the user and the directories now, as the next boot would, and tell a running systemd of the units."""
+    for words in (["systemd-sysusers"], ["systemd-tmpfiles", "--create", "odradek.conf"]):
+        if shutil.which(words[0]):
+            subprocess.run(words, check=False)
+    if os.path.isdir("/run/systemd/system"):  # sd_booted(3)
+        subprocess.run(["systemctl", "daemon-reload"], check=False)
+
+
+@command.command()
+@click.argument("properties", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its run directory.")
+def prepare(properties: Path, run_dir: Path) -> None:
+    """For odradek-memory.service: make what the processes share, and leave it to them."""
+    from odradek.broker import boot, logs
+    from odradek.broker import config as configuration
+
+    config = configuration.load(properties, [f"odradek.run.dir={run_dir}"])
+    logs.setup("memory", config)
+    for line in config.warnings:
+        click.echo(f"odradek: warning: {line}", err=True)
+    boot.prepare(config, listen=False)
+
+
+@command.command()
+@click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its run directory.")
+def finish(run_dir: Path) -> None:
+    """For odradek-memory.service: flush, mark the clean shutdown, and give back what the processes shared."""
+    from odradek.broker import boot, logs, shutdown
+    from odradek.broker import config as configuration
+    from odradek.broker.patience import Patience
+
+    config = configuration.saved(run_dir)
+    logs.setup("memory", config, run_dir)
+    Patience().begin(lambda: "flushing")
+    booted = boot.again(config)
+    shutdown.finish(booted)
+    booted.leave()

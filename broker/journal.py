@@ -1,0 +1,114 @@
+"""The log as fields in systemd's journal, by its native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL).
+
+Used when standard error is the journal, which JOURNAL_STREAM tells. A message is one datagram of fields; one that is
+too large goes as a sealed memory file. `journalctl ODRADEK_PROCESS=worker-3`, `… LOGGER=odradek.storage.recovery`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import socket
+import struct
+import sys
+from collections.abc import Mapping
+
+SOCKET = "/run/systemd/journal/socket"
+BUFFER = 8 << 20  # so that a journal that is away for a moment holds nobody up
+_PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+_SIZE = struct.Struct("<Q")
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+
+
+def is_stderr(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether standard error goes to the journal (sd-daemon(3), $JOURNAL_STREAM), and its socket is there."""
+    environ = os.environ if environ is None else environ
+    try:
+        found = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+    return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}" and os.path.exists(SOCKET)
+
+
+class JournalHandler(logging.Handler):
+    """Sends each record; where the journal does not take it, it goes to standard error with its priority before it."""
+
+    def __init__(self, role: str, path: str = SOCKET) -> None:
+        super().__init__()
+        self._role = role
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One record."""
+        try:
+            message = self.format(record)
+            datagram = encoded(self._fields(record, message))
+            try:
+                self._send(datagram)
+            except OSError:
+                sys.stderr.write(f"<{priority(record.levelno)}>{self._role} {record.name}: {message}\n")
+        except Exception:
+            self.handleError(record)
+
+    def _fields(self, record: logging.LogRecord, message: str) -> dict[str, object]:
+        return {
+            "MESSAGE": message,
+            "PRIORITY": priority(record.levelno),
+            "SYSLOG_IDENTIFIER": f"odradek-{self._role}",
+            "SYSLOG_PID": record.process,
+            "ODRADEK_PROCESS": self._role,
+            "LOGGER": record.name,
+            "THREAD_NAME": record.threadName,
+            "CODE_FILE": record.pathname,
+            "CODE_LINE": record.lineno,
+            "CODE_FUNC": record.funcName,
+        }
+
+    def _send(self, datagram: bytes) -> None:
+        try:
+            self._socket.sendto(datagram, self._path)
+        except OSError as error:
+            if not is_too_large(error):
+                raise
+            self._send_file(datagram)
+
+    def _send_file(self, datagram: bytes) -> None:
+        memory = os.memfd_create("odradek-journal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.write(memory, datagram)
+            fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", memory))]
+            self._socket.sendmsg([], rights, 0, self._path)
+        finally:
+            os.close(memory)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+        super().close()
+
+
+def is_too_large(error: OSError) -> bool:
+    """Whether a datagram was refused for its size alone."""
+    return error.errno in (errno.EMSGSIZE, errno.ENOBUFS)
+
+
+def priority(level: int) -> int:
+    """syslog's number for a log level."""
+    return next((number for least, number in _PRIORITIES if level >= least), 7)
+
+
+def encoded(fields: Mapping[str, object]) -> bytes:
+    """Fields as the journal takes them: a line each; a value with a line break by its length."""
+    lines = []
+    for name, value in fields.items():
+        data = str(value).encode("utf-8", "backslashreplace")
+        if b"\n" in data:
+            lines.append(name.encode() + b"\n" + _SIZE.pack(len(data)) + data + b"\n")
+        else:
+            lines.append(name.encode() + b"=" + data + b"\n")
+    return b"".join(lines)

@@ -1,0 +1,30 @@
+"""What `ps` shows of a forked process: its own command line instead of its parent's.
+
+`pgrep -f server-1.properties` must find the supervisor alone, so that killing what it finds kills the broker once.
+The words are written over those that exec put at the top of the stack; a last byte that is not zero tells the kernel
+that this is one string now (setproctitle(3), fs/proc/base.c). What does not fit is left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+_ARG_START, _ARG_END = 48 - 3, 49 - 3  # proc(5): fields of `stat`, which are counted from behind the name
+_PR_SET_NAME = 15
+_COMMAND_LINE = Path("/proc/self/cmdline")
+
+
+def set_title(title: str, rest: str = "") -> bool:
+    """Show `title`, and `rest` behind it if there is room; `top` shows the last word of `title`.
+
+    False when the kernel shows something else, such as the command line of the parent."""
+    fields = Path("/proc/self/stat").read_bytes().rpartition(b") ")[2].split()
+    start, end = int(fields[_ARG_START]), int(fields[_ARG_END])
+    room = end - start - 2
+    shown = next((text for text in (f"{title} {rest}".strip().encode(), title.encode()) if len(text) <= room), b"")
+    if not shown:
+        return False
+    ctypes.memmove(start, shown.ljust(room + 1, b"\0") + b"\n", room + 2)
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, title.split()[-1].encode()[:15], 0, 0, 0)
+    return _COMMAND_LINE.read_bytes().rstrip(b"\0") == shown

@@ -1,0 +1,98 @@
+"""Installing the units: what this interpreter, this configuration and this machine make of them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pwd
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from odradek.broker import config as configuration
+from odradek.broker import sockets
+from odradek.broker.config import BrokerConfig
+from odradek.broker.errors import OdradekError
+from odradek.broker.listeners import Endpoint, bracket
+from odradek.systemd import render
+from odradek.systemd.render import Machine
+
+SYSTEM_UIDS = 1000  # logind's SYS_UID_MAX is below this: whose shared memory it leaves alone
+_PACKAGES = ("broker", "workers", "storage", "ipc", "protocol", "cluster", "groups", "systemd")
+
+
+class UnitsError(OdradekError):
+    """Units that would not work; the text says what to change."""
+
+
+def install(root: Path, user: str) -> list[Path]:
+    """Write units, sysusers.d, tmpfiles.d and, where there is none, server.properties below `root`; returns them."""
+    config_file = root / render.CONFIG.relative_to("/")
+    written = []
+    if not config_file.exists():
+        written.append(_write(config_file, render.properties()))
+    machine = machine_of(configuration.load(config_file), user)
+    for name, text in render.files(machine).items():
+        written.append(_write(root / name, text))
+    return written
+
+
+def machine_of(config: BrokerConfig, user: str) -> Machine:
+    """What the units need to know. Raises UnitsError when systemd cannot listen as `listeners` says."""
+    return Machine(
+        python=Path(sys.executable),
+        programs=tuple(_programs()),
+        user=user,
+        sockets=tuple(listen_stream(endpoint) for endpoint in config.listeners),
+        workers=config.workers or os.cpu_count() or 1,
+        log_dirs=tuple(Path(folder) for folder in config.log_dirs),
+        log_file=Path(config["odradek.log.file"]) if config["odradek.log.file"] else None,
+        backlog=config["socket.listen.backlog.size"],
+        ipv6_only=_apart({endpoint.host for endpoint in config.listeners}),
+        drain=-(-config["odradek.drain.timeout.ms"] // 1000),
+    )
+
+
+def listen_stream(endpoint: Endpoint) -> str:
+    """An endpoint as ListenStream= has it. Names are looked up now: systemd takes addresses only."""
+    if endpoint.port == 0:
+        raise UnitsError(f"{endpoint}: under systemd a listener needs a port of its own, not 0; change `listeners`")
+    if not endpoint.host:
+        return str(endpoint.port)
+    return f"{bracket(sockets.address_of(endpoint))}:{endpoint.port}"
+
+
+def _apart(hosts: set[str]) -> bool:
+    """Whether `::` means IPv6 alone, as it does where sockets.py opens it; no host at all means both families."""
+    return "" not in hosts and bool(hosts & {"::", "0.0.0.0"})
+
+
+def _programs() -> Iterator[Path]:
+    """Every directory that this interpreter reads modules from."""
+    yield from {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent}
+    for package in _PACKAGES:
+        yield Path(importlib.import_module(f"odradek.{package}").__path__[0])
+
+
+def trap(user: str) -> str:
+    """A warning when logind would unlink the broker's shared memory at some logout of `user`; else empty."""
+    try:
+        uid = pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return ""
+    if uid == 0 or uid < SYSTEM_UIDS:
+        return ""
+    return (
+        f"{user} is no system user: when it logs out, logind unlinks its shared memory and with it the broker's; "
+        "take a system user, or set RemoveIPC=no in /etc/systemd/logind.conf"
+    )
+
+
+def _write(path: Path, text: str) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o644)
+    except OSError as error:
+        raise UnitsError(f"{path}: {error.strerror} (as root, or with --prefix)") from None
+    return path

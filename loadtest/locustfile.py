@@ -1,0 +1,62 @@
+"""What locust loads: `locust -f loadtest/locustfile.py --host HOST:PORT` sends any broker the swarm's users.
+
+`make locust` starts a broker of its own for it, and compares what was acknowledged with what can be read.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import gevent
+from locust import events
+from locust.runners import WorkerRunner
+from odradek.loadtest.swarm import base, charts, finishing, metrics, options
+from odradek.loadtest.swarm.bursty import Bursty
+from odradek.loadtest.swarm.consumer import GroupMember
+from odradek.loadtest.swarm.mixed import Mixed
+from odradek.loadtest.swarm.producer import Producer
+from odradek.loadtest.swarm.shapes import SHAPES, Ramp, Soak, Spike
+
+__all__ = ["Bursty", "GroupMember", "Mixed", "Producer", "Ramp", "Soak", "Spike"]
+
+SWITCH_SECONDS = 0.0005
+
+sys.setswitchinterval(SWITCH_SECONDS)  # the clients' threads take times, see clients.py
+charts.choose()
+metrics.fine_buckets()
+events.init_command_line_parser.add_listener(options.add)
+
+
+@events.init.add_listener
+def begin(environment: Any, runner: Any, web_ui: Any, **_: Any) -> None:
+    """Apply the swarm's options to this process."""
+    shape = SHAPES.get(environment.parsed_options.shape)
+    environment.shape_class = shape(runner) if shape else None
+    finishing.listen(runner)
+    if not isinstance(runner, WorkerRunner):
+        gevent.spawn(charts.keep_history, runner)
+    if web_ui:
+        charts.into_page(web_ui, runner)
+
+
+@events.test_start.add_listener
+def prepare(environment: Any, **_: Any) -> None:
+    """Before any user: the ledger here, the topics by the master or the only process."""
+    folder = environment.parsed_options.ledger
+    base.ledger.folder = Path(folder) if folder else None
+    if not isinstance(environment.runner, WorkerRunner):
+        options.create_topics(environment.host, environment.parsed_options.partitions)
+
+
+@events.test_stopping.add_listener
+def await_workers(environment: Any, **_: Any) -> None:
+    """Before a master ends, all users have."""
+    finishing.wait(environment.runner)
+
+
+@events.test_stop.add_listener
+def keep_ledger(**_: Any) -> None:
+    """All that was acknowledged is in the files now."""
+    base.ledger.flush()

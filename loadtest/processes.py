@@ -1,0 +1,92 @@
+"""What a broker's processes cost, as the kernel counts it: CPU of all, dead ones included, and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Memory(NamedTuple):
+    """MiB: `pss` counts a page that several processes share once, `rss` as often as it is mapped."""
+
+    pss: float
+    rss: float
+
+
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """User and system time of all threads so far, and of the children that were waited for."""
+    return sum(map(_cpu, processes))
+
+
+def _cpu(process: psutil.Process) -> float:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        times = process.cpu_times()
+        return float(times.user + times.system + times.children_user + times.children_system)
+    return 0.0  # it ended just now: its parent's children_* has it once it is reaped
+
+
+def memory(processes: Iterable[psutil.Process]) -> Memory:
+    """The sum over `processes`, from their smaps_rollup."""
+    sums = [_rollup(process.pid) for process in processes]
+    return Memory(sum(one.pss for one in sums), sum(one.rss for one in sums))
+
+
+def _rollup(pid: int) -> Memory:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return Memory(0, 0)
+    kib = {name: int(value) for name, value in re.findall(r"^(Pss|Rss): +(\d+) kB", text, re.MULTILINE)}
+    return Memory(kib.get("Pss", 0) / 1024, kib.get("Rss", 0) / 1024)
+
+
+def family(process: psutil.Process) -> list[psutil.Process]:
+    """`process` and all its descendants that live now."""
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def spawn(command: list[str], log: Path, **more: object) -> psutil.Popen:
+    """Start `command` with its output in `log`; it is killed when the bench dies, however that happens."""
+    with log.open("ab") as out:
+        # A session of its own: Ctrl-C is for whoever measures, who stops it when done.
+        own = {"start_new_session": True, "preexec_fn": _die_with_parent}
+        return psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **own, **more)
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end(process: psutil.Popen, how: signal.Signals, seconds: float) -> None:
+    """Send `how` to `process`, or SIGKILL to all its family; those that are still there after `seconds` are killed."""
+    everyone = family(process)
+    for one in everyone if how == signal.SIGKILL else everyone[:1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.send_signal(how)
+    _, left = psutil.wait_procs(everyone, seconds)
+    for one in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    psutil.wait_procs(left, seconds)
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

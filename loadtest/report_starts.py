@@ -1,0 +1,44 @@
+"""The part of RESULTS.md on start-up and memory."""
+
+from __future__ import annotations
+
+from odradek.loadtest.store import Results
+
+SIZES = {"start1": 1, "start1000": 1000}
+KAFKA, ODRADEK = "Apache Kafka", "Odradek"
+START_SECONDS, IDLE_SHARE, LOADED_SHARE = 1.0, 1 / 3, 1 / 6
+
+
+def starts_section(results: Results) -> str:
+    """A table with a line for each broker and number of partitions, and the targets under it."""
+    keys = [key for key in SIZES if key in results.entries]
+    if not keys:
+        return ""
+    head = "| broker | partitions | after a stop | after kill -9 | idle PSS (RSS) | loaded PSS (RSS) |\n"
+    lines = [_line(results, key, name) for key in keys for name in results.entries[key].data]
+    table = head + "| --- " * 6 + "|\n" + "\n".join(lines)
+    told = "Seconds from exec to the first Metadata answer that has a leader for every partition; MiB of all processes."
+    return "\n\n".join(["## Start-up and memory", table, told, *_verdicts(results, keys)])
+
+
+def _line(results: Results, key: str, name: str) -> str:
+    middle = {what: results.middle(key, name, what) or 0 for what in results.entries[key].data[name][0]}
+    memory = [f"{middle[f'{when}_pss']:,.0f} ({middle[f'{when}_rss']:,.0f}) MiB" for when in ("idle", "loaded")]
+    cells = [name, str(SIZES[key]), f"{middle['clean']:.2f} s", f"{middle['killed']:.2f} s", *memory]
+    return f"| {' | '.join(cells)} |"
+
+
+def _verdicts(results: Results, keys: list[str]) -> list[str]:
+    slowest = [results.middle(key, ODRADEK, what) or 0 for key in keys for what in ("clean", "killed")]
+    told = [f"Start-up ≤ {START_SECONDS:g} s: {_word(max(slowest) <= START_SECONDS)}."]
+    for what, share in (("idle", IDLE_SHARE), ("loaded", LOADED_SHARE)):
+        ours, theirs = (results.middle(keys[0], name, f"{what}_pss") for name in (ODRADEK, KAFKA))
+        if ours and theirs:
+            told.append(
+                f"Memory {what} ≤ {share:.2f} of Kafka's: {ours / theirs:.2f}, {_word(ours / theirs <= share)}."
+            )
+    return [" ".join(told)]
+
+
+def _word(good: bool) -> str:
+    return "met" if good else "MISSED"

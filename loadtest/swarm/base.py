@@ -1,0 +1,109 @@
+"""What all users share: a sender whose acknowledgements go to the ledger, a reader that misses nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from confluent_kafka import Message
+from locust import User
+from odradek.loadtest.swarm import metrics, record
+from odradek.loadtest.swarm.clients import Reader, Sender
+from odradek.loadtest.swarm.ledger import Ledger
+
+KEYS = 4  # of each user
+LAG_SECONDS = 1
+CONNECT_SECONDS = 1
+
+ledger = Ledger()
+names = record.Names()
+
+
+class KafkaUser(User):
+    """A user that may send and read; `host` is the broker's `host:port`."""
+
+    abstract = True
+    idempotent = True
+    sender_config: dict[str, Any] = {}
+
+    def __init__(self, environment: Any) -> None:
+        super().__init__(environment)
+        self.bootstrap = environment.host
+        self.options = environment.parsed_options
+        self.number = names.next()
+        self.label = f"ack, {type(self).__name__}"
+        self.sent = 0
+        self.sender: Sender | None = None
+        self.reader: Reader | None = None
+        self.group_id = ""
+        self._lag_due = 0.0
+
+    def on_stop(self) -> None:
+        """Leave nothing open: what is neither acknowledged nor refused by now is a failure."""
+        if self.reader:
+            self.reader.close()
+            ledger.read(self.group_id, self.reader.runs.ended)
+        if self.sender and (left := self.sender.close()):
+            self._failed(f"{left} records neither acknowledged nor refused")
+        ledger.flush()
+
+    # -- sending
+
+    def open_sender(self) -> Sender:
+        """Make the user's producer, and give it time to connect: librdkafka asks for a producer id twice a second."""
+        self.sender = Sender(self.bootstrap, self.idempotent, self._delivered, **self.sender_config)
+        self.sender.idle(CONNECT_SECONDS)
+        return self.sender
+
+    def send(self, topic: str) -> None:
+        """Send the user's next record, under one of its keys."""
+        assert self.sender is not None
+        kind = record.IDEMPOTENT if self.idempotent else record.PLAIN
+        value = record.make(kind, self.number, self.sent, self.options.value_size)
+        self.sender.send(topic, b"%x-%d" % (self.number, self.sent % KEYS), value)
+        self.sent += 1
+
+    def _delivered(self, error: Any, message: Message, latency: float) -> None:
+        if error is not None:
+            self._failed(str(error))
+            return
+        value = message.value() or b""
+        ledger.acked(message.topic() or "", message.partition() or 0, message.offset() or 0, value)
+        metrics.acked(self.environment, self.label, latency, len(value))
+
+    def _failed(self, what: str) -> None:
+        metrics.failed(self.environment, metrics.PRODUCE, self.label, RuntimeError(what))
+
+    # -- reading
+
+    def open_reader(self, group: str, topic: str) -> Reader:
+        """Join a group."""
+        self.group_id = group
+        self.reader = Reader(self.bootstrap, group, topic)
+        return self.reader
+
+    def read(self) -> list[Message]:
+        """The next records, seen to follow the ones before, their latency and the lag noted."""
+        assert self.reader is not None
+        messages = [message for message in self.reader.read() if self._sound(message)]
+        for message in messages:
+            stamp = record.parse(message.value())
+            if stamp:
+                metrics.delivered(self.environment, stamp.sent_ns, len(message.value() or b""))
+        self.reader.done()
+        self._note_lag(self.reader)
+        return messages
+
+    def _sound(self, message: Any) -> bool:
+        assert self.reader is not None
+        topic, partition, fault = message.topic(), message.partition(), message.error()
+        if fault is None and (jump := self.reader.runs.note(topic, partition, message.offset())):
+            fault = f"the reader jumped by {jump:+d} offsets in {topic}-{partition}"
+        if fault is not None:
+            metrics.failed(self.environment, metrics.CONSUME, "read", RuntimeError(str(fault)))
+        return message.error() is None
+
+    def _note_lag(self, reader: Reader) -> None:
+        if time.monotonic() >= self._lag_due:
+            self._lag_due = time.monotonic() + LAG_SECONDS
+            metrics.behind(self.environment, reader.lag())

@@ -1,0 +1,31 @@
+"""A job that writes many records at once and then rests: plain acks=1, many in flight, as most producers in use."""
+
+from __future__ import annotations
+
+import random
+
+from locust import task
+from odradek.loadtest.swarm.base import KafkaUser
+from odradek.loadtest.swarm.options import EVENTS
+
+REST_SECONDS = (2, 6)
+
+
+class Bursty(KafkaUser):
+    """Bursts of 50 to 500 records; librdkafka batches them as it likes."""
+
+    weight = 1
+    idempotent = False
+    sender_config = {"linger.ms": 5}
+
+    def on_start(self) -> None:
+        """Connect."""
+        self.open_sender()
+
+    @task
+    def burst(self) -> None:
+        """One burst, then a rest."""
+        assert self.sender is not None
+        for _ in range(random.randint(50, 500)):
+            self.send(EVENTS)
+        self.sender.idle(random.uniform(*REST_SECONDS))

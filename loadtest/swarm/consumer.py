@@ -1,0 +1,26 @@
+"""A member of a consumer group, as a service has several of."""
+
+from __future__ import annotations
+
+import itertools
+
+from locust import task
+from odradek.loadtest.swarm.base import KafkaUser
+from odradek.loadtest.swarm.options import EVENTS
+
+_members = itertools.count()
+
+
+class GroupMember(KafkaUser):
+    """Reads what its group gives it. Users join as they come, so the ramp-up is a chain of rebalances."""
+
+    weight = 3
+
+    def on_start(self) -> None:
+        """Join the groups in turn."""
+        self.open_reader(f"swarm-group-{next(_members) % self.options.groups}", EVENTS)
+
+    @task
+    def follow(self) -> None:
+        """Read on."""
+        self.read()

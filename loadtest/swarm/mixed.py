@@ -1,0 +1,26 @@
+"""A service between two topics: it reads events with its group and writes results."""
+
+from __future__ import annotations
+
+from locust import task
+from odradek.loadtest.swarm.base import KafkaUser
+from odradek.loadtest.swarm.options import EVENTS, RESULTS
+
+
+class Mixed(KafkaUser):
+    """One result for each handful of events that it reads together."""
+
+    weight = 1
+
+    def on_start(self) -> None:
+        """Connect both ways."""
+        self.open_sender()
+        self.open_reader("swarm-mixed", EVENTS)
+
+    @task
+    def serve(self) -> None:
+        """Read what is there, answer once."""
+        assert self.sender is not None
+        if self.read():
+            self.send(RESULTS)
+        self.sender.idle(0)

@@ -1,0 +1,73 @@
+"""What the bench needs from outside Python, found, fetched or compiled into the cache; each missing thing is told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).parent
+KAFKA_VERSION = "4.1.0"
+
+
+class BrokerError(Exception):
+    """A broker did not start, or something is not there to be started; the message says what to do."""
+
+
+def cache() -> Path:
+    """Where fetched and compiled things are: ODRADEK_TEST_CACHE, else .cache beside the sources."""
+    return Path(os.environ.get("ODRADEK_TEST_CACHE") or HERE.parent / ".cache").absolute()
+
+
+def kafka_jars() -> Path:
+    """The folder of Apache Kafka's jars; BrokerError when they were not fetched."""
+    libs = cache() / f"kafka-{KAFKA_VERSION}" / "libs"
+    if not (libs / f"kafka_2.13-{KAFKA_VERSION}.jar").exists():
+        raise BrokerError(f"no jars in {libs}: run make test-tools, or measure with --brokers odradek")
+    if not shutil.which("java"):
+        raise BrokerError("no java here: apt-get install default-jre-headless, or measure with --brokers odradek")
+    return libs
+
+
+def rabbitmq() -> Path:
+    """The folder with Debian's RabbitMQ, unpacked there by rabbitmq.sh on first use; BrokerError when it cannot be."""
+    home = cache() / "rabbitmq"
+    done = subprocess.run([HERE / "rabbitmq.sh", home], capture_output=True, text=True)
+    if done.returncode:
+        raise BrokerError(f"no RabbitMQ, measure with --brokers odradek,kafka: {done.stderr.strip()}")
+    return home
+
+
+def client(name: str) -> Path:
+    """The load client `name`, compiled from its C source when that is newer."""
+    program = cache() / "loadtest" / name
+    source = HERE / f"{name}.c"
+    newest = max(path.stat().st_mtime for path in (source, HERE / "client.h"))
+    if not program.exists() or program.stat().st_mtime < newest:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        _compile(source, program)
+    return program
+
+
+def _compile(source: Path, program: Path) -> None:
+    fresh = program.with_suffix(f".{os.getpid()}")  # renamed when whole: two benches may compile at once
+    command = ["cc", "-O2", "-Wall", "-o", str(fresh), str(source), *_libraries(source.stem), "-lpthread"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise BrokerError("no C compiler here: apt-get install gcc libc6-dev") from None
+    if done.returncode:
+        hint = "apt-get install librdkafka-dev\n" if "rdkafka" in done.stderr else ""
+        raise BrokerError(f"{source.name} does not compile: {hint}{done.stderr[-2000:]}")
+    fresh.replace(program)
+
+
+def _libraries(name: str) -> list[str]:
+    if name == "client":
+        return ["-lrdkafka"]
+    if name == "amqp":
+        root = rabbitmq() / "root" / "usr"
+        folder = next(root.glob("lib/*/librabbitmq.so")).parent
+        return [f"-I{root}/include", f"-L{folder}", "-lrabbitmq", f"-Wl,-rpath,{folder}"]
+    return []

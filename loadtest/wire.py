@@ -1,0 +1,127 @@
+"""The few requests the bench itself sends: which partitions are there, make a topic, drop it, where does it end.
+
+Old versions of Kafka's protocol that every broker here still serves, written out by hand: no client library is
+started, so asking costs next to nothing and can be repeated every few milliseconds while a broker comes up.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from typing import NamedTuple
+
+_TIMEOUT_MS = 30_000
+_LIST_OFFSETS, _METADATA, _DELETE_TOPICS = 2, 3, 20
+WAIT_SECONDS = 120
+
+
+class WireError(Exception):
+    """The broker's answer is not what it should be."""
+
+
+class Found(NamedTuple):
+    """A Metadata answer: partitions that have a leader, and those that have not (or an error)."""
+
+    led: int
+    other: int
+
+
+def ask(port: int, api: int, version: int, body: bytes, seconds: float = 30) -> bytes:
+    """Send one request on a connection of its own; the answer after its correlation id. OSError when there is none."""
+    frame = struct.pack(">hhih", api, version, 1, -1) + body
+    with socket.create_connection(("127.0.0.1", port), seconds) as connection:
+        connection.sendall(struct.pack(">i", len(frame)) + frame)
+        stream = connection.makefile("rb")
+        head = stream.read(4)
+        answer = stream.read(struct.unpack(">i", head)[0]) if len(head) == 4 else b""
+    if len(answer) < 4:
+        raise ConnectionResetError("the broker closed the connection")
+    return answer[4:]
+
+
+def text(word: str) -> bytes:
+    """A STRING of Kafka's protocol."""
+    return struct.pack(">h", len(word.encode())) + word.encode()
+
+
+def metadata(port: int, topic: str | None = None, seconds: float = 30) -> Found:
+    """What Metadata v4 says of all topics, or of `topic`, which is then made where it is missing."""
+    topics = struct.pack(">i", -1) if topic is None else struct.pack(">i", 1) + text(topic)
+    return _partitions(ask(port, _METADATA, 4, topics + bytes([topic is not None]), seconds))
+
+
+class _Reader:
+    """Takes fields off the front of an answer."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer, self._at = answer, 0
+
+    def take(self, form: str) -> int:
+        (value,) = struct.unpack_from(f">{form}", self._answer, self._at)
+        self._at += struct.calcsize(f">{form}")
+        return int(value)
+
+    def skip(self, *fields: str) -> None:
+        """Pass over fields: `text`, `ids` (an array of int32), or a form of struct."""
+        for one in fields:
+            count = {"text": "h", "ids": "i"}.get(one, one)
+            length = max(self.take(count), 0)
+            self._at += {"text": length, "ids": 4 * length}.get(one, 0)
+
+
+def _partitions(answer: bytes) -> Found:
+    """Count the partitions in a Metadata v4 answer; one with a leader and no error is led."""
+    reader = _Reader(answer)
+    reader.take("i")
+    for _ in range(reader.take("i")):
+        reader.skip("i", "text", "i", "text")
+    reader.skip("text", "i")
+    led = other = 0
+    for _ in range(reader.take("i")):
+        failed = reader.take("h")
+        reader.skip("text", "b")
+        other += failed != 0
+        for _ in range(reader.take("i")):
+            error, _, leader = reader.take("h"), reader.take("i"), reader.take("i")
+            reader.skip("ids", "ids")
+            good = not error and leader >= 0
+            led, other = led + good, other + (not good)
+    return Found(led, other)
+
+
+def create(port: int, topic: str, partitions: int = 1) -> None:
+    """Have `topic` made automatically, and wait until the leaders of all its `partitions` say where they end.
+
+    Apache Kafka names the leader in Metadata before that broker knows of it.
+    """
+    deadline = time.monotonic() + WAIT_SECONDS
+    while (found := metadata(port, topic)) != (partitions, 0) or _ends(port, topic, partitions) is None:
+        if time.monotonic() > deadline:
+            raise WireError(f"topic {topic} has {found} partitions after {WAIT_SECONDS} s, not {partitions}")
+        time.sleep(0.05)
+
+
+def delete(port: int, topic: str) -> None:
+    """Drop `topic` (DeleteTopics v1)."""
+    answer = ask(port, _DELETE_TOPICS, 1, struct.pack(">i", 1) + text(topic) + struct.pack(">i", _TIMEOUT_MS))
+    (error,) = struct.unpack(">h", answer[-2:])
+    if error:
+        raise WireError(f"DeleteTopics of {topic}: error {error}")
+
+
+def end(port: int, topic: str) -> int:
+    """The end offset of partition 0."""
+    ends = _ends(port, topic, 1)
+    if ends is None:
+        raise WireError(f"ListOffsets of {topic} was answered with an error")
+    return ends[0]
+
+
+def _ends(port: int, topic: str, partitions: int) -> list[int] | None:
+    """The end offsets of all `partitions` (ListOffsets v1); None while one of them is an error."""
+    asked = b"".join(struct.pack(">iq", index, -1) for index in range(partitions))
+    head = struct.pack(">ii", -1, 1) + text(topic) + struct.pack(">i", partitions)
+    answer = ask(port, _LIST_OFFSETS, 1, head + asked)
+    rows = list(struct.iter_unpack(">ihqq", answer[8 + len(text(topic)) :]))
+    return None if any(row[1] for row in rows) else [row[3] for row in sorted(rows)]

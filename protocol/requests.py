@@ -1,0 +1,186 @@
+"""Requests decoded strictly by the library's schemas: all but Produce and Fetch, which have codecs of their own.
+
+The library's own decoder trusts its input: a length past the end of the frame yields a shorter string, a null where
+there may be none yields None, a varint may go on for megabytes, and each element with tags copies the rest of the
+frame. Requests come from anyone, so they are read here: every length is compared with what is left. The objects are
+the library's, and as there one flat function is generated for each version, for its speed.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from odradek.protocol.wire import I16, I32, MOST_ELEMENTS, WireError, check_elements, uvarint
+
+Decoder = Callable[[memoryview, int], tuple[Any, int]]
+
+_NO_ID = bytes(16)
+
+
+def decode(request_class: Any, version: int, body: memoryview) -> Any:
+    """The request in `body`; WireError, struct.error, IndexError or UnicodeDecodeError when malformed.
+
+    Bytes behind it are passed over, as Kafka does.
+    """
+    return _decoder(request_class, version)(body, 0)[0]
+
+
+@cache
+def _decoder(request_class: Any, version: int) -> Decoder:
+    source = _Source(version, request_class.flexible_version_q(version))
+    return source.function(lambda: source.struct("made", request_class._struct, request_class, "    "))
+
+
+class _Source:
+    """The text of one decoder: `function` frames it, the others emit lines that read one thing into `target`."""
+
+    def __init__(self, version: int, flexible: bool) -> None:
+        self._version = version
+        self._flexible = flexible
+        self._lines: list[str] = []
+        self._names = 0
+        self._globals: dict[str, Any] = {
+            "i16": I16.unpack_from, "i32": I32.unpack_from, "uvarint": uvarint, "uuid_at": _uuid, "tags": _tags,
+            "new": object.__new__, "null": _null, "past": _past, "check_elements": check_elements,
+        }  # fmt: skip
+
+    def function(self, body: Callable[[], None]) -> Decoder:
+        """What decodes `made`."""
+        self._lines = ["def decode(buf, at):", "    end = len(buf)", "    number = 0"]
+        body()
+        self._lines.append("    return made, at")
+        exec("\n".join(self._lines), self._globals)
+        return self._globals["decode"]
+
+    def _emit(self, indent: str, *lines: str) -> None:
+        self._lines.extend(indent + line for line in lines)
+
+    def _name(self, value: Any = None) -> str:
+        """A new name, for `value` if there is one."""
+        self._names += 1
+        name = f"v{self._names}"
+        if value is not None:
+            self._globals[name] = value
+        return name
+
+    def struct(self, target: str, schema: Any, data_class: Any, indent: str) -> None:
+        """An object of `data_class`."""
+        self._emit(indent, f"{target} = new({self._name(data_class)})", f"{target}._version = {self._version}")
+        self._emit(indent, f"{target}.tags = {target}.unknown_tags = None")
+        run: list[Any] = []
+        for field in schema.untagged_fields(self._version):
+            if field.is_batchable():
+                run.append(field)
+                continue
+            self._fixed(target, run, indent)
+            run = []
+            self.field(f"{target}.{field.name}", field, indent)
+        self._fixed(target, run, indent)
+        if self._flexible:
+            known = self._name(self._known_tags(schema))
+            self._emit(indent, "if buf[at]:", f"    at = tags({target}, buf, at, {known})", "else:", "    at += 1")
+
+    def _fixed(self, target: str, fields: list[Any], indent: str) -> None:
+        """Neighbours of fixed size, in one go."""
+        if fields:
+            packed = struct.Struct(">" + "".join(field._type.fmt for field in fields))
+            targets = "".join(f"{target}.{field.name}, " for field in fields)
+            self._emit(indent, f"{targets}= {self._name(packed.unpack_from)}(buf, at)", f"at += {packed.size}")
+
+    def field(self, target: str, field: Any, indent: str) -> None:
+        """One field that is not of fixed size, or an array's element."""
+        nullable = field.nullable_for_version_q(self._version)
+        if field.is_array():
+            self._array(target, field, nullable, indent)
+        elif field.is_struct():
+            self._nested(target, field, nullable, indent)
+        elif field.type_str.removeprefix("[]") == "uuid":
+            self._emit(indent, f"{target} = uuid_at(buf, at)", "at += 16")
+        elif field.is_batchable():
+            number = struct.Struct(">" + field._type.fmt)
+            self._emit(indent, f"{target}, = {self._name(number.unpack_from)}(buf, at)", f"at += {number.size}")
+        else:
+            self._sized(target, field, nullable, indent)
+
+    def _nested(self, target: str, field: Any, nullable: bool, indent: str) -> None:
+        """A struct, with a byte before it that says whether it is there if it need not be (KIP-893)."""
+        made = self._name()
+        if nullable:
+            self._emit(indent, f"{made} = None", "at += 1", "if buf[at - 1] < 128:")
+        self.struct(made, field, field.data_class, indent + "    " * nullable)
+        self._emit(indent, f"{target} = {made}")
+
+    def _length(self, target: str, name: str, short: bool, nullable: bool, indent: str) -> None:
+        """The length n of what follows; goes on in the branch for n that fit."""
+        if self._flexible:
+            self._emit(indent, "n = buf[at]", "at += 1", "if n > 127: n, at = uvarint(buf, at - 1)", "n -= 1")
+        else:
+            self._emit(indent, f"n, = {'i16' if short else 'i32'}(buf, at)", f"at += {2 if short else 4}")
+        self._emit(indent, "if n < 0:", f"    {target} = " + ("None" if nullable else f"null('{name}')"))
+        self._emit(indent, "elif n > end - at:", f"    past('{name}', n, end - at)", "else:")
+
+    def _sized(self, target: str, field: Any, nullable: bool, indent: str) -> None:
+        """A string or bytes."""
+        text = field.type_str.removeprefix("[]") == "string"
+        self._length(target, field.name, text, nullable, indent)
+        read = "str(buf[at : at + n], 'utf-8')" if text else "bytes(buf[at : at + n])"
+        self._emit(indent, f"    {target} = {read}", "    at += n")
+
+    def _array(self, target: str, field: Any, nullable: bool, indent: str) -> None:
+        self._length(target, field.name, False, nullable, indent)
+        inner, found, one = indent + "        ", self._name(), self._name()
+        self._emit(
+            indent,
+            "    number += n",
+            f"    if number > {MOST_ELEMENTS}: check_elements(number)",
+            f"    {target} = {found} = []",
+        )
+        self._emit(indent, "    for _ in range(n):")
+        if field.is_struct_array():
+            self.struct(one, field.array_of, field.data_class, inner)
+        else:
+            self.field(one, field.array_of, inner)
+        self._emit(inner, f"{found}.append({one})")
+
+    def _known_tags(self, schema: Any) -> dict[int, tuple[str, Decoder]]:
+        tagged = [field for field in schema._fields if field.tagged_field_q(self._version)]
+        return {field.tag: (field.name, _tag_decoder(field, self._version)) for field in tagged}
+
+
+def _tag_decoder(field: Any, version: int) -> Decoder:
+    source = _Source(version, True)
+    return source.function(lambda: source.field("made", field, "    "))
+
+
+def _tags(made: Any, buf: memoryview, at: int, known: dict[int, tuple[str, Decoder]]) -> int:
+    """A section of tagged fields: those that are known into `made`, past the others."""
+    count, at = uvarint(buf, at)
+    for _ in range(count):
+        tag, at = uvarint(buf, at)
+        size, at = uvarint(buf, at)
+        if size > len(buf) - at:
+            _past("a tagged field", size, len(buf) - at)
+        if tag in known:
+            name, decoder = known[tag]
+            setattr(made, name, decoder(buf[at : at + size], 0)[0])
+        at += size
+    return at
+
+
+def _uuid(buf: memoryview, at: int) -> uuid.UUID | None:
+    data = bytes(buf[at : at + 16])
+    if len(data) < 16:
+        _past("an id", 16, len(data))
+    return None if data == _NO_ID else uuid.UUID(bytes=data)
+
+
+def _null(name: str) -> None:
+    raise WireError(f"{name} is null")
+
+
+def _past(name: str, size: int, left: int) -> None:
+    raise WireError(f"{name} of length {size} in a frame with {left} bytes left")

@@ -1,0 +1,131 @@
+"""The units as one machine gets them: which interpreter, user, directories, sockets and workers.
+
+Every unit is whole, with the hardening written into it, so that `systemctl cat` shows what holds. What an
+administrator changes goes into drop-ins; installing again replaces the units.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+CONFIG = Path("/etc/odradek/server.properties")
+STATE_DIR = Path("/var/lib/odradek")
+RUN_DIR = Path("/run/odradek/broker")  # below RuntimeDirectory=, so that the broker may remove and make it itself
+
+# Where each file of `units/` goes; the other files there are parts of these.
+PLACES = {
+    "odradek.target": "etc/systemd/system",
+    "odradek.socket": "etc/systemd/system",
+    "odradek-memory.service": "etc/systemd/system",
+    "odradek-supervisor.service": "etc/systemd/system",
+    "odradek-controller.service": "etc/systemd/system",
+    "odradek-coordinator.service": "etc/systemd/system",
+    "odradek-janitor.service": "etc/systemd/system",
+    "odradek-acceptor.service": "etc/systemd/system",
+    "odradek-worker@.service": "etc/systemd/system",
+    "sysusers.conf": "etc/sysusers.d",
+    "tmpfiles.conf": "etc/tmpfiles.d",
+}
+_NAMES = {"sysusers.conf": "odradek.conf", "tmpfiles.conf": "odradek.conf"}
+_HOMES = (Path("/home"), Path("/root"), Path("/run/user"))  # what ProtectHome= hides
+_PRIVATE = (Path("/tmp"), Path("/var/tmp"))  # what PrivateTmp= hides
+_MARK = re.compile(r"@([A-Z0-9]+(?:_[A-Z]+)?)@")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the units say differently from one machine to the next.
+
+    `programs` are directories that the interpreter reads (its environment, our packages); `sockets` are values of
+    ListenStream=; `drain` is in seconds."""
+
+    python: Path
+    programs: tuple[Path, ...]
+    user: str
+    sockets: tuple[str, ...]
+    workers: int
+    log_dirs: tuple[Path, ...] = (STATE_DIR,)
+    log_file: Path | None = None
+    backlog: int = 50
+    ipv6_only: bool = False
+    drain: int = 30
+
+
+def files(machine: Machine) -> dict[str, str]:
+    """Every file to install, by its path below the root."""
+    values = _values(machine)
+    return {f"{place}/{_NAMES.get(name, name)}": fill(_text(name), values) for name, place in PLACES.items()}
+
+
+def properties() -> str:
+    """A first server.properties."""
+    return fill(_text("server.properties"), {"RUN_DIR": str(RUN_DIR)})
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """`text` with every `@NAME@` replaced, within what was put in too; KeyError for an unknown one."""
+    while _MARK.search(text):
+        text = _MARK.sub(lambda found: values[found[1]], text)
+    return text
+
+
+def _text(name: str) -> str:
+    return (resources.files(__package__) / "units" / name).read_text().rstrip("\n") + "\n"
+
+
+def _values(machine: Machine) -> dict[str, str]:
+    return {
+        "PYTHON": escaped(machine.python).replace("$", "$$"),
+        "USER": machine.user,
+        "CONFIG": str(CONFIG),
+        "RUN_DIR": str(RUN_DIR),
+        "HARDENING": _text("hardening.conf").rstrip("\n"),
+        "DAEMON": _text("daemon.conf").rstrip("\n"),
+        "HOME": "\n".join(_home(machine.programs)),
+        "WRITABLE": "".join(f"{line}\n" for line in _writable(machine)),
+        "DIRECTORIES": "".join(f"{line}\n" for line in _directories(machine)),
+        "LISTEN": "\n".join(f"ListenStream={address}" for address in machine.sockets),
+        "IPV6ONLY": "ipv6-only" if machine.ipv6_only else "both",
+        "BACKLOG": str(machine.backlog),
+        "WORKERS": " ".join(f"odradek-worker@{number}.service" for number in range(machine.workers)),
+        "DRAIN": str(machine.drain + 15),
+    }
+
+
+def escaped(path: Path) -> str:
+    """A path as lists of paths take it: `%` begins a specifier, a blank ends a word."""
+    text = str(path).replace("\\", "\\\\").replace("%", "%%")
+    return f'"{text}"' if re.search(r"[\s'\";]", text) else text
+
+
+def _home(programs: Iterable[Path]) -> list[str]:
+    """Homes are hidden; programs that live in one are shown again, read-only."""
+    shown = sorted({path for path in programs if any(path.is_relative_to(hidden) for hidden in _HOMES + _PRIVATE)})
+    outermost = [path for path in shown if not any(path != other and path.is_relative_to(other) for other in shown)]
+    at_home = any(path.is_relative_to(home) for path in outermost for home in _HOMES)
+    lines = ["ProtectHome=tmpfs" if at_home else "ProtectHome=yes"]
+    if outermost:
+        lines.insert(0, "# The programs live where services cannot look; /opt would be a better place for them.")
+        lines += [f"BindReadOnlyPaths={escaped(path)}" for path in outermost]
+    return lines
+
+
+def _outside(machine: Machine) -> list[Path]:
+    return [path for path in machine.log_dirs if not path.is_relative_to(STATE_DIR)]
+
+
+def _writable(machine: Machine) -> list[str]:
+    """ProtectSystem=strict makes everything read-only but the state directory."""
+    lines = [f"ReadWritePaths={escaped(path)}" for path in _outside(machine)]
+    if machine.log_file is not None:
+        lines.append(f"ReadWritePaths=-{machine.log_file.parent}")  # its owner and mode are the administrator's
+    return lines
+
+
+def _directories(machine: Machine) -> list[str]:
+    """A unit cannot start when a directory that it may write is not there."""
+    return [f"d {escaped(path)} 0750 @USER@ @USER@ -" for path in _outside(machine)]

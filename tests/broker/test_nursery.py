@@ -1,0 +1,142 @@
+"""The fork server: what its children have and have not, and that a broker does without it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from ..harness.broker import Broker
+from ..harness.process import command_words, family, living, wait_dead, wait_until
+
+Fresh = Callable[..., Broker]
+FORK_SERVER = "odradek fork-server"
+CHILDREN = {"acceptor", "controller", "coordinator", "janitor", "worker"}
+
+
+def _fork_server(broker: Broker) -> psutil.Process:
+    (found,) = [one for one in family(_pid(broker)) if " ".join(command_words(one)) == FORK_SERVER]
+    return found
+
+
+def _pid(broker: Broker) -> int:
+    assert broker.process is not None
+    return broker.process.pid
+
+
+def _descriptors(pid: int) -> dict[int, str]:
+    """What each open descriptor is, the standard ones left out: `socket:[inode]`, a path, …"""
+    found = {}
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        if int(entry.name) > 2:
+            found[int(entry.name)] = os.readlink(entry.path)
+    return found
+
+
+def _sockets(pid: int) -> set[str]:
+    return {what for what in _descriptors(pid).values() if what.startswith("socket:")}
+
+
+def _works(broker: Broker) -> None:
+    with broker.wire() as wire:
+        assert wire is not None
+    broker.await_ready()
+
+
+def test_one_process_alone_names_the_properties_file(fresh_broker: Fresh) -> None:
+    """`kill -9 $(pgrep -f server.properties)` is to find the supervisor and nothing else."""
+    broker = fresh_broker()
+    named = []
+    for process in psutil.process_iter():
+        if any(str(broker.properties_file) in word for word in command_words(process)):
+            named.append(process.pid)
+    assert named == [_pid(broker)]
+    shown = {words[words.index("run") + 1] for words in broker.commands() if "run" in words}
+    assert shown == CHILDREN
+
+
+def test_children_inherit_nothing_of_the_fork_server(fresh_broker: Fresh) -> None:
+    broker = fresh_broker()
+    server = _fork_server(broker)
+    assert len(_descriptors(server.pid)) == len(_sockets(server.pid)) == 1  # the supervisor's
+    for role in CHILDREN:
+        for pid in broker.pids(role):
+            process = psutil.Process(pid)
+            assert process.ppid() == _pid(broker), role
+            assert os.getpgid(pid) == pid, role  # a Ctrl-C is the supervisor's alone
+            inherited = _sockets(pid) & (_sockets(server.pid) | _sockets(_pid(broker)))
+            assert len(inherited) == (role == "acceptor"), role
+            listening = [link for link in process.net_connections("tcp") if link.status == psutil.CONN_LISTEN]
+            assert len(listening) == (role == "acceptor"), role
+
+
+def test_children_have_a_life_of_their_own(fresh_broker: Fresh) -> None:
+    """Each has its own standard signals: SIGTERM is a clean end, SIGINT is not ignored, no signal is blocked."""
+    broker = fresh_broker()
+    for role in CHILDREN:
+        status = Path(f"/proc/{broker.pids(role)[0]}/status").read_text()
+        masks = {name: int(value, 16) for name, value in _masks(status)}
+        assert masks["SigBlk"] == 0, role
+        caught = {number for number in signal.Signals if masks["SigCgt"] >> (number - 1) & 1}
+        assert {signal.SIGTERM, signal.SIGINT, signal.SIGUSR2} <= caught, role
+        assert signal.SIGCHLD not in caught, role
+
+
+def _masks(status: str) -> list[tuple[str, str]]:
+    lines = [line.split(":") for line in status.splitlines() if line.startswith("Sig") and "/" not in line]
+    return [(name, value.strip()) for name, value in lines]
+
+
+def test_a_broker_goes_on_without_its_fork_server(fresh_broker: Fresh) -> None:
+    broker = fresh_broker()
+    server = _fork_server(broker)
+    server.kill()
+    wait_until(lambda: not psutil.pid_exists(server.pid), 20, "the dead fork server to be reaped")
+    for role in ("worker", "controller"):
+        broker.await_respawn(role, broker.kill_role(role))
+    _works(broker)
+    assert "no fork server any more" in broker.log
+    broker.stop()
+
+
+def test_a_stopped_fork_server_is_replaced(fresh_broker: Fresh) -> None:
+    broker = fresh_broker()
+    server = _fork_server(broker)
+    server.suspend()
+    dead = broker.kill_role("worker")
+    broker.await_respawn("worker", dead)
+    assert not wait_dead([server], 10)
+    _works(broker)
+    broker.stop()
+
+
+def test_the_fork_server_starts_what_died(fresh_broker: Fresh) -> None:
+    broker = fresh_broker()
+    dead = broker.kill_role("worker")
+    pid = broker.await_respawn("worker", dead)[0]
+    assert "fork server" not in broker.log
+    assert psutil.Process(pid).ppid() == _pid(broker)
+    broker.stop()
+
+
+def test_all_die_with_the_supervisor(fresh_broker: Fresh) -> None:
+    broker = fresh_broker()
+    members = family(_pid(broker))
+    assert len(living(members)) == 8
+    broker.kill()
+    assert not wait_dead(members, 5)
+
+
+def test_a_bad_setting_leaves_no_fork_server(fresh_broker: Fresh) -> None:
+    """It is forked before the configuration is read."""
+    broker = fresh_broker(start=False, num_partitions="many")
+    try:
+        broker.start()
+    except AssertionError as refused:
+        assert "num.partitions" in str(refused)
+    else:
+        raise AssertionError("it has started")
+    assert not [one for one in psutil.process_iter() if one.ppid() == os.getpid() and one.name() == "fork-server"]

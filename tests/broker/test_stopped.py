@@ -1,0 +1,98 @@
+"""Stopped processes of the broker: who is killed, and who is not."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from odradek.broker import stopped
+from odradek.broker.stopped import StoppedProcesses, process_state
+
+from ..harness.process import die_with_parent, wait_until
+
+ROLE = 5
+_PTRACE_SEIZE, _PTRACE_INTERRUPT = 0x4206, 0x4207
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """Some process."""
+    made = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], preexec_fn=die_with_parent)
+    yield made
+    made.kill()
+    made.wait()
+
+
+def look(sweeper: StoppedProcesses, process: subprocess.Popen[bytes], times: int, alive: bool = True) -> list[int]:
+    """Some looks, each when it is due; the pids killed."""
+    killed = []
+    for _ in range(times):
+        sweeper._next_look = 0.0
+        killed += sweeper.sweep(lambda: {ROLE: process.pid}, lambda role: alive)
+    return killed
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    os.kill(process.pid, signal.SIGSTOP)
+    wait_until(lambda: process_state(process.pid) == "T")
+
+
+def test_a_stopped_process_is_killed_when_its_time_is_over(process: subprocess.Popen[bytes]) -> None:
+    stop(process)
+    sweeper = StoppedProcesses(500)
+    assert look(sweeper, process, 3) == []
+    assert look(sweeper, process, 1) == [process.pid]
+    assert process.wait(10) == -signal.SIGKILL
+    assert look(sweeper, process, 5) == []
+
+
+def test_looks_keep_their_distance(process: subprocess.Popen[bytes]) -> None:
+    stop(process)
+    sweeper = StoppedProcesses(0)
+    began = time.monotonic()
+    while not sweeper.sweep(lambda: {ROLE: process.pid}, lambda role: True):
+        pass
+    assert time.monotonic() - began < stopped.LOOK_S, "0 ms: at the first look"
+
+
+def test_one_that_goes_on_is_spared(process: subprocess.Popen[bytes]) -> None:
+    sweeper = StoppedProcesses(500)
+    for _ in range(3):
+        stop(process)
+        assert look(sweeper, process, 3) == []
+        os.kill(process.pid, signal.SIGCONT)
+        wait_until(lambda: process_state(process.pid) != "T")
+        assert look(sweeper, process, 1) == []
+    assert process.poll() is None
+
+
+def test_running_ones_and_other_peoples_are_left_alone(process: subprocess.Popen[bytes]) -> None:
+    assert look(StoppedProcesses(0), process, 3) == []
+    stop(process)
+    assert look(StoppedProcesses(0), process, 3, alive=False) == [], "that role has no process: the pid is old"
+    assert look(StoppedProcesses(-1), process, 3) == [], "-1: never"
+    assert process.poll() is None
+
+
+def test_a_debugged_process_is_left_alone(process: subprocess.Popen[bytes]) -> None:
+    """gdb holds it in a tracing stop, `t`, for as long as somebody thinks."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    if libc.ptrace(_PTRACE_SEIZE, process.pid, None, None):
+        pytest.skip(f"ptrace: {os.strerror(ctypes.get_errno())}")
+    assert libc.ptrace(_PTRACE_INTERRUPT, process.pid, None, None) == 0
+    wait_until(lambda: process_state(process.pid) == "t")
+    assert look(StoppedProcesses(0), process, 3) == []
+    assert process_state(process.pid) == "t"
+
+
+def test_the_dead_have_no_state(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    assert process_state(process.pid) == ""

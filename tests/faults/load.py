@@ -1,0 +1,308 @@
+"""Producers and readers that go on whatever happens to the broker, and remember what they were promised.
+
+Each is a thread with one raw connection at a time. A producer has up to five requests in flight. If it is idempotent
+it sends again, in order, what was not answered; else it gives that up. Both move to a new connection now and then, so
+that in the course of time every producer has met every worker.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from . import wires
+from .checker import History, Log
+from .wires import Frames
+
+IN_FLIGHT = 5
+PATIENCE_S = 30.0  # without an answer for so long, a client gives its connection up
+_RETRY_S = 0.02
+_MOVE_AFTER = (100, 400)
+_AWAY = {3, 5, 6}  # unknown topic or partition, leader not available, not the leader: try again
+_OUT_OF_ORDER = 45
+
+
+class Request(NamedTuple):
+    """A Produce request that is not answered yet."""
+
+    partition: int
+    first: int
+    count: int
+    records: bytes
+
+
+class _Client:
+    """A thread with a connection."""
+
+    def __init__(self, bootstrap: str, seed: int) -> None:
+        self.bootstrap = bootstrap
+        self.dice = random.Random(seed)
+        self.problems: list[str] = []
+        self.longest_gap = 0.0  # between two answers on a connection that lived, while something was asked for
+        self.longest_greeting = 0.0  # until the first answer on a new connection, which the acceptor must hand over
+        self._greeted = False
+        self._stop = threading.Event()
+        self._frames: Frames | None = None
+        self._asked_at = 0.0
+        self._thread = threading.Thread(target=self._guarded, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except Exception as error:
+            self.problems.append(f"{type(self).__name__}: {error!r}")
+            raise
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def _connected(self) -> Frames | None:
+        if self._frames is None:
+            try:
+                self._frames = Frames(self.bootstrap)
+                self._greeted = False
+            except OSError:
+                time.sleep(_RETRY_S)
+        return self._frames
+
+    def _drop(self) -> None:
+        if self._frames is not None:
+            self._frames.close()
+        self._frames = None
+
+    def _answered(self) -> None:
+        """An answer came on this connection."""
+        now = time.monotonic()
+        if self._greeted:
+            self.longest_gap = max(self.longest_gap, now - self._asked_at)
+        else:
+            self.longest_greeting = max(self.longest_greeting, now - self._asked_at)
+        self._greeted, self._asked_at = True, now
+
+    def _asked(self, first: bool) -> None:
+        if first:
+            self._asked_at = time.monotonic()
+
+    def stop(self, seconds: float = 60) -> None:
+        """Stop, once what is in flight is decided."""
+        self._stop.set()
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            self.problems.append(f"{type(self).__name__} did not come to its end")
+
+
+class Producer(_Client):
+    """Sends numbered records to the partitions of a topic."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, number: int, *, idempotent: bool, pause: float = 0.01
+    ) -> None:
+        super().__init__(bootstrap, number)
+        self.history = History(number, idempotent)
+        self.errors: dict[int, int] = {}
+        self._topic, self._partitions, self._pause = topic, partitions, pause
+        self._identity: tuple[int, int] | None = None
+        self._flying: deque[tuple[int, Request]] = deque()
+        self._again: deque[Request] = deque()
+        self._correlation = 0
+        self._move_in = self.dice.randint(*_MOVE_AFTER)
+
+    def _run(self) -> None:
+        while not self._stop.is_set() or self._flying or self._again:
+            frames = self._connected()
+            if frames is None:
+                continue
+            try:
+                if self._ready(frames):
+                    self._turn(frames)
+            except (OSError, EOFError):
+                self._lost()
+        self._drop()
+
+    def _ready(self, frames: Frames) -> bool:
+        """Whether this producer has its id."""
+        if self.history.idempotent and self._identity is None:
+            frames.send(wires.init_producer_id(0))
+            for frame in frames.take(PATIENCE_S):
+                self._identity = wires.producer_identity(frame)
+        return not self.history.idempotent or self._identity is not None
+
+    def _turn(self, frames: Frames) -> None:
+        self._fill(frames)
+        if not self._flying:
+            self._move()
+            time.sleep(self._pause)
+            return
+        for frame in frames.take(0.1):
+            self._answered()
+            self._take(wires.produced(frame))
+        if self._flying and time.monotonic() - self._asked_at > PATIENCE_S:
+            raise OSError("no answer")
+
+    def _move(self) -> None:
+        """Change the connection between two requests."""
+        if self._move_in <= 0:
+            self._move_in = self.dice.randint(*_MOVE_AFTER)
+            self._drop()
+
+    def _fill(self, frames: Frames) -> None:
+        """Send a burst once the one before is decided; what failed goes first, alone."""
+        if self._flying:
+            return
+        burst = list(self._again) if self._again else self._burst()
+        self._again.clear()
+        for request in burst:
+            self._send(frames, request)
+
+    def _burst(self) -> list[Request]:
+        if self._stop.is_set() or self._move_in <= 0:
+            return []
+        return [self._next() for _ in range(self.dice.randint(1, IN_FLIGHT))]
+
+    def _next(self) -> Request:
+        partition, count = self.dice.randrange(self._partitions), self.dice.randint(1, 3)
+        first = self.history.sent.get(partition, 0)
+        self.history.sent[partition] = first + count
+        records = wires.record_batch(self.history.producer, first, count, self._identity)
+        return Request(partition, first, count, records)
+
+    def _send(self, frames: Frames, request: Request) -> None:
+        self._correlation += 1
+        self._move_in -= 1
+        self._asked(not self._flying)
+        self._flying.append((self._correlation, request))
+        frames.send(wires.produce(self._topic, request.partition, request.records, self._correlation))
+
+    def _take(self, answer: wires.Answer) -> None:
+        correlation, request = self._flying.popleft()
+        if correlation != answer.correlation:
+            self.problems.append(f"answer {answer.correlation} came instead of {correlation}")
+        elif not answer.error:
+            acked = self.history.acked.setdefault(request.partition, {})
+            acked.update({request.first + at: answer.base_offset + at for at in range(request.count)})
+        else:
+            self._refused(request, answer.error)
+
+    def _refused(self, request: Request, error: int) -> None:
+        self.errors[error] = self.errors.get(error, 0) + 1
+        follows = error == _OUT_OF_ORDER and bool(self._again)
+        if error not in _AWAY and not follows:
+            self.problems.append(f"producer {self.history.producer}: error {error}")
+        if self.history.idempotent:
+            self._again.append(request)
+        else:
+            numbers = range(request.first, request.first + request.count)
+            self.history.refused.setdefault(request.partition, set()).update(numbers)
+
+    def _lost(self) -> None:
+        self._drop()
+        flying = [request for _, request in self._flying]
+        self._flying.clear()
+        if self.history.idempotent:
+            self._again.extend(flying)
+
+
+class Tail(_Client):
+    """Reads all partitions from the start on, and waits at the end for more."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, number: int = 0) -> None:
+        super().__init__(bootstrap, number)
+        self.log: Log = {partition: [] for partition in range(partitions)}
+        self.errors: dict[int, int] = {}
+        self._topic = topic
+        self._offsets = dict.fromkeys(range(partitions), 0)
+        self._move_in = self.dice.randint(*_MOVE_AFTER)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            frames = self._connected()
+            if frames is None:
+                continue
+            try:
+                self._turn(frames)
+            except (OSError, EOFError):
+                self._drop()
+        self._drop()
+
+    def _turn(self, frames: Frames) -> None:
+        self._asked(True)
+        frames.send(wires.fetch(self._topic, self._offsets, 1))
+        for frame in self._frame(frames):
+            self._answered()
+            for partition, error, data in wires.fetched(frame):
+                self._take(partition, error, data)
+        self._move_in -= 1
+        if self._move_in <= 0:
+            self._move_in = self.dice.randint(*_MOVE_AFTER)
+            self._drop()
+
+    def _frame(self, frames: Frames) -> Iterator[bytes]:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            found = list(frames.take(0.2))
+            if found:
+                yield from found
+                return
+            if self._stop.is_set():
+                return
+        raise OSError("no answer")
+
+    def _take(self, partition: int, error: int, data: bytes) -> None:
+        if error:
+            self.errors[error] = self.errors.get(error, 0) + 1
+            if error not in _AWAY:
+                self.problems.append(f"tail: error {error} at offset {self._offsets[partition]}")
+            time.sleep(_RETRY_S)
+            return
+        rows = self.log[partition]
+        rows.extend(wires.records_in(data, self._offsets[partition]))
+        if rows:
+            self._offsets[partition] = rows[-1].offset + 1
+
+
+def read_all(bootstrap: str, topic: str, ends: dict[int, int], starts: dict[int, int]) -> Log:
+    """Every record of a topic between its offsets `starts` and `ends`."""
+    log: Log = {partition: [] for partition in ends}
+    frames = Frames(bootstrap, 30)
+    offsets = dict(starts)
+    try:
+        while behind := {partition: at for partition, at in offsets.items() if at < ends[partition]}:
+            frames.send(wires.fetch(topic, behind, 1))
+            for frame in frames.take(30):
+                for partition, error, data in wires.fetched(frame):
+                    assert not error, f"{topic}-{partition}: error {error} at {offsets[partition]}"
+                    found = list(wires.records_in(data, offsets[partition]))
+                    log[partition] += found
+                    offsets[partition] = found[-1].offset + 1 if found else offsets[partition]
+    finally:
+        frames.close()
+    return log
+
+
+@contextmanager
+def running(clients: list[_Client]) -> Iterator[None]:
+    """The clients over the block; stopped at its end in any case."""
+    for client in clients:
+        client.start()
+    try:
+        yield
+    finally:
+        for client in clients:
+            client.stop()
+
+
+def await_more(producers: list[Producer], more: int, seconds: float, why: Callable[[], str]) -> None:
+    """Wait until each producer has `more` further records acknowledged."""
+    goals = [producer.history.count + more for producer in producers]
+    deadline = time.monotonic() + seconds
+    while any(producer.history.count < goal for producer, goal in zip(producers, goals, strict=True)):
+        assert time.monotonic() < deadline, f"no progress: {[(p.errors, p.problems) for p in producers]}\n{why()}"
+        time.sleep(0.02)

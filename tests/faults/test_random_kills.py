@@ -1,0 +1,85 @@
+"""SIGKILL of random processes of every kind, again and again, under load: nothing lost, doubled, reordered, skipped.
+
+`ODRADEK_TEST_SEED` replays a run's choice of victims and pauses, `ODRADEK_TEST_KILLS` says how many.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from ..harness.process import wait_until
+from .world import STALL_S, World
+
+VICTIMS = ("worker", "worker", "worker", "acceptor", "coordinator", "controller", "janitor")
+WORKERS = 3
+WHOLE = 25  # every so many kills one is the supervisor's
+
+
+class Killer:
+    """Chooses and kills."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world, self.broker = world, world.broker
+        self.dice = random.Random(seed)
+        self.killed: Counter[str] = Counter()
+
+    def kill_one(self) -> None:
+        """One process, or the whole broker, and a pause."""
+        if self.dice.randrange(WHOLE) == 0:
+            self.broker.kill()
+            self.killed["supervisor"] += 1
+            self.broker.start()
+            self.world.await_more()
+        else:
+            self._kill(self.dice.choice(VICTIMS))
+        time.sleep(self.dice.choice([0.05, 0.2, 0.4, 0.8]))
+
+    def _kill(self, role: str) -> None:
+        """One of `role`, or of the next that has a process to kill; the last worker is spared."""
+        order = list(dict.fromkeys(VICTIMS))
+        at = order.index(role)
+        which = self.dice.random()
+        for other in wait_until(lambda: self._living([*order[at:], *order[:at]]), 30, "a process to kill"):
+            self.broker.kill_role(other, int(which * len(self.broker.pids(other))))
+            self.killed[other] += 1
+            return
+
+    def _living(self, order: list[str]) -> list[str]:
+        return [role for role in order if len(self.broker.pids(role)) > (role == "worker")]
+
+
+def kills(fresh_broker: Any, count: int) -> None:
+    """`count` kills, judged."""
+    seed = int(os.environ.get("ODRADEK_TEST_SEED", random.randrange(1 << 32)))
+    count = int(os.environ.get("ODRADEK_TEST_KILLS", count))
+    print(f"ODRADEK_TEST_SEED={seed} ODRADEK_TEST_KILLS={count}")
+    world = World(fresh_broker(odradek_workers=WORKERS))
+    killer = Killer(world, seed)
+    with world.running():
+        for _ in range(count):
+            killer.kill_one()
+        world.await_more()
+    gap = world.longest_gap()
+    print(
+        f"{killer.killed.total()} kills {dict(killer.killed)}, {world.acked} acked, longest gap {gap:.2f} s, "
+        f"longest wait on a new connection {world.longest_greeting():.2f} s"
+    )
+    world.verify()
+    assert gap < STALL_S, f"a client of a living process waited {gap:.2f} s"
+
+
+@pytest.mark.timeout(300)
+def test_fifty_kills(fresh_broker: Any) -> None:
+    kills(fresh_broker, 50)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_thousand_kills(fresh_broker: Any) -> None:
+    kills(fresh_broker, 1000)

@@ -1,0 +1,147 @@
+"""Small records that unpack to gigabytes, and counts that lie: a clear error, and no memory for them.
+
+Where a worker opens records (a compacted topic, a codec of the topic's own, old message formats, an old consumer, a
+search by time) a gigabyte must not be taken; where it does not, they are stored, and the log stays readable.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..clients.admin import create_topic
+from ..clients.raw.batches import CODEC_BITS, batch
+from ..clients.raw.calls import fetch, list_offsets, produce
+from ..harness.broker import Broker
+from .bombs import batch_of, message_of
+from .innocent import Innocent
+from .watch import Watch
+
+MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 2, 87, 76
+SIZES = {"gzip": 1 << 30, "snappy": 1 << 30, "lz4": 200 << 20, "zstd": 1 << 30}  # lz4 packs 255 bytes in one at most
+MOST_MIB = 200  # a worker has 40, and may unpack 32 while its decoder holds as much
+TINY = b"\x0c\0\0\0\0\x01\0"  # the smallest record there is
+
+
+class Peak:
+    """The most memory that a broker's workers took since this was made, in MiB."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._pids = broker.pids("worker")
+        for pid in self._pids:
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+    def mib(self) -> int:
+        """Of the worker that took most."""
+        lines = [line for pid in self._pids for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+        return max(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) >> 10
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Innocent]]:
+    """A broker, and a client that must not suffer."""
+    broker = Broker(tmp_path_factory.mktemp("bombs"))
+    try:
+        broker.start()
+        watch, innocent = Watch(broker), Innocent(broker)
+        yield broker, innocent
+        innocent.finish()
+        assert not watch.fault()
+    finally:
+        broker.close()
+
+
+@pytest.mark.parametrize("config", [{"cleanup_policy": "compact"}, {"compression_type": "gzip"}], ids=["compact", "gz"])
+@pytest.mark.parametrize("codec", SIZES)
+def test_where_batches_are_opened(world: tuple[Broker, Innocent], codec: str, config: dict[str, str]) -> None:
+    broker, innocent = world
+    topic = create_topic(broker, "opened", **config)
+    peak = Peak(broker)
+    with broker.wire(30) as wire:
+        answer = produce(wire, topic, batch_of(codec, SIZES[codec]))
+        assert answer.error_code == MESSAGE_TOO_LARGE
+        assert produce(wire, topic, batch([b"v"], key=b"k")).base_offset == 0, "the topic goes on"
+    assert peak.mib() < MOST_MIB
+    innocent.await_more(5)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
+def test_old_messages(world: tuple[Broker, Innocent], codec: str, magic: int) -> None:
+    broker, innocent = world
+    topic = create_topic(broker, "old")
+    peak = Peak(broker)
+    with broker.wire(30) as wire:
+        answer = produce(wire, topic, message_of(codec, SIZES[codec], magic), version=1 + magic)
+        assert answer.error_code == MESSAGE_TOO_LARGE
+    assert peak.mib() < MOST_MIB
+    innocent.await_more(5)
+
+
+@pytest.mark.parametrize("codec", SIZES)
+def test_stored_bombs_harm_nobody(world: tuple[Broker, Innocent], codec: str) -> None:
+    """A plain topic takes them as they are. An old consumer and a search by time would have them opened."""
+    broker, innocent = world
+    topic = create_topic(broker, "stored")
+    with broker.wire(30) as wire:
+        assert produce(wire, topic, batch_of(codec, SIZES[codec])).base_offset == 0
+        assert produce(wire, topic, batch([b"v"])).base_offset == 1
+        peak = Peak(broker)
+        for version in (3, 1):
+            answer = fetch(wire, topic, 0, version=version)
+            assert (answer.error_code, not answer.records) == (UNSUPPORTED_CODEC, True)
+        found = list_offsets(wire, topic, 1)
+        assert (found.error_code, found.offset) == (0, 0)
+        assert fetch(wire, topic, 1, version=3).error_code == 0, "behind it"
+        assert peak.mib() < MOST_MIB
+    innocent.await_more(5)
+
+
+def test_many_bombs_for_one_old_consumer(world: tuple[Broker, Innocent]) -> None:
+    """Each could be converted; all of them in one answer would be gigabytes."""
+    broker, _ = world
+    topic = create_topic(broker, "many")
+    packed = gzip.compress(TINY * 100_000, 9)
+    one = batch([None], payload=packed, attributes=CODEC_BITS["gzip"])
+    with broker.wire(30) as wire:
+        for _ in range(60):
+            assert produce(wire, topic, one).error_code == 0
+        peak = Peak(broker)
+        fetch(wire, topic, 0, version=3, partition_bytes=50_000_000)
+        assert peak.mib() < MOST_MIB
+
+
+@pytest.mark.parametrize("count", [1_000_000, 4_000_000, (1 << 31) - 1])
+def test_more_records_than_anyone_sends(world: tuple[Broker, Innocent], count: int) -> None:
+    """Ten kilobytes of them would keep a worker busy for seconds."""
+    broker, innocent = world
+    packed = gzip.compress(TINY * min(count, 4_000_000))
+    for config in ({}, {"cleanup_policy": "compact"}):
+        topic = create_topic(broker, "tiny", **config)
+        with broker.wire(30) as wire:
+            lie = batch([None], payload=packed, attributes=CODEC_BITS["gzip"], count=count, last_delta=count - 1)
+            assert produce(wire, topic, lie).error_code == MESSAGE_TOO_LARGE
+    innocent.await_more(5)
+
+
+@pytest.mark.parametrize("topic_config", [{}, {"cleanup_policy": "compact"}], ids=["plain", "opened"])
+@pytest.mark.parametrize(
+    ("count", "last_delta"), [(0, 0), (0, -1), (-1, -2), (1, 5), (6, 0), (2, 1), ((1 << 31) - 1, (1 << 31) - 2)]
+)
+def test_counts_that_lie(
+    world: tuple[Broker, Innocent], count: int, last_delta: int, topic_config: dict[str, str]
+) -> None:
+    """About a batch of one record. What a header alone cannot show is believed where batches are not opened."""
+    broker, _ = world
+    topic = create_topic(broker, "lies", **topic_config)
+    with broker.wire(30) as wire:
+        answer: Any = produce(wire, topic, batch([b"v"], key=b"k", count=count, last_delta=last_delta))
+        believed = not topic_config and (count, last_delta) == (2, 1)
+        assert answer.error_code == (0 if believed else MESSAGE_TOO_LARGE if count > 1 << 17 else INVALID_RECORD)
+        good = produce(wire, topic, batch([b"w"], key=b"k"))
+        assert (good.error_code, good.base_offset) == (0, 2 if believed else 0)
+        assert fetch(wire, topic, good.base_offset).error_code == 0

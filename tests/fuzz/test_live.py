@@ -1,0 +1,142 @@
+"""Fuzzed frames against a live broker of two workers.
+
+A failing case is named with its seed and printed; `ODRADEK_FUZZ_SEED=n` runs the same cases again, and
+`ODRADEK_FUZZ_CASES` changes how many there are of each kind.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import pytest
+
+from ..clients.admin import create_named, topic_id
+from ..harness.broker import Broker
+from .golden import Golden, noise
+from .grammar import Grammar
+from .innocent import Innocent
+from .shooter import shoot, shoot_alone
+from .watch import Watch
+
+SEED = int(os.environ.get("ODRADEK_FUZZ_SEED", "1"))
+ROUND = 500
+MOST_GROWTH = 24 << 20
+NAMES = [b"fuzz-a", b"fuzz-b", b"fuzz-c", b"fuzz-none", b"", b"1", b"consumer", b"range"]
+TOPICS: dict[str, tuple[int, dict[str, str]]] = {
+    "fuzz-a": (2, {}),
+    "fuzz-b": (2, {"message_timestamp_type": "LogAppendTime"}),
+    "fuzz-c": (1, {"cleanup_policy": "compact"}),  # batches are opened
+}
+KINDS = ("grammar", "golden", "torn", "noise")
+ALONE = ("torn", "noise")
+
+
+class Range(NamedTuple):
+    """What is shot at, and with what."""
+
+    broker: Broker
+    watch: Watch
+    innocent: Innocent
+    grammar: Grammar
+    makers: dict[str, Callable[[random.Random], bytes]]
+
+    def replenish(self) -> None:
+        """Make the topics again that a case has deleted, so that there is always something to hit."""
+        with self.broker.wire() as wire:
+            for name, (partitions, config) in TOPICS.items():
+                try:
+                    create_named(wire, name, partitions, **config)
+                except AssertionError:
+                    pass  # it is there
+            self.grammar.ids[:] = [topic_id(wire, name).bytes for name in TOPICS]
+
+    def case(self, kind: str, number: int) -> bytes:
+        """Case `number` of a kind, the same each time."""
+        return self.makers[kind](random.Random(f"{SEED}/{kind}/{number}"))
+
+    def fire(self, kind: str, numbers: Sequence[int]) -> None:
+        """Send these cases."""
+        address = (self.broker.host, self.broker.port)
+        (shoot_alone if kind in ALONE else shoot)(address, [self.case(kind, number) for number in numbers])
+
+    def culprits(self, kind: str, numbers: Sequence[int]) -> list[str]:
+        """Which of these cases, one at a time, do harm again."""
+        found = []
+        for number in numbers:
+            self.fire(kind, [number])
+            if self.watch.fault():
+                found.append(f"seed {SEED} {kind} {number}: {self.case(kind, number).hex()[:2000]}")
+            if len(found) >= 3:
+                break
+        return found or ["none of them alone"]
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
+    """A broker, an innocent client, and makers of cases."""
+    broker = Broker(tmp_path_factory.mktemp("fuzz"), group_initial_rebalance_delay_ms=0, auto_create_topics_enable=True)
+    try:
+        broker.start()
+        yield _range(broker)
+    finally:
+        broker.close()
+
+
+def _range(broker: Broker) -> Range:
+    with broker.wire() as wire:
+        grammar = Grammar(wire.api_versions(), NAMES, [])
+    golden = Golden(grammar, "fuzz-a", uuid.UUID(int=1), "fuzz-group")
+    makers = {"grammar": grammar.frame, "golden": golden.mutated, "torn": golden.torn, "noise": noise}
+    return Range(broker, Watch(broker), Innocent(broker), grammar, makers)
+
+
+def run(target: Range, kind: str, first: int, cases: int) -> None:
+    """Fire `cases` cases from number `first` on, looking at the broker every so often."""
+    for at in range(first, first + cases, ROUND):
+        numbers = range(at, min(at + ROUND, first + cases))
+        target.replenish()
+        target.fire(kind, numbers)
+        harm = target.watch.fault()
+        if harm:
+            culprits = "\n".join(target.culprits(kind, numbers))
+            pytest.fail(f"seed {SEED} {kind} {numbers.start}..{numbers.stop - 1} did harm:\n{harm}\n{culprits}")
+        target.innocent.check()
+
+
+def cases_of(kind: str, default: int) -> int:
+    """How many cases of a kind."""
+    asked = os.environ.get("ODRADEK_FUZZ_CASES")
+    return int(asked) if asked else default
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_thousand(target: Range, kind: str) -> None:
+    run(target, kind, 0, cases_of(kind, 1000))
+    target.innocent.await_more()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_tens_of_thousands(target: Range, kind: str) -> None:
+    """With memory: what the first half needed must do for the second."""
+    cases = cases_of(kind, 30_000)
+    run(target, kind, 1000, cases // 2)
+    before = target.watch.memory()
+    run(target, kind, 1000 + cases // 2, cases // 2)
+    after = target.watch.memory()
+    grown = {name: f"{before[name] >> 20} MiB, then {after[name] >> 20}" for name in after}
+    assert not any(after[name] > before[name] + MOST_GROWTH for name in after), grown
+
+
+def test_nothing_acknowledged_was_lost(target: Range) -> None:
+    """Last: the innocent client's records, and the logs on disk."""
+    target.innocent.finish()
+    assert not target.watch.fault()
+    target.broker.stop()
+    checked = target.broker.command("check", str(target.broker.data_dir))
+    assert checked.returncode == 0, checked.stdout + checked.stderr

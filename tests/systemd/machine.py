@@ -1,0 +1,250 @@
+"""A real systemd as PID 1 of namespaces of its own, with the units as `odradek systemd install` writes them.
+
+It shares this machine's network, so that clients here reach the broker there; processes, mounts, cgroups and /dev/shm
+are its own and go with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ..harness.process import command_words, die_with_parent, family, free_port, wait_until
+from ..harness.wire import Wire
+
+ROOT = Path(__file__).parents[2]
+BOOT = Path(__file__).with_name("boot.sh")
+PROCESSES = ("supervisor", "controller", "coordinator", "janitor", "acceptor")
+SETTINGS = {
+    "odradek.workers": 2,
+    "offsets.topic.num.partitions": 4,
+    "group.initial.rebalance.delay.ms": 0,
+    "num.partitions": 1,
+}
+
+
+def why_not() -> str:
+    """What this machine lacks to boot a systemd; empty when nothing."""
+    for program in ("unshare", "nsenter", "setpriv", "pivot_root", "systemctl", "systemd-sysusers"):
+        if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None:
+            return f"{program} is not installed (apt-get install systemd util-linux)"
+    if os.geteuid() != 0:
+        return "only root may boot a systemd in namespaces"
+    if not _cgroup2():
+        return "no writable cgroup2 hierarchy is mounted"
+    tried = subprocess.run(["unshare", "--mount", "--pid", "--cgroup", "--fork", "true"], capture_output=True)
+    return "" if tried.returncode == 0 else "namespaces cannot be made here (a container without privileges?)"
+
+
+def _cgroup2() -> Path | None:
+    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    found = [Path(words[1]) for words in mounts if words[2] == "cgroup2"]
+    return next((path for path in found if os.access(path, os.W_OK)), None)
+
+
+def install(prefix: Path, *arguments: str) -> None:
+    """`odradek systemd install --prefix`."""
+    subprocess.run(
+        [sys.executable, "-m", "odradek.broker", "systemd", "install", "--prefix", str(prefix), *arguments],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+
+
+class Machine:
+    """One booted systemd. `systemctl(…)` and `run(…)` act inside."""
+
+    external = False  # to helpers that want a broker: it is ours, not Kafka
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.staging = folder / "staging"
+        self.settings = {**SETTINGS, **{name.replace("_", "."): value for name, value in settings.items()}}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._group: Path | None = None
+        self.pid = 0
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients of this machine reach it."""
+        return f"127.0.0.1:{self.port}"
+
+    def wire(self, timeout: float = 15) -> Wire:
+        """A new raw connection."""
+        return Wire(self.bootstrap, timeout)
+
+    # -- life
+
+    def boot(self) -> Machine:
+        """Install, and boot as far as the journal."""
+        self._configure()
+        install(self.staging)
+        (self.folder / "root").mkdir()
+        above = _cgroup2()
+        assert above is not None
+        self._group = above / f"odradek-proof-{os.getpid()}-{self.port}"
+        self._group.mkdir()
+        words = ["unshare", "--fork", "--kill-child=SIGKILL", "--pid", "--mount", "--cgroup", "--ipc", "--uts"]
+        arguments = [str(self.folder / "root"), str(self.staging), *self._shown()]
+        with (self.folder / "boot.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [*words, str(BOOT), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=self._enter,
+            )
+        self.pid = wait_until(self._find_systemd, 20, "systemd runs") or 0
+        wait_until(lambda: self.state("proof.target") == "active", 60, self.console)
+        return self
+
+    def _configure(self) -> None:
+        """What an administrator would have written before."""
+        config = self.staging / "etc/odradek/server.properties"
+        config.parent.mkdir(parents=True)
+        settings = {
+            "listeners": f"PLAINTEXT://{self.bootstrap}",
+            "log.dirs": "/var/lib/odradek",
+            "odradek.run.dir": "/run/odradek/broker",
+            **self.settings,
+        }
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+
+    def _shown(self) -> list[str]:
+        """The programs: the clone, this environment, and the Python below it, as far as /usr does not have them."""
+        wanted = {str(ROOT), sys.prefix, sys.base_prefix}
+        return sorted(path for path in wanted if not path.startswith("/usr/") and path != "/usr")
+
+    def _enter(self) -> None:
+        die_with_parent()
+        assert self._group is not None
+        (self._group / "cgroup.procs").write_text(str(os.getpid()))
+
+    def _find_systemd(self) -> int:
+        assert self._process is not None
+        assert self._process.poll() is None, self.console
+        first = psutil.Process(self._process.pid).children()[:1]  # the shell that becomes systemd
+        return first[0].pid if first and command_words(first[0])[:1] == ["/lib/systemd/systemd"] else 0
+
+    def close(self) -> None:
+        """Switch it off at the mains."""
+        if self._process is not None:
+            members = family(self._process.pid)
+            for process in members:
+                try:
+                    process.kill()
+                except psutil.NoSuchProcess:
+                    pass
+            self._process.wait(20)
+            psutil.wait_procs(members, 20)
+        if self._group is not None:
+            wait_until(self._remove_groups, 20, "its cgroups are empty")
+
+    def _remove_groups(self) -> bool:
+        assert self._group is not None
+        for folder, _, _ in os.walk(self._group, topdown=False):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return False
+        return True
+
+    def stop(self) -> None:
+        """Stop the broker. `systemctl` waits for the target alone, which is the first to stop; memory is the last."""
+        self.systemctl("stop", "odradek.target")
+        wait_until(lambda: self.state("odradek-memory.service") in ("inactive", "failed"), 120, "all is stopped")
+
+    # -- looking and acting inside
+
+    @property
+    def console(self) -> str:
+        """What systemd itself said."""
+        return (self.folder / "boot.log").read_text(errors="replace")[-6000:]
+
+    @property
+    def root(self) -> Path:
+        """Its root directory as seen from here."""
+        return Path(f"/proc/{self.pid}/root")
+
+    @property
+    def data_dir(self) -> Path:
+        """The broker's data as seen from here."""
+        return self.root / "var/lib/odradek"
+
+    def run(self, *words: str, timeout: float = 120, check: bool = True) -> str:
+        """Run a command inside as root; what it printed."""
+        inside = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--ipc", "--uts", "--"]
+        done = subprocess.run(
+            [*inside, *words],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={"PATH": "/usr/sbin:/usr/bin", "SYSTEMD_PAGER": "", "LC_ALL": "C.UTF-8"},
+        )
+        assert done.returncode == 0 or not check, f"{words}: {done.stdout}{done.stderr}\n{self.log}"
+        return done.stdout + done.stderr
+
+    def systemctl(self, *words: str, **kwargs: Any) -> str:
+        """`systemctl` inside."""
+        return self.run("systemctl", *words, **kwargs)
+
+    def odradek(self, *words: str) -> str:
+        """`odradek …` as its administrator would call it."""
+        return self.run(sys.executable, "-m", "odradek.broker", *words)
+
+    def show(self, unit: str, name: str) -> str:
+        """One property of a unit."""
+        return self.systemctl("show", "--value", f"--property={name}", unit).strip()
+
+    def state(self, unit: str) -> str:
+        """`active`, `inactive`, `failed`, …"""
+        return self.systemctl("is-active", unit, check=False).strip()
+
+    def main_pid(self, unit: str) -> int:
+        """The pid, inside, of a service's process."""
+        return int(self.show(unit, "MainPID"))
+
+    def pids(self) -> dict[str, int]:
+        """Every running service of the broker and its pid."""
+        names = [f"odradek-{name}.service" for name in PROCESSES]
+        listed = self.systemctl("list-units", "--plain", "--no-legend", "odradek-worker@*")
+        names += [line.split()[0] for line in listed.splitlines() if " running" in line]
+        return {name: self.main_pid(name) for name in names}
+
+    def signal(self, unit: str, name: str) -> None:
+        """Send a signal to a service's process, not by way of systemd."""
+        self.run("kill", f"-{name}", str(self.main_pid(unit)))
+
+    def await_another(self, unit: str, pid: int, seconds: float = 60) -> int:
+        """Wait until the service is active with a process other than `pid`."""
+
+        def another() -> int:
+            found = self.main_pid(unit)
+            return found if found not in (0, pid) and self.state(unit) == "active" else 0
+
+        return int(wait_until(another, seconds, f"{unit} again"))
+
+    @property
+    def log(self) -> str:
+        """The end of the journal."""
+        words = ["nsenter", f"--target={self.pid}", "--mount", "journalctl", "--no-pager", "-n", "80"]
+        return self.console[-2000:] + subprocess.run(words, capture_output=True, text=True).stdout
+
+
+def eventually(check: Any, seconds: float = 30) -> bool:
+    """Whether `check` holds within the time."""
+    deadline = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,259 @@
+"""The real units under a real systemd: install, start, kill, scale, stop; nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from ..clients.admin import create_topic
+from ..clients.raw.batches import batch
+from ..clients.raw.calls import produce
+from ..faults.acknowledged import Load
+from ..harness.process import wait_until
+from ..harness.wire import Wire
+from .machine import PROCESSES, Machine
+
+pytestmark = pytest.mark.timeout(300)
+UNITS = [*(f"odradek-{name}.service" for name in PROCESSES), "odradek-worker@0.service", "odradek-worker@1.service"]
+
+
+def test_everything_runs(machine: Machine) -> None:
+    """`start` returned, so every process has said READY; each is confined, and none runs as root."""
+    assert sorted(machine.pids()) == sorted(UNITS)
+    for unit, pid in machine.pids().items():
+        status = dict(line.split(":", 1) for line in _inside(machine, pid, "status").splitlines() if ":" in line)
+        assert set(status["Uid"].split()) != {"0"}
+        assert int(status["Seccomp"]) == 2 and int(status["CapBnd"], 16) == 0, unit
+        assert machine.show(unit, "StatusText") == "running"
+
+
+def _inside(machine: Machine, pid: int, name: str) -> str:
+    return (machine.root / "proc" / str(pid) / name).read_text()
+
+
+def test_kill_of_each(machine: Machine) -> None:
+    """It is back, nothing else was restarted, and the producer lost nothing."""
+    load = Load(machine)
+    for unit in UNITS:
+        load.await_more(100)
+        before = machine.pids()
+        machine.signal(unit, "KILL")
+        machine.await_another(unit, before.pop(unit))
+        after = machine.pids()
+        assert after.pop(unit) and after == before
+    load.await_more(100)
+    load.verify()
+
+
+def test_kill_of_all_at_once(machine: Machine) -> None:
+    """What they shared is still there: they take it up again."""
+    load = Load(machine)
+    load.await_more(100)
+    before = machine.pids()
+    machine.run("kill", "-KILL", *map(str, before.values()))
+    for unit, pid in before.items():
+        machine.await_another(unit, pid)
+    load.await_more(100)
+    load.verify()
+
+
+def test_scale_to_four_and_back(machine: Machine) -> None:
+    """`start` adds workers to the live broker; `stop` hands their connections to the others."""
+    load = Load(machine)
+    load.await_more(100)
+    machine.systemctl("start", "odradek-worker@2", "odradek-worker@3")
+    wires = [machine.wire() for _ in range(16)]
+    assert all(wire.api_versions() for wire in wires)
+    assert all(_connections(machine, number) for number in range(4)), "each has some"
+    others = {unit: pid for unit, pid in machine.pids().items() if unit in UNITS}
+    machine.systemctl("stop", "odradek-worker@3", "odradek-worker@2")
+    assert all(wire.api_versions() for wire in wires), "on the same connections"
+    for wire in wires:
+        wire.close()
+    assert machine.pids() == others
+    load.await_more(100)
+    load.verify()
+
+
+def _connections(machine: Machine, number: int) -> int:
+    def found() -> int:
+        rows = json.loads(machine.odradek("status", "--json"))["processes"]
+        return int(next(row["connections"] for row in rows if row["name"] == f"worker-{number}"))
+
+    return int(wait_until(found, 10, fail=False) or 0)
+
+
+def test_the_sockets_outlive_the_acceptor(machine: Machine) -> None:
+    """Clients connect all the time, also while there is no acceptor: none is refused, all who ask are answered."""
+    ended, refused, answered = threading.Event(), [], []
+
+    def connect() -> None:
+        while not ended.is_set():
+            try:
+                with Wire(machine.bootstrap, 30) as wire:
+                    answered.append(wire.api_versions())
+            except ConnectionRefusedError as error:
+                refused.append(error)
+            except (OSError, EOFError):
+                pass  # the acceptor that had it died before it was handed on: the client asks again
+
+    client = threading.Thread(target=connect)
+    client.start()
+    try:
+        for _ in range(3):
+            machine.systemctl("restart", "odradek-acceptor")
+            pid = machine.main_pid("odradek-acceptor")
+            machine.signal("odradek-acceptor", "KILL")
+            machine.await_another("odradek-acceptor.service", pid)
+            wanted = len(answered) + 5
+            wait_until(lambda: len(answered) >= wanted, 30, "clients are answered")  # noqa: B023
+    finally:
+        ended.set()
+        client.join(60)
+    assert not refused
+
+
+def test_a_connection_starts_the_acceptor(machine: Machine) -> None:
+    """systemd listens for it."""
+    machine.systemctl("stop", "odradek-acceptor.service")
+    with machine.wire(30) as wire:
+        assert wire.api_versions()
+    assert machine.state("odradek-acceptor.service") == "active"
+
+
+def test_a_stopped_worker_is_replaced(machine: Machine) -> None:
+    """The supervisor sees it: SIGSTOP does not wait for the watchdog."""
+    pid = machine.main_pid("odradek-worker@0")
+    machine.signal("odradek-worker@0", "STOP")
+    machine.await_another("odradek-worker@0.service", pid, 20)
+
+
+def test_a_hung_process_is_replaced(machine: Machine) -> None:
+    """By the watchdog, with nobody else to see it."""
+    machine.systemctl("stop", "odradek-supervisor")
+    drop_in = machine.root / "run/systemd/system/odradek-janitor.service.d/watchdog.conf"
+    drop_in.parent.mkdir(parents=True)
+    drop_in.write_text("[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\n")
+    try:
+        machine.systemctl("daemon-reload")
+        machine.systemctl("restart", "odradek-janitor")
+        pid = machine.main_pid("odradek-janitor")
+        machine.run("sleep", "4")
+        assert machine.main_pid("odradek-janitor") == pid, "one that works is left alone"
+        machine.signal("odradek-janitor", "STOP")
+        machine.await_another("odradek-janitor.service", pid, 20)
+        assert "Watchdog timeout" in machine.run("journalctl", "--unit=odradek-janitor", "--no-pager")
+    finally:
+        drop_in.unlink()
+        machine.systemctl("daemon-reload")
+        machine.systemctl("restart", "odradek-janitor")
+        machine.systemctl("start", "odradek-supervisor")
+
+
+def test_the_journal_has_fields(machine: Machine) -> None:
+    """`journalctl ODRADEK_PROCESS=acceptor`: each entry with logger, priority and place in the code."""
+    text = machine.run("journalctl", "--output=json", "ODRADEK_PROCESS=acceptor", "LOGGER=odradek.broker.acceptor")
+    entry = json.loads(text.splitlines()[0])
+    assert entry["MESSAGE"].endswith("takes connections") and entry["PRIORITY"] == "6"
+    assert Path(entry["CODE_FILE"]).name == "acceptor.py"
+    assert entry["_SYSTEMD_UNIT"] == "odradek-acceptor.service"
+
+
+def test_commands_know_who_runs_the_broker(machine: Machine) -> None:
+    assert "serving" in machine.odradek("status", "/etc/odradek/server.properties")
+    assert "systemctl stop odradek.target" in machine.run(*_command("stop"), check=False)
+    assert "systemctl start odradek-worker@2" in machine.run(*_command("scale", "--workers", "3"), check=False)
+    machine.odradek("log-level", "broker.acceptor", "DEBUG")
+    with machine.wire() as wire:
+        assert wire.api_versions()
+    wait_until(lambda: "127.0.0.1" in machine.run("journalctl", "ODRADEK_PROCESS=acceptor"), 10, "the new level")
+    machine.odradek("log-level", "broker.acceptor", "INFO")
+
+
+def _command(*words: str) -> list[str]:
+    import sys
+
+    return [sys.executable, "-m", "odradek.broker", *words]
+
+
+def test_stop_and_start(machine: Machine) -> None:
+    """A stop is a clean one, and gives everything back; the next start has it all."""
+    load = Load(machine)
+    load.await_more()
+    load.finish()
+    machine.run("journalctl", "--rotate", "--vacuum-time=1s")
+    machine.stop()
+    assert _stopped(machine) == ["acceptor", "worker@0", "coordinator", "controller", "supervisor", "memory"]
+    assert {machine.state(unit) for unit in (*UNITS, "odradek.socket", "odradek-memory.service")} == {"inactive"}
+    assert (machine.data_dir / ".kafka_cleanshutdown").exists(), machine.log
+    assert not list((machine.root / "dev/shm").iterdir())
+    assert not list((machine.root / "run/odradek").iterdir())
+    assert "no faults" in machine.odradek("check", "/var/lib/odradek")
+    machine.systemctl("start", "odradek.target")
+    load.verify()
+
+
+def _stopped(machine: Machine) -> list[str]:
+    """The services in the order in which they ended, but for those whose place does not matter."""
+    said = machine.run("journalctl", "--output=cat", "--no-pager").splitlines()
+    ended = [line.split()[1] for line in said if line.startswith("Stopped odradek-")]
+    names = [unit.removeprefix("odradek-").removesuffix(".service") for unit in ended]
+    return [name for name in names if name not in ("janitor", "worker@1")]
+
+
+def test_a_restart_of_all(machine: Machine) -> None:
+    topic = create_topic(machine)
+    before = machine.pids()
+    machine.systemctl("restart", "odradek.target")
+    assert not set(machine.pids().values()) & set(before.values())
+    with machine.wire() as wire:
+        assert produce(wire, topic, batch([b"x"])).error_code == 0
+
+
+def test_install_again_on_the_machine(machine: Machine) -> None:
+    """After a change of the configuration, and while the broker runs: one more worker, and nothing else restarted."""
+    config = machine.root / "etc/odradek/server.properties"
+    config.write_text(config.read_text().replace("odradek.workers=2", "odradek.workers=3"))
+    before = machine.pids()
+    machine.odradek("systemd", "install")
+    machine.systemctl("start", "odradek.target")
+    assert machine.state("odradek-worker@2.service") == "active"
+    after = machine.pids()
+    assert after.pop("odradek-worker@2.service") and after == before
+    machine.systemctl("stop", "odradek-worker@2")
+
+
+@pytest.mark.long
+def test_random_kills(machine: Machine) -> None:
+    """Whatever dies, in any order and two at a time: none lost, none doubled, all in order."""
+    chance = random.Random(5)
+    load = Load(machine)
+    for _ in range(40):
+        load.await_more(chance.choice((1, 20, 200)))
+        victims = {unit: machine.main_pid(unit) for unit in chance.sample(UNITS, chance.choice((1, 1, 2)))}
+        machine.run("kill", f"-{chance.choice(('KILL', 'KILL', 'STOP'))}", *map(str, victims.values()))
+        for unit, pid in victims.items():
+            machine.await_another(unit, pid)
+    load.await_more(200)
+    load.verify()
+
+
+def test_a_bad_configuration_starts_nothing(machine: Machine) -> None:
+    """One unit fails and says why; the others do not even try."""
+    machine.stop()
+    config = machine.root / "etc/odradek/server.properties"
+    good = config.read_text()
+    try:
+        config.write_text(good + "num.partitions=several\n")
+        machine.systemctl("start", "odradek.target", check=False)
+        assert machine.state("odradek-memory.service") == "failed"
+        assert {machine.state(unit) for unit in UNITS} <= {"inactive", "failed"}
+        assert "num.partitions" in machine.run("journalctl", "--unit=odradek-memory", "--no-pager", "-n", "5")
+    finally:
+        config.write_text(good)
+        machine.systemctl("reset-failed")
+        machine.systemctl("start", "odradek.target")

@@ -1,0 +1,72 @@
+"""A recovery that takes longer than systemd gives a unit to start: it is told how far it is, and gives more time."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from ..clients.raw.batches import batch
+from ..clients.raw.calls import list_offsets
+from ..harness.process import wait_until
+from .machine import Machine
+
+PARTITIONS, BATCHES = 24, 250_000
+PATIENCE_S = 4
+DROP_IN = f"[Service]\nTimeoutStartSec={PATIENCE_S}\n"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_recovery_longer_than_the_time_to_start(machine: Machine) -> None:
+    """Logs of a broker that was killed are put in its place."""
+    machine.stop()
+    _fill(machine.data_dir)
+    machine.run("chown", "-R", "odradek:odradek", "/var/lib/odradek")
+    for unit in ("odradek-worker@", "odradek-janitor"):
+        drop_in = machine.root / f"run/systemd/system/{unit}.service.d/patience.conf"
+        drop_in.parent.mkdir(parents=True)
+        drop_in.write_text(DROP_IN)
+    machine.systemctl("daemon-reload")
+    machine.systemctl("start", "--no-block", "odradek.target")
+    told = set()
+
+    def ready() -> bool:
+        status = machine.show("odradek-worker@0", "StatusText")
+        told.update(re.findall(r"^recovering: (\d+) %", status))
+        return status == "running"
+
+    wait_until(ready, 200, "recovered")
+    wait_until(lambda: machine.state("odradek.target") == "active", 60, "all is started")
+    restarts = {unit: machine.show(unit, "NRestarts") for unit in ("odradek-worker@0", "odradek-janitor")}
+    assert set(restarts.values()) == {"0"}, restarts
+    took = _started_after_us(machine, "odradek-worker@0") / 1e6
+    assert took > 1.5 * PATIENCE_S, "too quick to show anything: more batches"
+    assert len(told) >= 3, told
+    with machine.wire() as wire:
+        assert list_offsets(wire, "slow", -1, partition=PARTITIONS - 1).offset == BATCHES
+
+
+def _started_after_us(machine: Machine, unit: str) -> int:
+    begun, ended = (
+        machine.show(unit, f"{name}Monotonic") for name in ("ExecMainStartTimestamp", "ActiveEnterTimestamp")
+    )
+    return int(ended) - int(begun)
+
+
+def _fill(data_dir: Path) -> None:
+    """A directory as a first start finds it, without a clean mark: every batch must be looked at."""
+    for old in data_dir.iterdir():
+        if old.is_file():
+            old.unlink()
+    one = bytearray(batch([b"x"]))
+    log = bytearray(len(one) * BATCHES)
+    for offset in range(BATCHES):
+        struct.pack_into(">q", one, 0, offset)  # the base offset is outside of the checksum
+        log[offset * len(one) : (offset + 1) * len(one)] = one
+    for partition in range(PARTITIONS):
+        folder = data_dir / f"slow-{partition}"
+        folder.mkdir()
+        (folder / "00000000000000000000.log").write_bytes(log)

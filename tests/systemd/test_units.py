@@ -1,0 +1,151 @@
+"""The units as they are installed: systemd finds no fault in them, and they are confined."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pwd
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from odradek.broker import config, units
+from odradek.systemd import render
+from odradek.systemd.render import Machine
+
+from .machine import install
+
+MOST_EXPOSED = 2.5
+SERVICES = [name for name in render.PLACES if name.endswith(".service")]
+PLAIN = Machine(Path("/opt/odradek/bin/python"), (Path("/opt/odradek"),), "odradek", ("127.0.0.1:9092",), 2)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `odradek systemd install --prefix` wrote them."""
+    prefix = tmp_path_factory.mktemp("prefix")
+    install(prefix)
+    return prefix
+
+
+@pytest.mark.needs("systemd-analyze")
+def test_systemd_verifies_them(installed: Path) -> None:
+    words = ["systemd-analyze", "verify", *map(str, sorted((installed / "etc/systemd/system").iterdir()))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    ours = [line for line in (done.stdout + done.stderr).splitlines() if "odradek" in line]
+    assert done.returncode == 0 and not ours, done.stderr
+
+
+@pytest.mark.needs("systemd-analyze")
+def test_the_drop_in_for_affinity(tmp_path: Path) -> None:
+    """As the worker's unit proposes it."""
+    install(tmp_path)
+    system = tmp_path / "etc/systemd/system"
+    drop_in = system / "odradek-worker@.service.d/cpu.conf"
+    proposed = (system / "odradek-worker@.service").read_text().partition(f"({drop_in.relative_to(system)}):\n")[2]
+    drop_in.parent.mkdir()
+    drop_in.write_text("".join(line.strip("# ") + "\n" for line in proposed.splitlines()[:2]))
+    assert "CPUAffinity=%i" in drop_in.read_text()
+    words = ["systemd-analyze", "verify", "odradek-worker@0.service"]
+    search = {**os.environ, "SYSTEMD_UNIT_PATH": f"{system}:"}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=search)
+    assert done.returncode == 0 and "odradek" not in done.stderr, done.stderr
+
+
+@pytest.mark.needs("systemd-analyze")
+def test_verify_finds_faults(tmp_path: Path) -> None:
+    """Else the test above shows nothing."""
+    unit = tmp_path / "odradek-wrong.service"
+    unit.write_text("[Service]\nExecStart=/bin/true\nTypo=yes\n")
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60)
+    assert "Typo" in done.stderr
+
+
+@pytest.mark.needs("systemd-analyze")
+@pytest.mark.parametrize("service", SERVICES)
+def test_exposure(installed: Path, service: str) -> None:
+    path = installed / "etc/systemd/system" / service
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    found = re.search(r"Overall exposure level for .*: ([0-9.]+)", done.stdout)
+    assert found, done.stderr
+    assert float(found[1]) <= MOST_EXPOSED, done.stdout
+
+
+def test_install_names_this_interpreter(installed: Path) -> None:
+    for service in SERVICES:
+        text = (installed / "etc/systemd/system" / service).read_text()
+        assert f"ExecStart={sys.executable} -P -m odradek.broker " in text
+        assert "@" not in re.sub(r"worker@|@system-service|@privileged|@resources", "", text), "all is filled in"
+
+
+def test_install_again_keeps_the_configuration(tmp_path: Path) -> None:
+    install(tmp_path, "--user", "broker")
+    properties = tmp_path / "etc/odradek/server.properties"
+    properties.write_text("listeners=PLAINTEXT://:19092\nlog.dirs=/srv/log a,/srv/b\nodradek.workers=3\n")
+    install(tmp_path, "--user", "broker")
+    assert "19092" in properties.read_text()
+    system = tmp_path / "etc/systemd/system"
+    assert "ListenStream=19092\n" in (system / "odradek.socket").read_text()
+    assert "odradek-worker@2.service\n" in (system / "odradek.target").read_text()
+    worker = (system / "odradek-worker@.service").read_text()
+    assert "User=broker\n" in worker
+    assert 'ReadWritePaths="/srv/log a"\nReadWritePaths=/srv/b\n' in worker
+    assert 'd "/srv/log a" 0750 broker broker -\nd /srv/b ' in (tmp_path / "etc/tmpfiles.d/odradek.conf").read_text()
+    assert (tmp_path / "etc/sysusers.d/odradek.conf").read_text().splitlines()[-1].startswith("u broker ")
+
+
+def test_install_is_told_what_is_wrong(tmp_path: Path) -> None:
+    properties = tmp_path / "etc/odradek/server.properties"
+    properties.parent.mkdir(parents=True)
+    properties.write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
+    with pytest.raises(units.UnitsError, match="needs a port of its own"):
+        units.install(tmp_path, "odradek")
+
+
+@pytest.mark.parametrize(
+    ("listeners", "streams"),
+    [
+        ("PLAINTEXT://127.0.0.1:9092", ("127.0.0.1:9092",)),
+        ("PLAINTEXT://:9092", ("9092",)),
+        ("PLAINTEXT://0.0.0.0:9092", ("0.0.0.0:9092",)),
+        ("PLAINTEXT://[::1]:9092", ("[::1]:9092",)),
+        ("PLAINTEXT://localhost:9092", ("127.0.0.1:9092",)),
+        ("A://127.0.0.1:1,B://127.0.0.2:2", ("127.0.0.1:1", "127.0.0.2:2")),
+    ],
+)
+def test_listeners_become_sockets(listeners: str, streams: tuple[str, ...]) -> None:
+    settings = [f"listeners={listeners}", "advertised.listeners=PLAINTEXT://h:9092"]
+    if listeners.startswith("A:"):
+        names = "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT"
+        settings = [settings[0], names, "inter.broker.listener.name=A"]
+    assert units.machine_of(config.load(None, settings), "odradek").sockets == streams
+
+
+def test_programs_in_a_home_are_shown() -> None:
+    here = Path("/home", "me", "x")
+    home = dataclasses.replace(PLAIN, programs=(here / ".venv", here, Path("/usr")))
+    text = render.files(home)["etc/systemd/system/odradek-worker@.service"]
+    assert f"ProtectHome=tmpfs\nBindReadOnlyPaths={here}\n" in text, "the outermost, and nothing else"
+    assert "ProtectHome=yes\n" in render.files(PLAIN)["etc/systemd/system/odradek-worker@.service"]
+
+
+def test_paths_are_escaped() -> None:
+    assert str(render.escaped(Path("/a b/50%"))) == '"/a b/50%%"'
+
+
+def test_a_user_that_logs_out_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """logind's RemoveIPC: only system users keep their shared memory."""
+    assert units.trap("no-such-user-here") == "" == units.trap("root")
+
+    def person(_name: str) -> object:
+        return pwd.struct_passwd(("me", "x", 1000, 1000, "", "/", "/bin/sh"))
+
+    monkeypatch.setattr(pwd, "getpwnam", person)
+    assert "RemoveIPC" in units.trap("me")
