@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from odradek.ipc import slots
-from odradek.ipc.slots import SlotState
+from odradek.ipc.slots import Fields, SlotState
 from odradek.storage import epochs, flush
 from odradek.storage.partition import Busy, Partition
 
@@ -17,7 +17,7 @@ _PAUSE_S = 0.001
 
 
 @contextmanager
-def patiently(partition: Partition) -> Iterator[list[int]]:
+def patiently(partition: Partition) -> Iterator[Fields]:
     """`partition.locked()` for those who may wait a tenth of a second. Raises Busy after that, or Gone."""
     for _ in range(_TRIES):
         try:

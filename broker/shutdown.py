@@ -14,6 +14,7 @@ from odradek.broker.boot import Boot
 from odradek.broker.checkpointing import PICK, Checkpoints
 from odradek.broker.partitions import Partitions
 from odradek.ipc import roles, slots
+from odradek.ipc.slots import Fields
 from odradek.storage import checkpoints, roll, snapshots
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.storage.sequences import for_snapshot

@@ -55,7 +55,7 @@ class Target:
     __slots__ = ("acks", "index", "partition", "prefix", "reply", "size", "snapshot", "topic", "version")
 
     def __init__(self, partition: Partition | None, topic: bytes, index: int, acks: int, version: int) -> None:
-        self.partition = partition
+        self.partition: Any = partition  # None only for a part that is refused
         self.topic = topic
         self.index = index
         self.acks = acks
@@ -105,7 +105,7 @@ def _result(part: Pending) -> PartResult:
 
 def answer(pending: Pending | Several) -> bytes | None:
     """The response frame of a decided request, None when the client wants none."""
-    if type(pending) is Several:
+    if isinstance(pending, Several):
         return pending.answer() if pending.acks else None
     target = pending.target
     reply = target.reply
@@ -118,7 +118,7 @@ def answer(pending: Pending | Several) -> bytes | None:
 
 def refused_silently(pending: Pending | Several) -> bool:
     """Whether a request with acks=0 failed: Kafka tells such a client by closing its connection."""
-    if type(pending) is Several:
+    if isinstance(pending, Several):
         return not pending.acks and any(part.error for part in pending.parts)
     return not pending.target.acks and bool(pending.error)
 
