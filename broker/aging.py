@@ -11,7 +11,7 @@ from odradek.ipc.slots import Fields, SlotState
 from odradek.storage import names, retention, roll, trim
 from odradek.storage.index_files import largest_timestamp
 from odradek.storage.partition import Partition
-from odradek.storage.retention import Doomed, Limits, SegmentFacts
+from odradek.storage.retention import Doomed, Limits, LogFacts, SegmentFacts
 from odradek.storage.sequences import for_snapshot
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,18 @@ class Aging:
             leo=state.leo,
             now_ms=now_ms,
         )
+
+    def look(self, partition: Partition) -> LogFacts:
+        """A log as `retention.for_space` wants it. FileNotFoundError when its files change just now."""
+        state = partition.state()
+        return LogFacts(self._segments(partition, state), state.hw, state.leo)
+
+    def make_space(self, partition: Partition, doomed: list[Doomed]) -> int:
+        """Delete sealed segments of one partition, its oldest; how many. Raises OSError, Busy, Gone."""
+        with flushing.patiently(partition) as values:
+            bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+            there = [one for one in doomed if one.base_offset in bases[:-1]]
+            return _delete(partition, values, there) if there else 0
 
     def _segments(self, partition: Partition, state: SlotState) -> list[SegmentFacts]:
         bases = partition.bases(state.active_base, state.generation)

@@ -21,6 +21,7 @@ from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
 from odradek.ipc.shm import Shared
 from odradek.storage import checkpoints, logdirs
+from odradek.storage.reserve import Reserve
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +82,11 @@ def prepare(config: BrokerConfig, listen: bool = True) -> Boot:
     locks = process.role_locks(config)
     if not locks.hold(roles.SUPERVISOR):
         raise BootError(_second(config))
-    config = _identified(config)
+    config, offline = _identified(config)
     run_dir = _run_dir(config)
     shared = _shared_memory(config, locks, run_dir)
+    for number in offline:
+        shared.fail_dir(number)
     try:
         return _listen(config, run_dir, locks, shared, listen)
     except BaseException:
@@ -113,22 +116,32 @@ def _make_first_dir(config: BrokerConfig) -> None:
         raise BootError(f"log.dirs: {config.data_dir} cannot be written by this user")
 
 
-def _identified(config: BrokerConfig) -> BrokerConfig:
+def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
     """Lock every log directory (its `.lock` stays locked until this process ends) and settle whose it is.
 
-    broker.id -1 is the id that the directories have already, else 0: alone there is nobody to differ from."""
+    Also tells which cannot be used. broker.id -1 is the id that the directories have already, else 0: alone there is
+    nobody to differ from."""
     try:
         opened = logdirs.open_log_dirs(config.log_dirs)
         for log_dir in opened:
             if log_dir.problem:
                 log.error("log directory %s is offline: %s", log_dir.path, log_dir.problem)
             else:
+                _make_room(str(log_dir.path), config["odradek.disk.reserve.bytes"])
                 logdirs.partitions_in(log_dir.path)  # refuses directories that are none of a broker's
         wanted = config["broker.id"]
         identity = logdirs.agree_on_identity(opened, wanted if wanted >= 0 else _former_id(opened))
     except (logdirs.LogDirError, checkpoints.CheckpointError) as error:
         raise BootError(str(error)) from None
-    return config.with_value("broker.id", identity.node_id)
+    offline = [number for number, log_dir in enumerate(opened) if log_dir.problem]
+    return config.with_value("broker.id", identity.node_id), offline
+
+
+def _make_room(log_dir: str, reserve: int) -> None:
+    """On a full disk a start needs what was kept back for it."""
+    given = Reserve(log_dir, reserve).free_if_needed()
+    if given:
+        log.warning("the disk of %s is full: gave the %d bytes of its reserve back to start", log_dir, given)
 
 
 def _former_id(opened: list[logdirs.LogDir]) -> int:

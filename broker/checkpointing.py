@@ -6,7 +6,8 @@ are read before the file is written, and `flushed` only grows while a log is not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Collection, Sequence
 
 from odradek.broker.partitions import Partitions
 from odradek.ipc import slots
@@ -14,6 +15,8 @@ from odradek.ipc.slots import SlotState
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import Offsets
 from odradek.storage.partition import Partition
+
+log = logging.getLogger(__name__)
 
 # A recovering or offline partition's slot says nothing yet: its former lines are kept.
 _KNOWN = (slots.LEADER, slots.FOLLOWER)
@@ -31,17 +34,26 @@ class Checkpoints:
         self._log_dirs = log_dirs
         self._written: dict[tuple[int, str], Offsets] = {}
 
-    def write(self, partitions: Partitions, name: str) -> None:
-        """Write checkpoint `name` in each log directory where it differs. Raises OSError."""
+    def write(self, partitions: Partitions, name: str, broken: Collection[int] = ()) -> dict[int, OSError]:
+        """Write checkpoint `name` in each log directory where it differs, but not in the `broken` ones.
+
+        Returns why it was not written where the disk refused it: the next call tries again.
+        """
         found: list[Offsets] = [{} for _ in self._log_dirs]
         for partition in partitions:
             state = partition.state()
             if state.incarnation == partition.incarnation:
                 self._enter(found[state.log_dir], partition, state, name)
+        failed = {}
         for index, offsets in enumerate(found):
-            if offsets != self._former(index, name):
-                checkpoints.write_offsets(self._log_dirs[index], name, offsets)
-                self._written[index, name] = offsets
+            try:
+                if index not in broken and offsets != self._former(index, name):
+                    checkpoints.write_offsets(self._log_dirs[index], name, offsets)
+                    self._written[index, name] = offsets
+            except OSError as error:
+                log.error("%s: %s was not written: %s", self._log_dirs[index], name, error)
+                failed[index] = error
+        return failed
 
     def _enter(self, offsets: Offsets, partition: Partition, state: SlotState, name: str) -> None:
         key = (partition.topic, partition.index)
@@ -56,6 +68,6 @@ class Checkpoints:
         if (index, name) not in self._written:
             try:
                 self._written[index, name] = checkpoints.read_offsets(self._log_dirs[index], name)
-            except checkpoints.CheckpointError:
+            except (checkpoints.CheckpointError, OSError):
                 self._written[index, name] = {}
         return self._written[index, name]

@@ -33,6 +33,7 @@ from odradek.ipc.forward import Forwarded
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.processes import COLUMN
 from odradek.storage.checkpoints import CheckpointError, read_meta_properties
+from odradek.storage.reserve import Reserve
 from odradek.workers import api, dispatch
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,6 @@ class Controller:
         self.owner = owner
         self.publication = publication
         self._bell = bell
-        self._rows = api.load_rows()
         self._row = me.shared.processes.row(roles.CONTROLLER)
         self._links: dict[int, Channel] = {}
         self._after_publish: list[Callable[[], None]] = []
@@ -91,6 +91,7 @@ class Controller:
         """Until SIGTERM."""
         self.publish()
         self.me.running()
+        api.load_all()  # what the first request would wait for; others wait for the metadata now
         while not self._signals.take():
             for fd, events in self._epoll.poll(self._patience()):
                 self._event(fd, events)
@@ -180,7 +181,7 @@ class Controller:
         if request.api_key < 0:
             self._serve_internal(request, answer)
             return
-        row = self._rows.get(request.api_key)
+        row = api.load_rows().get(request.api_key)
         if row is None or row.runs_in != api.CONTROLLER or not row.serves(request.version):
             log.error("API %d v%d is not the controller's", request.api_key, request.version)
             answer(forward.FAILED, b"")
@@ -208,18 +209,28 @@ class Controller:
 
 def open_controller(me: Process) -> Controller:
     """Take over the metadata: the tree, the partitions' directories and slots. Raises BootError."""
-    state = _open_state(me)
+    try:
+        tree = EmbeddedTree(Path(me.config.data_dir, FILE_NAME))
+    except (StoreError, OSError) as error:
+        raise BootError(str(error)) from None
+    with tree.together():  # before anything is published, so that nobody knows of what a power failure takes
+        return _take_over(me, tree)
+
+
+def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
+    state = _open_state(me, tree)
     now_ms = time.time_ns() // 1_000_000
     start = state.count_start()
     state.take_office(now_ms)
     state.register(*_advertised(me), me.config["broker.rack"], now_ms)
     state.load()
-    dirs = PartitionDirs(me.config.log_dirs)
+    dirs = PartitionDirs(me.config.log_dirs, me.shared.failed_dirs)
     if start == 1:
         adoption.adopt_topics(state, dirs, me.config)
     ringer = Ringer(me.run_dir)
     book = SlotBook(me.shared, PartitionLocks(me.run_dir / "partition.lock"), start)
-    owner = MetadataOwner(state, dirs, book, me.config, ringer.ring)
+    reserve = Reserve(me.config.data_dir, me.config["odradek.disk.reserve.bytes"])
+    owner = MetadataOwner(state, dirs, book, me.config, ringer.ring, reserve)
     former = _former(me)
     if former is None and not all(me.config.clean):
         state.bump_leader_epochs(state.topics)
@@ -228,11 +239,10 @@ def open_controller(me: Process) -> Controller:
     return Controller(me, owner, publication, Doorbell(me.run_dir, roles.CONTROLLER))
 
 
-def _open_state(me: Process) -> ClusterState:
+def _open_state(me: Process, tree: EmbeddedTree) -> ClusterState:
     try:
-        tree = EmbeddedTree(Path(me.config.data_dir, FILE_NAME))
         meta = read_meta_properties(me.config.data_dir)
-    except (StoreError, CheckpointError, OSError) as error:
+    except (CheckpointError, OSError) as error:
         raise BootError(str(error)) from None
     state = ClusterState(tree, max(0, me.config["broker.id"]))
     wanted = meta.cluster_id if meta else None

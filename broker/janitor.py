@@ -18,11 +18,13 @@ from pathlib import Path
 from odradek.broker import aging, flushing, process, removal
 from odradek.broker.checkpointing import Checkpoints
 from odradek.broker.cleaning import Cleaner
+from odradek.broker.disk_watch import DiskWatch
+from odradek.broker.free_space import FreeSpace
 from odradek.broker.partitions import Partitions
 from odradek.broker.process import Process, Signals
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Doorbell
-from odradek.storage import checkpoints, opening
+from odradek.storage import checkpoints, disks, opening
 from odradek.storage.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,7 @@ LOOK_MS = 500  # the longest sleep: a ring that tells of new metadata may be los
 RECOVER_MS = 20  # while partitions wait for recovery that others may leave half done
 FLUSH_LOOK_MS = 500
 REMOVE_LOOK_MS = 1000
+SPACE_LOOK_MS = 500
 FORGET_MS = 3_600_000
 
 
@@ -52,7 +55,8 @@ class Janitor:
         self._checkpoints = Checkpoints(me.config.log_dirs)
         self._aging = aging.Aging()
         self._tidy: dict[int, tuple[int, int]] = {}  # slot → (incarnation, generation) without `.deleted` files
-        self._broken: set[int] = set()
+        self._disks = DiskWatch(me.shared, self._partitions, me.config.log_dirs)
+        self._space = FreeSpace(me.config, self._intact, self._aging)
         self._recovering = False
         self._bell = Doorbell(me.run_dir, roles.JANITOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
@@ -65,6 +69,7 @@ class Janitor:
         return [
             Task(FLUSH_LOOK_MS, self._flush),
             Task(REMOVE_LOOK_MS, self._remove),
+            Task(SPACE_LOOK_MS, self._keep_space),
             Task(config["log.retention.check.interval.ms"], self._retain),
             Task(config["producer.id.expiration.check.interval.ms"], self._expire),
             Task(config["log.flush.offset.checkpoint.interval.ms"], self._checkpoint(checkpoints.RECOVERY_POINT)),
@@ -89,6 +94,7 @@ class Janitor:
             self._me.beat()
             self._bell.drain()
             self._follow()
+            self._disks.turn()
             self._run_due()
             poll.poll(self._sleep_ms())
         self._me.draining()
@@ -147,7 +153,7 @@ class Janitor:
     def _each(self, what: str, act: Callable[[Partition], object], among: Iterable[Partition] | None = None) -> None:
         """`act` on partitions one by one; one that is busy has its turn the next time."""
         for partition in self._partitions if among is None else among:
-            if partition.state().log_dir in self._broken or self._me.shared.draining:
+            if partition.state().log_dir in self._disks.broken or self._me.shared.draining:
                 continue
             self._me.beat()
             try:
@@ -155,7 +161,7 @@ class Janitor:
             except (Busy, Gone, FileNotFoundError) as error:
                 log.debug("%s: %r not now: %s", what, partition, error or type(error).__name__)
             except OSError as error:
-                self._disk_failed(partition, error)
+                self._disks.met(partition, error)
 
     def _flush(self) -> None:
         self._each("flush", _flush_due, self._partitions.unflushed())
@@ -173,7 +179,7 @@ class Janitor:
         changed = self._partitions.changed(self._tidy)
         self._each("removal", lambda partition: self._remove_in(partition, now_ms), changed)
         for index, log_dir in enumerate(self._me.config.log_dirs):
-            if index not in self._broken:
+            if index not in self._disks.broken:
                 removal.remove_directories(log_dir, now_ms, self._me.config["log.segment.delete.delay.ms"])
 
     def _remove_in(self, partition: Partition, now_ms: int) -> None:
@@ -185,7 +191,7 @@ class Janitor:
 
     def _intact(self) -> Iterable[Partition]:
         """The partitions in log directories that work."""
-        return (partition for partition in self._partitions if partition.state().log_dir not in self._broken)
+        return (partition for partition in self._partitions if partition.state().log_dir not in self._disks.broken)
 
     def _clean(self) -> None:
         """A step of compaction, so short that the other tasks have their turns in time."""
@@ -197,19 +203,21 @@ class Janitor:
             self._cleaner.close()
             if partition is None:
                 raise
-            self._disk_failed(partition, error)
+            self._disks.met(partition, error)
 
     def _checkpoint(self, name: str) -> Callable[[], None]:
-        return lambda: self._checkpoints.write(self._partitions, name)
+        def write() -> None:
+            for number, error in self._checkpoints.write(self._partitions, name, self._disks.broken).items():
+                if disks.is_broken(error):
+                    self._me.shared.fail_dir(number)
 
-    def _disk_failed(self, partition: Partition, error: OSError) -> None:
-        """After a failed fsync nobody knows what is on the disk: no process may use the directory any more."""
-        broken = partition.state().log_dir
-        self._broken.add(broken)
-        log.critical("%s is offline: %r: %s", self._me.config.log_dirs[broken], partition, error)
-        for other in self._partitions:
-            if other.state().log_dir == broken:
-                _take_offline(other)
+        write.__name__ = name
+        return write
+
+    def _keep_space(self) -> None:
+        for number, log_dir in enumerate(self._me.config.log_dirs):
+            if number not in self._disks.broken:
+                self._space.look(number, log_dir, _now_ms())
 
 
 def _flush_due(partition: Partition) -> None:
@@ -222,15 +230,6 @@ def _flush_due(partition: Partition) -> None:
         flushing.sync(partition)
     elif state.flushed < state.active_base:
         flushing.sync(partition, lambda now: now.active_base)
-
-
-def _take_offline(partition: Partition) -> None:
-    try:
-        with flushing.patiently(partition) as values:
-            values[slots.F_STATE] = slots.OFFLINE
-            partition.slot.publish(values)
-    except (Busy, Gone, OSError) as error:
-        log.error("%r could not be taken offline: %s", partition, error or type(error).__name__)
 
 
 def _now_ms() -> int:

@@ -21,6 +21,7 @@ from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import EPOCH, INCARNATION, ISR, LOG_DIR, NOWHERE, REPLICAS, SLOT, ClusterState
 from odradek.cluster.tree import TreeUnavailable
 from odradek.ipc import slots
+from odradek.storage.reserve import Reserve
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class MetadataOwner:
         book: SlotBook,
         config: Mapping[str, Any],
         ring: Callable[[int], None],
+        reserve: Reserve | None = None,
     ) -> None:
         self.state = state
         self.dirs = dirs
@@ -48,6 +50,7 @@ class MetadataOwner:
         self.version = 0
         self.to_free: list[int] = []  # slots of deleted partitions, free once nobody refers to them
         self._ring = ring
+        self._reserve = reserve
         self._deletions: dict[str, _Deletion] = {}
         self._stale_min_isr: set[str] = set()
 
@@ -55,6 +58,25 @@ class MetadataOwner:
     def snapshot(self) -> Snapshot:
         """The metadata as it is now, published or not."""
         return self.state.snapshot(self.version, self.config)
+
+    def _stored(self, write: Callable[[], T]) -> T:
+        """Call `write`; a tree that cannot be written becomes KAFKA_STORAGE_ERROR.
+
+        On a full disk the reserve lends its room: a topic that cannot be deleted would keep the disk full.
+        """
+        try:
+            try:
+                return write()
+            except TreeUnavailable:
+                if self._reserve is None or not self._reserve.free():
+                    raise
+            try:
+                return write()
+            finally:
+                self._reserve.fill()
+        except TreeUnavailable as error:
+            log.error("metadata: %s", error)
+            raise ApiError(KAFKA_STORAGE_ERROR, f"The metadata cannot be written: {error}") from error
 
     # -- at start
 
@@ -80,12 +102,13 @@ class MetadataOwner:
 
     def _open(self, name: str, index: int, row: Row, topic_id: bytes) -> None:
         """A partition that was there before: its log is to be recovered, unless there is none yet."""
+        state = slots.OFFLINE
         try:
             row[LOG_DIR] = self.dirs.adopt(name, index, topic_id)
+            state = slots.RECOVERING if self.dirs.has_log(name, index) else slots.LEADER
         except OSError as error:
             log.error("%s-%d: %s: the partition is offline", name, index, error)
-            return
-        state = slots.RECOVERING if self.dirs.has_log(name, index) else slots.LEADER
+            row[LOG_DIR] = max(row[LOG_DIR], 0)
         row[SLOT], row[INCARNATION] = self.book.open(
             state, row[EPOCH], self._min_isr(name), len(row[ISR]), row[LOG_DIR]
         )
@@ -98,7 +121,7 @@ class MetadataOwner:
 
     def create_topic(self, plan: TopicPlan) -> bytes:
         """Make a topic with empty logs; its id. ApiError KAFKA_STORAGE_ERROR leaves nothing behind."""
-        topic_id = _stored(lambda: self.state.create_topic(plan))
+        topic_id = self._stored(lambda: self.state.create_topic(plan))
         rows = self.state.topics[plan.name]["partitions"]
         self.changed = True
         try:
@@ -111,7 +134,7 @@ class MetadataOwner:
 
     def add_partitions(self, name: str, replicas: Mapping[int, list[int]]) -> None:
         """Add planned partitions with empty logs. ApiError KAFKA_STORAGE_ERROR."""
-        _stored(lambda: self.state.add_partitions(name, replicas))
+        self._stored(lambda: self.state.add_partitions(name, replicas))
         topic = self.state.topics[name]
         self.changed = True
         rows = {index: topic["partitions"][index] for index in replicas}
@@ -140,7 +163,7 @@ class MetadataOwner:
         if deletion is not None:
             deletion.done.append(done)
             return
-        _stored(lambda: self.state.mark_deletion(name))
+        self._stored(lambda: self.state.mark_deletion(name))
         rows = self.state.topics[name]["partitions"]
         self._deletions[name] = _Deletion(dict(enumerate(rows)), [done])
         self.tick()
@@ -188,7 +211,7 @@ class MetadataOwner:
         del self._deletions[name]
         error = None
         try:
-            _stored(lambda: self.state.delete_topic(name))
+            self._stored(lambda: self.state.delete_topic(name))
             log.info("deleted topic %s", name)
         except ApiError as refused:
             error = refused
@@ -200,7 +223,7 @@ class MetadataOwner:
 
     def set_topic_config(self, name: str, configs: dict[str, str]) -> None:
         """Replace a topic's overrides (already validated)."""
-        _stored(lambda: self.state.set_topic_config(name, configs))
+        self._stored(lambda: self.state.set_topic_config(name, configs))
         self.changed = True
         self._stale_min_isr.add(name)
         self.tick()
@@ -208,7 +231,7 @@ class MetadataOwner:
     def set_broker_config(self, broker: int | None, configs: dict[str, str]) -> None:
         """Replace dynamic broker configs (already validated)."""
         before = self.broker_setting(_MIN_ISR)
-        _stored(lambda: self.state.set_broker_config(broker, configs))
+        self._stored(lambda: self.state.set_broker_config(broker, configs))
         self.changed = True
         if self.broker_setting(_MIN_ISR) != before:
             self._stale_min_isr.update(self.state.topics)
@@ -238,7 +261,7 @@ class MetadataOwner:
 
     def producer_ids(self) -> tuple[int, int]:
         """(first, count) of a block of producer ids. ApiError KAFKA_STORAGE_ERROR."""
-        return _stored(self.state.producer_ids)
+        return self._stored(self.state.producer_ids)
 
 
 class _Deletion:
@@ -247,12 +270,3 @@ class _Deletion:
     def __init__(self, rows: dict[int, Row], done: list[Callable[[ApiError | None], None]]) -> None:
         self.rows = rows
         self.done = done
-
-
-def _stored(write: Callable[[], T]) -> T:
-    """Call `write`; a tree that cannot be written becomes KAFKA_STORAGE_ERROR."""
-    try:
-        return write()
-    except TreeUnavailable as error:
-        log.error("metadata: %s", error)
-        raise ApiError(KAFKA_STORAGE_ERROR, f"The metadata cannot be written: {error}") from error

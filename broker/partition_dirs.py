@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from odradek.storage import checkpoints, names
@@ -25,12 +25,17 @@ log = logging.getLogger(__name__)
 class PartitionDirs:
     """The log directories and which partition is in which."""
 
-    def __init__(self, log_dirs: Sequence[str]) -> None:
+    def __init__(self, log_dirs: Sequence[str], failed: Callable[[], Collection[int]] = tuple) -> None:
+        """`failed` tells the numbers of those that must not be used (ipc.shm)."""
         self.log_dirs = tuple(log_dirs)
+        self._failed = failed
+        self._known: set[tuple[str, int]] = set()  # partitions that had records once, by the checkpoints
         self._where: dict[tuple[str, int], int] = {}
         self._counts = [0] * len(self.log_dirs)
         for number, folder in enumerate(self.log_dirs):
-            self._scan(number, folder)
+            if number not in failed():
+                self._scan(number, folder)
+                self._known |= _with_records(folder)
 
     def _scan(self, number: int, folder: str) -> None:
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
@@ -60,8 +65,11 @@ class PartitionDirs:
         return Path(self.path(topic, partition, self._where[(topic, partition)]))
 
     def has_log(self, topic: str, partition: int) -> bool:
-        """Whether the directory has more of a log than the empty segment that a new partition begins with."""
-        return any(_tells_something(entry) for entry in os.scandir(self.directory(topic, partition)))
+        """Whether the directory has, or by a checkpoint had, more than the empty segment of a new partition."""
+        if (topic, partition) in self._known:
+            return True
+        with os.scandir(self.path(topic, partition, self._where[(topic, partition)])) as entries:
+            return any(_tells_something(entry) for entry in entries)
 
     def found(self) -> list[tuple[str, int]]:
         """(topic, partition) of every directory found or made."""
@@ -82,7 +90,18 @@ class PartitionDirs:
             return None
 
     def adopt(self, topic: str, partition: int, topic_id: bytes) -> int:
-        """The log directory of a partition, which is made where it is missing. OSError as the disk does."""
+        """The log directory of a partition, which is made where it is missing.
+
+        OSError as the disk does, and when the log may be in a directory that cannot be used now.
+        """
+        if (topic, partition) not in self._where:
+            if self._failed():
+                raise OSError("its log is in none of the log directories that work")
+            if (topic, partition) in self._known:
+                log.error("%s-%d: its directory is missing: beginning with an empty one", topic, partition)
+        return self._placed(topic, partition, topic_id)
+
+    def _placed(self, topic: str, partition: int, topic_id: bytes) -> int:
         key = (topic, partition)
         theirs = self.topic_id(topic, partition)
         if theirs is not None and theirs != topic_id:
@@ -91,7 +110,7 @@ class PartitionDirs:
         if number is not None and theirs == topic_id:
             return number
         if number is None:
-            number = min(range(len(self._counts)), key=lambda n: self._counts[n])
+            number = self._emptiest()
             os.mkdir(self.path(topic, partition, number))
             self._put(key, number)
         self._write_metadata(topic, partition, number, topic_id)
@@ -101,9 +120,16 @@ class PartitionDirs:
         """A new, empty directory for a new partition; what was there is put aside. OSError as the disk does."""
         if (topic, partition) in self._where:
             self.set_aside(topic, partition)
-        number = self.adopt(topic, partition, topic_id)
+        number = self._placed(topic, partition, topic_id)
         self._first_segment(self.path(topic, partition, number))
         return number
+
+    def _emptiest(self) -> int:
+        failed = set(self._failed())
+        usable = [number for number in range(len(self.log_dirs)) if number not in failed]
+        if not usable:
+            raise OSError("no log directory is left that works")
+        return min(usable, key=lambda number: self._counts[number])
 
     def _first_segment(self, directory: str) -> None:
         """An empty segment, as Kafka makes one: a partition nobody has written to is a whole log too."""
@@ -138,8 +164,20 @@ class PartitionDirs:
 
     def sync(self) -> None:
         """Make what was made and renamed survive a power failure."""
-        for folder in self.log_dirs:
-            FILES.sync_dir(folder)
+        for number, folder in enumerate(self.log_dirs):
+            if number not in self._failed():
+                FILES.sync_dir(folder)
+
+
+def _with_records(folder: str) -> set[tuple[str, int]]:
+    """Partitions whose checkpointed log end or start is above 0."""
+    found: set[tuple[str, int]] = set()
+    for name in (checkpoints.RECOVERY_POINT, checkpoints.HIGH_WATERMARK, checkpoints.LOG_START):
+        try:
+            found |= {key for key, offset in checkpoints.read_offsets(folder, name).items() if offset}
+        except (CheckpointError, OSError):  # recovery says so
+            continue
+    return found
 
 
 def _tells_something(entry: os.DirEntry[str]) -> bool:

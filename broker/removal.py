@@ -17,11 +17,12 @@ from odradek.storage.partition import Partition
 log = logging.getLogger(__name__)
 
 
-def remove_segments(partition: Partition, now_ms: int) -> tuple[int, int]:
-    """Unlink what has waited for file.delete.delay.ms in a partition's directory; (removed, still waiting)."""
+def remove_segments(partition: Partition, now_ms: int, delay_ms: int | None = None) -> tuple[int, int]:
+    """Unlink what has waited for `delay_ms` (file.delete.delay.ms) in a partition's directory; (removed, waiting)."""
     removed = waiting = 0
+    delay = partition.config.file_delete_delay_ms if delay_ms is None else delay_ms
     for entry in _marked(partition.directory):
-        if _waited_ms(entry, now_ms) >= partition.config.file_delete_delay_ms:
+        if _waited_ms(entry, now_ms) >= delay:
             os.unlink(entry.path)
             removed += 1
         else:

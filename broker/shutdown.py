@@ -30,12 +30,10 @@ def finish(boot: Boot) -> None:
     for partition in partitions:
         unclean |= _settle(partition)
     written = Checkpoints(boot.config.log_dirs)
-    try:
-        for name in PICK:
-            written.write(partitions, name)
-    except OSError as error:
-        log.error("checkpoints were not written: %s", error)
-        unclean = set(range(len(boot.config.log_dirs)))
+    broken = boot.shared.failed_dirs()
+    for name in PICK:
+        unclean |= written.write(partitions, name, broken).keys()
+    unclean |= set(broken)
     for index, log_dir in enumerate(boot.config.log_dirs):
         if index not in unclean:
             _mark(log_dir)

@@ -55,6 +55,18 @@ OWN_CONFIGS = (
         check=one_of("refuse", "cut"),
     ),
     ConfigKey(
+        "odradek.disk.reserve.bytes", LONG, "67108864", MEDIUM,
+        "Room kept back in each log directory, so that the broker can start and topics can be deleted when the disk "
+        "is full; of a small disk a tenth at most. 0 keeps none.",
+        check=at_least(0),
+    ),
+    ConfigKey(
+        "odradek.retention.free.bytes", LONG, "0", MEDIUM,
+        "Room to keep free on the disk of each log directory: with less, the oldest segments of all topics with "
+        "cleanup.policy=delete go at once, whatever their retention. 0 deletes nothing for room.",
+        check=at_least(0),
+    ),
+    ConfigKey(
         "odradek.drain.timeout.ms", LONG, "30000", LOW,
         "How long a worker that is stopped or retired waits for its connections' last answers.",
         check=at_least(0),

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from odradek.ipc import roles
+from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Ringer
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
@@ -66,6 +66,11 @@ class Log:
                 return None
             partition = self._partitions[key] = self._make(topic, index, place)
         return partition
+
+    def state(self, topic: str, index: int) -> int:
+        """The state of the partition's slot (ipc.slots); FREE when this broker does not have it."""
+        place = self._resolve(topic, index)
+        return slots.FREE if place is None else self.shared.slots[place.slot].read()[slots.F_STATE]
 
     def _make(self, topic: str, index: int, place: Place) -> Partition:
         directory = os.path.join(place.log_dir, names.partition_dir(topic, index))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from odradek.ipc import slots
 from odradek.ipc.slots import Fields, SlotState
-from odradek.storage import checkpoints, recovery, transactions
+from odradek.storage import checkpoints, disks, recovery, transactions
 from odradek.storage.log import Log
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.storage.sequences import recovered as shared_producers
@@ -28,6 +28,7 @@ class LogDir(NamedTuple):
     cut: bool  # odradek.recovery.on.corruption
     recovery_points: dict[tuple[str, int], int]
     log_starts: dict[tuple[str, int], int]
+    high_watermarks: dict[tuple[str, int], int]
 
     @classmethod
     def read(cls, path: str, clean: bool, cut: bool = False) -> LogDir:
@@ -37,6 +38,7 @@ class LogDir(NamedTuple):
             cut,
             _offsets(path, checkpoints.RECOVERY_POINT),
             _offsets(path, checkpoints.LOG_START),
+            _offsets(path, checkpoints.HIGH_WATERMARK),
         )
 
 
@@ -45,6 +47,9 @@ def _offsets(path: str, name: str) -> dict[tuple[str, int], int]:
         return checkpoints.read_offsets(path, name)
     except checkpoints.CheckpointError as error:
         log.warning("%s: not used: %s", name, error)
+        return {}
+    except OSError as error:  # an offline directory
+        log.warning("%s: %s", path, error)
         return {}
 
 
@@ -55,8 +60,10 @@ def open_all(log_: Log, wanted: Iterable[tuple[str, int]], log_dirs: list[LogDir
     """
     count = 0
     for topic, index in wanted:
+        if log_.state(topic, index) != slots.RECOVERING:
+            continue
         partition = log_.get(topic, index)
-        if partition is None or partition.slot.read()[slots.F_STATE] != slots.RECOVERING:
+        if partition is None:
             continue
         try:
             with partition.locked() as values:
@@ -85,10 +92,25 @@ def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
     except (recovery.CorruptLog, OSError) as error:
         log.error("%r is offline: %s", partition, error)
         partition.slot.publish(state._replace(state=slots.OFFLINE))
+        if isinstance(error, OSError) and disks.is_broken(error):
+            partition.owner.disk_failed(state.log_dir)
         return
     for note in found.notes:
         log.warning("%r: %s", partition, note)
+    _tell_loss(partition, log_dir, found)
     partition.slot.publish(_state(partition, state, found))
+
+
+def _tell_loss(partition: Partition, log_dir: LogDir, found: recovery.Recovered) -> None:
+    """Say how much is missing by the checkpoints; what came after the last one nobody knows."""
+    key = (partition.topic, partition.index)
+    synced, seen = log_dir.recovery_points.get(key, 0), log_dir.high_watermarks.get(key, 0)
+    if found.leo < max(synced, seen):
+        what = "though they were on the disk" if found.leo < synced else "which had not reached the disk"
+        log.error(
+            "%r ends at offset %d, but once ended at %d or later: at least %d records are lost, %s",
+            partition, found.leo, max(synced, seen), max(synced, seen) - found.leo, what,
+        )  # fmt: skip
 
 
 def _state(partition: Partition, state: SlotState, found: recovery.Recovered) -> SlotState:

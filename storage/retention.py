@@ -8,10 +8,12 @@ the high watermark. The active segment may go too, and then the caller rolls fir
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from odradek.storage.producers import ProducerEntry
+
+Key = TypeVar("Key")
 
 FOREVER = -1
 PRODUCER_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
@@ -94,6 +96,38 @@ def _too_old(candidates: Sequence[SegmentFacts], retention_ms: int, now_ms: int)
         return 0
     ages = (now_ms - segment.largest_timestamp for segment in candidates)
     return next((i for i, age in enumerate(ages) if age <= retention_ms), len(candidates))
+
+
+class LogFacts(NamedTuple):
+    """One log for `for_space`: its segments, rising, the active one last; high watermark; log end."""
+
+    segments: Sequence[SegmentFacts]
+    high_watermark: int
+    leo: int
+
+
+def for_space(logs: Mapping[Key, LogFacts], wanted: int) -> dict[Key, list[Doomed]]:
+    """The sealed segments that must go so that `wanted` bytes come free, the oldest of all logs first.
+
+    As many as there are when all together are smaller; active segments and what is above the high watermark stay.
+    """
+    doomed: dict[Key, list[Doomed]] = {}
+    for _, number, base, size in sorted(_by_age(list(logs.values()))):
+        if wanted <= 0:
+            break
+        key = list(logs)[number]
+        doomed.setdefault(key, []).append(Doomed(base, "odradek.retention.free.bytes"))
+        wanted -= size
+    return doomed
+
+
+def _by_age(logs: Sequence[LogFacts]) -> Iterator[tuple[int, int, int, int]]:
+    """(age, log, base offset, size) of what may go; in one log an older segment is never younger than the next."""
+    for number, (segments, high_watermark, leo) in enumerate(logs):
+        newest = -1
+        for segment in segments[: min(_free_to_go(segments, high_watermark, leo), len(segments) - 1)]:
+            newest = max(newest, segment.largest_timestamp)
+            yield newest, number, segment.base_offset, segment.size
 
 
 def expired_producers(

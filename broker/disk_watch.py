@@ -1,0 +1,71 @@
+"""Log directories whose disk has failed: every partition there goes offline, the other directories serve on.
+
+Any process that meets a failure says so in shared memory (ipc.shm, `fail_dir`) and rings the janitor, which alone
+does the rest. A directory stays offline until the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from odradek.broker.partitions import Partitions
+from odradek.ipc import slots
+from odradek.ipc.shm import Shared
+from odradek.storage import disks
+from odradek.storage.partition import Partition
+
+log = logging.getLogger(__name__)
+
+_SERVED = (slots.LEADER, slots.FOLLOWER)
+
+
+class DiskWatch:
+    """The janitor's; `turn` it in every turn of its loop."""
+
+    def __init__(self, shared: Shared, partitions: Partitions, log_dirs: Sequence[str]) -> None:
+        self.broken: set[int] = set()
+        self._shared = shared
+        self._partitions = partitions
+        self._log_dirs = log_dirs
+        self._busy = False  # somebody had the lock of a partition that is to go offline
+
+    def met(self, partition: Partition, error: OSError) -> None:
+        """Judge an error of a partition's disk: a broken one ends the use of its directory, others pass."""
+        if disks.is_broken(error):
+            log.error("%r: %s", partition, error)
+            self._shared.fail_dir(partition.state().log_dir)
+            self.turn()
+        else:
+            log.warning("%r: %s", partition, error)
+
+    def turn(self) -> None:
+        """Take offline what is in directories that have failed; tries again where a lock was taken."""
+        failed = {number for number in self._shared.failed_dirs() if number < len(self._log_dirs)}
+        for number in failed - self.broken:
+            log.critical("%s is offline: its disk failed; mend it and start the broker again", self._log_dirs[number])
+        if failed != self.broken or self._busy:
+            self.broken = failed
+            doomed = [partition for partition in self._partitions if self._doomed(partition)]
+            self._busy = sum(map(_take_offline, doomed)) < len(doomed)
+
+    def _doomed(self, partition: Partition) -> bool:
+        state = partition.state()
+        known = state.incarnation == partition.incarnation and state.state in _SERVED
+        return known and state.log_dir in self.broken
+
+
+def _take_offline(partition: Partition) -> bool:
+    """False while somebody has the lock. Without repair, which would need the disk."""
+    slot, locks = partition.slot, partition.owner.locks
+    if not locks.try_lock(slot.number):
+        slot.contended(time.monotonic_ns() // 1_000_000)
+        return False
+    try:
+        slot.took(partition.owner.pid)
+        if slot.state().incarnation == partition.incarnation and slot.state().state in _SERVED:
+            slot.update(state=slots.OFFLINE)
+    finally:
+        partition.release()
+    return True

@@ -1,0 +1,98 @@
+"""Keeping room on the disks: the reserve (storage.reserve), and deleting old segments before a disk is full.
+
+With `odradek.retention.free.bytes` set, segments are sealed early when room gets short, so that a few huge active
+ones cannot hold it all, and the oldest sealed ones of all topics that delete are let go until there is enough again.
+They are unlinked at once: file.delete.delay.ms would keep their room for a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from odradek.broker import flushing, removal
+from odradek.broker.aging import Aging
+from odradek.broker.config import BrokerConfig
+from odradek.ipc import slots
+from odradek.storage import disks, retention, roll
+from odradek.storage.partition import Busy, Gone, Partition
+from odradek.storage.reserve import Reserve
+from odradek.storage.retention import LogFacts
+
+log = logging.getLogger(__name__)
+
+_EARLY = 2  # times the room to keep: from here on large active segments are sealed
+_PIECES = 8  # of the room to keep: an active segment smaller than one such piece may stay
+_SILENCE_S = 60.0
+
+
+class FreeSpace:
+    """The janitor's look at one log directory after the other."""
+
+    def __init__(self, config: BrokerConfig, partitions: Callable[[], Iterable[Partition]], aging: Aging) -> None:
+        self._partitions = partitions
+        self._aging = aging
+        self._keep = int(config["odradek.retention.free.bytes"])
+        size = int(config["odradek.disk.reserve.bytes"])
+        self._reserves = [Reserve(log_dir, size) for log_dir in config.log_dirs]
+        self._warned = -_SILENCE_S
+
+    def look(self, number: int, log_dir: str, now_ms: int) -> None:
+        """See to log directory `number`. Raises OSError as the disk does."""
+        free = disks.room(log_dir).free
+        if self._keep and free < self._keep * _EARLY:
+            self._make_room(number, log_dir, free, now_ms)
+        self._reserves[number].fill()
+
+    def _make_room(self, number: int, log_dir: str, free: int, now_ms: int) -> None:
+        mine = [one for one in self._partitions() if one.state().log_dir == number and _deletes(one)]
+        self._seal(mine, now_ms)
+        if free >= self._keep:
+            return
+        removal.remove_directories(log_dir, now_ms, 0)
+        self._each(mine, lambda one: removal.remove_segments(one, now_ms, 0))
+        self._delete(mine, self._keep - disks.room(log_dir).free)
+        self._each(mine, lambda one: removal.remove_segments(one, now_ms, 0))
+        if disks.room(log_dir).free < self._keep:
+            self._warn(log_dir)
+
+    def _seal(self, partitions: Iterable[Partition], now_ms: int) -> None:
+        large = [one for one in partitions if one.state().active_size >= max(1, self._keep // _PIECES)]
+
+        def seal(partition: Partition) -> None:
+            with flushing.patiently(partition) as values:
+                roll.roll(partition, values, now_ms)
+
+        self._each(large, seal)
+
+    def _delete(self, partitions: Iterable[Partition], wanted: int) -> None:
+        logs: dict[Partition, LogFacts] = {}
+
+        def note(partition: Partition) -> None:
+            logs[partition] = self._aging.look(partition)
+
+        self._each(partitions, note)
+        doomed = retention.for_space(logs, wanted)
+        self._each(doomed, lambda one: self._aging.make_space(one, doomed[one]))
+
+    def _each(self, partitions: Iterable[Partition], act: Callable[[Partition], object]) -> None:
+        """One that is busy, or has no room itself to be sealed, must not keep the others."""
+        for partition in partitions:
+            try:
+                act(partition)
+            except (Busy, Gone, FileNotFoundError):
+                continue
+            except OSError as error:
+                if disks.is_broken(error):
+                    raise
+                log.warning("%r: %s", partition, error)
+
+    def _warn(self, log_dir: str) -> None:
+        if time.monotonic() - self._warned >= _SILENCE_S:
+            self._warned = time.monotonic()
+            log.warning("%s: less than odradek.retention.free.bytes is free, and nothing more may be deleted", log_dir)
+
+
+def _deletes(partition: Partition) -> bool:
+    return "delete" in partition.config.cleanup_policy and partition.state().state == slots.LEADER
