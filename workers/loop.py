@@ -28,7 +28,7 @@ BUFFER = 8 << 20
 LEAST_ROOM = 1 << 19  # receive only with this much room left: large reads, few of them
 MOST_RECEIVED = 1 << 20  # by one connection in one round, so that others get their turn
 BIG_FRAME = 1 << 17  # larger ones that came in part get memory of their own
-BIG_STEP = 1 << 20  # memory for it is taken as it comes, not as it is promised
+BIG_HELD = 1 << 16  # once this much of them is there: memory is taken as it comes, not as it is promised
 BLOCKED_OUT = 1 << 20  # unsent bytes at which a connection is not read any more
 MOST_UNDECIDED = 1 << 20  # bytes of Produce requests that wait for locks or the disk, likewise
 LEAST_FRAME = 10  # a request header: api key, version, correlation id, client id
@@ -246,12 +246,12 @@ class Loop:
                 if not self._frame(connection, view, at + 4, following):
                     if connection.closing:
                         return
-                    connection.backlog = bytes(view[at:end])
+                    connection.backlog = self._kept(view, at, end)
                     return
                 at = following
                 if connection.waiting or connection.blocked:
                     if at < end:
-                        connection.backlog = bytes(view[at:end])
+                        connection.backlog = self._kept(view, at, end)
                     return
         except MALFORMED as error:
             self._worker.drop(connection, f"malformed {connection.request_name}: {error}")
@@ -269,12 +269,16 @@ class Loop:
         """Remember the beginning of a frame; a large one gets memory for the whole of it."""
         if end - at >= 4:
             (size,) = _SIZE.unpack_from(view, at)
-            if size > BIG_FRAME:
+            if size > BIG_FRAME and end - at >= BIG_HELD:
                 connection.big_fill, connection.big_size = end - at, size + 4
-                connection.big = bytearray(min(size + 4, max(BIG_STEP, 2 * (end - at))))
+                connection.big = bytearray(min(size + 4, 2 * (end - at)))
                 connection.big[: end - at] = view[at:end]
                 return
         connection.partial = bytes(view[at:end])
+
+    def _kept(self, view: memoryview, at: int, end: int) -> memoryview:
+        """What must wait, out of the shared buffer; what is out of it already is not copied for each barrier."""
+        return view[at:end] if view.obj is not self._buffer else memoryview(bytearray(view[at:end]))
 
     def _frame(self, connection: Connection, view: memoryview, at: int, end: int) -> bool:
         """Execute one request (its header begins at `at`); False when it must wait for those before it."""
@@ -309,8 +313,7 @@ class Loop:
         backlog = connection.backlog
         if backlog:
             connection.backlog = b""
-            view = memoryview(bytearray(backlog))
-            self._consume(connection, view, 0, len(view))
+            self._consume(connection, backlog, 0, len(backlog))
         if not (connection.closing or connection.waiting or connection.blocked):
             self._want(connection, connection.mask | _IN)
 

@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 _I32 = struct.Struct(">i")
 _ZSTD = 4
+_LONGEST_PREFIX = 1024  # twice what clients send; names may be 32 KiB long each
 _PREFIXES = 256  # remembered for a connection; a client has one for each partition it writes to
 
 
@@ -157,6 +158,8 @@ def _parse(
 
 
 def _remember(worker: Worker, connection: Connection, prefix: bytes, target: Target) -> None:
+    if len(prefix) > _LONGEST_PREFIX:
+        return
     if connection.snapshot is not worker.snapshot or len(prefix) != connection.prefix_size:
         connection.snapshot, connection.prefix_size = worker.snapshot, len(prefix)
         connection.prefixes.clear()
