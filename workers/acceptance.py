@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import select
 import socket
+import time
 from typing import TYPE_CHECKING
 
 from odradek.ipc import channel, handoff
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
 log = logging.getLogger(__name__)
+
+UNFINISHED_S = 2  # without a byte, for a draining worker not to wait for the rest of a frame
 
 
 class Acceptance:
@@ -112,13 +115,25 @@ class Acceptance:
             self._say(handoff.DRAIN)
 
     def hand_back(self) -> None:
-        """Give connections that are at a boundary to the other workers; close them when the whole broker stops."""
+        """Give connections that are at a boundary to the other workers; close them when the whole broker stops.
+
+        One that does not finish its frame can be given to nobody, since we have the beginning: it is closed too.
+        """
         worker = self._worker
+        self._drop_unfinished()
         for connection in [c for c in worker.loop.connections.values() if c.idle]:
             if worker.shared.draining or self._channel is None:
                 worker.drop(connection, "the broker stops")
             else:
                 self._give(connection)
+
+    def _drop_unfinished(self) -> None:
+        now = int(time.monotonic())
+        for connection in [c for c in self._worker.loop.connections.values() if c.only_receives and not c.idle]:
+            if connection.active:
+                connection.active, connection.last_active = False, now
+            elif now - connection.last_active > UNFINISHED_S:
+                self._worker.drop(connection, "this worker stops, and its request does not end")
 
     def _give(self, connection: Connection) -> None:
         link = self._channel

@@ -17,6 +17,8 @@ from odradek.storage.openfile import FileSlice
 # As plain integers: combining the enum's members costs a microsecond at each send.
 LAST = int(socket.MSG_NOSIGNAL)
 _MORE = int(socket.MSG_NOSIGNAL | socket.MSG_MORE)
+_HEAD = 12  # size, api key, version and correlation id: this frame and no other
+_TRICKLE = 1024  # bytes between two looks
 _REQUEST = 500  # bytes of a request beside its records, roughly
 
 
@@ -26,7 +28,7 @@ class Connection:
     __slots__ = (
         "active", "backlog", "big", "big_fill", "big_size", "blocked", "client_id", "closing", "consuming", "fd",
         "host", "last_active", "listener", "mask", "order", "out", "out_size", "parked", "partial", "port",
-        "request_name", "settling", "sock", "target", "targets", "waiting",
+        "request_name", "seen", "settling", "sock", "target", "targets", "waiting",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, listener: str, host: str, port: int) -> None:
@@ -40,7 +42,7 @@ class Connection:
         self.big: bytearray | None = None  # a large frame being received into its own memory
         self.big_fill = 0
         self.big_size = 0
-        self.backlog = b""  # whole or partial frames behind a barrier
+        self.backlog: tuple[memoryview, int, int] | None = None  # whole or partial frames behind a barrier
         self.order: deque[Any] = deque()
         self.out: deque[bytes | FileSlice] = deque()
         self.out_size = 0
@@ -53,6 +55,7 @@ class Connection:
         self.active = True  # something came since the last look (connections.max.idle.ms)
         self.mask = 0
         self.last_active = 0
+        self.seen: tuple[bytes, int] = (b"", 0)  # see `trickles`
         self.request_name = ""
         self.target: Any = None  # of its last Produce request; see apis.k00_produce
         self.targets: dict[bytes, Any] = {}
@@ -65,6 +68,17 @@ class Connection:
     def idle(self) -> bool:
         """At a boundary: nothing half read, nothing unanswered, nothing unsent."""
         return not (self.partial or self.big or self.backlog or self.order or self.out or self.waiting)
+
+    @property
+    def only_receives(self) -> bool:
+        """All that it has under way is the beginning of a frame."""
+        return not (self.backlog or self.order or self.out or self.waiting)
+
+    def trickles(self) -> bool:
+        """Whether hardly anything was added to an unfinished frame since this was asked last."""
+        held, size = (self.partial, len(self.partial)) if self.big is None else (self.big, self.big_fill)
+        (head, before), self.seen = self.seen, (bytes(held[:_HEAD]), size)
+        return before > 0 and 0 <= size - before < _TRICKLE and self.seen[0].startswith(head)
 
     @property
     def undecided(self) -> int:

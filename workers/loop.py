@@ -28,7 +28,7 @@ BUFFER = 8 << 20
 LEAST_ROOM = 1 << 19  # receive only with this much room left: large reads, few of them
 MOST_RECEIVED = 1 << 20  # by one connection in one round, so that others get their turn
 BIG_FRAME = 1 << 17  # larger ones that came in part get memory of their own
-BIG_STEP = 1 << 20  # memory for it is taken as it comes, not as it is promised
+BIG_HELD = 1 << 16  # once this much of them is there: memory is taken as it comes, not as it is promised
 BLOCKED_OUT = 1 << 20  # unsent bytes at which a connection is not read any more
 MOST_UNDECIDED = 1 << 20  # bytes of Produce requests that wait for locks or the disk, likewise
 LEAST_FRAME = 10  # a request header: api key, version, correlation id, client id
@@ -266,11 +266,11 @@ class Loop:
                     k00_produce.raw(worker, connection, version, correlation, view, at + 12, body, following)
                 elif not self._request(connection, key, version, correlation, view, at + 12, following):
                     if not connection.closing:
-                        connection.backlog = bytes(view[at:end])
+                        connection.backlog = self._kept(view, at, end)
                     return
                 elif connection.waiting or connection.blocked:
                     if following < end:
-                        connection.backlog = bytes(view[following:end])
+                        connection.backlog = self._kept(view, following, end)
                     return
                 at = following
         except MALFORMED as error:
@@ -290,12 +290,18 @@ class Loop:
             if not LEAST_FRAME <= size <= self._max_request:
                 self._worker.drop(connection, f"a frame of {size} bytes (socket.request.max.bytes)")
                 return
-            if size > BIG_FRAME:
+            if size > BIG_FRAME and end - at >= BIG_HELD:
                 connection.big_fill, connection.big_size = end - at, size + 4
-                connection.big = bytearray(min(size + 4, max(BIG_STEP, 2 * (end - at))))
+                connection.big = bytearray(min(size + 4, 2 * (end - at)))
                 connection.big[: end - at] = view[at:end]
                 return
         connection.partial = bytes(view[at:end])
+
+    def _kept(self, view: memoryview, at: int, end: int) -> tuple[memoryview, int, int]:
+        """What must wait, out of the shared buffer; what is out of it already is not copied for each barrier."""
+        if view.obj is not self._buffer:
+            return view, at, end
+        return memoryview(bytearray(view[at:end])), 0, end - at
 
     def _request(
         self, connection: Connection, key: int, version: int, correlation: int, view: memoryview, at: int, end: int
@@ -320,11 +326,9 @@ class Loop:
         """A barrier is answered: go on with what lies behind it, then read again."""
         if connection.consuming:
             return
-        backlog = connection.backlog
-        if backlog:
-            connection.backlog = b""
-            view = memoryview(bytearray(backlog))
-            self._consume(connection, view, 0, len(view))
+        if connection.backlog is not None:
+            (view, at, end), connection.backlog = connection.backlog, None
+            self._consume(connection, view, at, end)
         if not (connection.closing or connection.waiting or connection.blocked):
             self._want(connection, connection.mask | _IN)
 

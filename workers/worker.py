@@ -289,9 +289,11 @@ class Worker:
             self._drop_idle(now)
 
     def _drop_idle(self, now: int) -> None:
+        """Kafka takes any byte for a sign of life; here a frame that is fed byte by byte is none."""
         limit = now - self._idle_ms // 1000
         for connection in list(self.loop.connections.values()):
-            if connection.active or connection.waiting:
+            trickles = connection.trickles()
+            if connection.waiting or (connection.active and not trickles):
                 connection.active, connection.last_active = False, now
             elif connection.last_active < limit:
                 self.drop(connection, "idle (connections.max.idle.ms)")

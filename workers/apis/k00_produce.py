@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 
 _I32 = struct.Struct(">i")
 _ZSTD = 4
+_LONGEST_PREFIX = 1024  # twice what clients send; names may be 32 KiB long each
 _PREFIXES = 256  # remembered for a connection; a client has one for each partition it writes to
 
 
@@ -189,6 +190,8 @@ def _parse(
 
 
 def _remember(connection: Connection, target: Target) -> None:
+    if target.size > _LONGEST_PREFIX:
+        return
     if len(connection.targets) >= _PREFIXES:
         connection.targets.clear()
     connection.target = connection.targets[target.prefix] = target

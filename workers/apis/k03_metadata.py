@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
 CAN_FORBID_CREATION, OPERATIONS, IDS_IN_REQUESTS, LAST_CLUSTER_OPERATIONS = 4, 8, 12, 10
-_CACHED = 256
+_CACHED_BYTES = 32 << 20
 
 
 class Query(NamedTuple):
@@ -50,11 +50,17 @@ class _Cache:
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
         self._answers: dict[tuple[int, str, bytes], bytes] = {}
+        self._bytes = 0
+
+    def keep(self, snapshot: Snapshot, key: tuple[int, str, bytes], answer: bytes) -> None:
+        """Remember `answer`, which leaves out nothing."""
+        self.of(snapshot)[key] = answer
+        self._bytes += len(key[2]) + len(answer)
 
     def of(self, snapshot: Snapshot) -> dict[tuple[int, str, bytes], bytes]:
         """The answers for `snapshot`; those for another one are forgotten."""
-        if self._snapshot is not snapshot or len(self._answers) >= _CACHED:
-            self._snapshot, self._answers = snapshot, {}
+        if self._snapshot is not snapshot or self._bytes > _CACHED_BYTES:
+            self._snapshot, self._answers, self._bytes = snapshot, {}, 0
         return self._answers
 
 
@@ -84,7 +90,7 @@ def _cached(worker: Worker, query: Query, context: Context, codes: dict[str, int
     response = _answer(worker.snapshot, query.request, context, codes)
     encoded = bytes(response.encode(version=context.version))
     if not any(topic.error_code for topic in response.topics):
-        _cache.of(worker.snapshot)[context.version, context.listener, query.body] = encoded
+        _cache.keep(worker.snapshot, (context.version, context.listener, query.body), encoded)
     return encoded
 
 

@@ -1,0 +1,168 @@
+"""Clients that take their time: frames byte by byte, frames that are only promised, answers that nobody reads.
+
+`connections.max.idle.ms` ends them, their memory is bounded, and nobody else is slowed.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from ..clients.admin import create_topic
+from ..clients.raw.batches import batch
+from ..clients.raw.calls import fetch_request, produce, produce_request
+from ..harness.broker import Broker
+from ..harness.process import wait_until
+from ..harness.wire import Wire, header
+from .innocent import CONNECTIONS, Innocent
+from .watch import Watch
+
+IDLE_MS = 3000
+CLOSED_S = 25  # idle connections are looked for every five seconds
+METADATA = struct.pack(">i", 23) + header(3, 1, 1) + struct.pack(">i", -1)
+MOST_MIB = 160
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Innocent]]:
+    """A broker that is quick to find connections idle, and a client that must not suffer."""
+    broker = Broker(tmp_path_factory.mktemp("slow"), connections_max_idle_ms=IDLE_MS)
+    try:
+        broker.start()
+        watch, innocent = Watch(broker), Innocent(broker)
+        yield broker, innocent
+        innocent.finish()
+        assert not watch.fault()
+    finally:
+        broker.close()
+
+
+def feed(wires: list[Wire], data: bytes, step: int, pause: float) -> float:
+    """Send `data` over all `wires`, `step` bytes at a time; the seconds until all were closed."""
+    began = time.monotonic()
+    left = list(wires)
+    for at in range(0, len(data), step):
+        left = [wire for wire in left if _sent(wire, data[at : at + step])]
+        if not left:
+            return time.monotonic() - began
+        assert time.monotonic() < began + CLOSED_S, f"{len(left)} connections are still open"
+        time.sleep(pause)
+    raise AssertionError("the data was not enough")
+
+
+def _sent(wire: Wire, data: bytes) -> bool:
+    try:
+        wire.send_raw(data)
+        wire.socket.settimeout(0.001)
+        return wire.socket.recv(1) != b""
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def test_frames_byte_by_byte(world: tuple[Broker, Innocent]) -> None:
+    """From the beginning, and behind 100 kB that came at once."""
+    broker, innocent = world
+    wires = [broker.wire() for _ in range(50)]
+    for at, wire in enumerate(wires):
+        frame = struct.pack(">i", 1_000_000) + header(0, 7, 1)
+        wire.send_raw(frame + bytes(100_000) if at % 2 else frame[:1])
+    feed(wires, bytes(200), 1, 0.3)
+    for wire in wires:
+        wire.close()
+    innocent.await_more()
+    assert "idle (connections.max.idle.ms)" in broker.log
+
+
+def test_slow_is_not_idle(world: tuple[Broker, Innocent]) -> None:
+    """A frame that takes longer than the idle time, but moves; and a small request every second."""
+    broker, _ = world
+    topic = create_topic(broker, "slow")
+    request = produce_request(topic, batch([b"v" * 20_000]))
+    request.with_header(correlation_id=1, client_id="slow")
+    data = bytes(request.encode(header=True, framed=True))
+    with broker.wire() as slow, broker.wire() as rare:
+        for at in range(0, len(data), 2000):
+            slow.send_raw(data[at : at + 2000])
+            time.sleep(1)
+            assert rare.api_versions()
+        assert slow.take(request).responses[0].partition_responses[0].error_code == 0
+
+
+def test_promises_cost_nothing(world: tuple[Broker, Innocent]) -> None:
+    broker, innocent = world
+    watch = Watch(broker)
+    before = watch.memory()
+    wires = [broker.wire() for _ in range(300)]
+    for wire in wires:
+        wire.send_raw(struct.pack(">i", 100_000_000) + header(0, 7, 1))
+    innocent.await_more()
+    after = watch.memory()
+    assert all(after[name] < before[name] + (20 << 20) for name in before), (before, after)
+    for wire in wires:
+        wire.close()
+
+
+def _stuff(wire: Wire, data: bytes, most: int) -> int:
+    """Send `data` again and again until the broker takes no more for a while; the bytes it took."""
+    wire.socket.settimeout(0.2)
+    sent = 0
+    try:
+        while sent < most:
+            sent += wire.socket.send(data)
+    except (TimeoutError, ConnectionError):
+        pass
+    return sent
+
+
+def test_clients_that_never_read(world: tuple[Broker, Innocent]) -> None:
+    """What they ask for is worth gigabytes; the broker stops reading from them, and ends them in time."""
+    broker, innocent = world
+    watch = Watch(broker)
+    wires = []
+    for data in _requests(broker):
+        for _ in range(8):
+            wires.append(_small(broker))
+            _stuff(wires[-1], data, 20_000_000)
+    innocent.await_more()
+    memory = watch.memory()
+    assert all(used < MOST_MIB << 20 for used in memory.values()), memory
+    wait_until(lambda: _open(broker) <= CONNECTIONS, CLOSED_S, "the connections are closed")
+    for wire in wires:
+        wire.close()
+    innocent.await_more()
+
+
+def _requests(broker: Broker) -> list[bytes]:
+    """Metadata, Fetch from files, and Fetch by an old client, whose records are converted: each many times."""
+    topic = create_topic(broker, "unread", max_message_bytes=2_000_000)
+    with broker.wire() as wire:
+        for _ in range(8):
+            assert produce(wire, topic, batch([b"v" * 900_000])).error_code == 0
+    found = [METADATA * 2000]
+    for version in (11, 3):
+        request = fetch_request(topic, 0, version=version, partition_bytes=8_000_000)
+        request.with_header(correlation_id=1, client_id="unread")
+        found.append(bytes(request.encode(header=True, framed=True)) * 1000)
+    return found
+
+
+def _small(broker: Broker) -> Wire:
+    """A connection whose kernel takes little."""
+    wire = broker.wire()
+    wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    return wire
+
+
+def _open(broker: Broker) -> int:
+    """Connections that the workers have now."""
+    return sum(
+        sum(one.laddr.port == broker.port and one.status == psutil.CONN_ESTABLISHED for one in sockets)
+        for sockets in (psutil.Process(pid).net_connections("tcp") for pid in broker.pids("worker"))
+    )
