@@ -210,7 +210,7 @@ def test_a_client_that_does_not_read_is_not_read(bench: Bench, client: Client) -
     connection = bench.connection(client)
     assert connection.blocked
     assert connection.out_size < loop.BLOCKED_OUT + 500_000
-    assert connection.backlog is not None and len(connection.backlog[0]) <= loop.MOST_RECEIVED
+    assert connection.backlog is None or len(connection.backlog[0]) <= loop.MOST_RECEIVED
     other = bench.connect()
     assert len(values_in(other)) == 1
     client.send(data)
