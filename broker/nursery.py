@@ -111,6 +111,6 @@ class Nursery:
 def _stopped(pid: int) -> bool:
     """Whether somebody has sent it SIGSTOP."""
     try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] in (b"T", b"t")
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"T"
     except OSError:
         return False

@@ -26,6 +26,7 @@ class Partitions(Catalog):
         if not version:
             return False
         self.snapshot = Snapshot.parse(blob, self._config)
+        self._configs.clear()
         own = self._config["broker.id"]
         named = self.snapshot.slots().items()
         self._names = {slot: (topic, index) for slot, (topic, index, info) in named if own in info.replicas}

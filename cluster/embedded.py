@@ -6,6 +6,7 @@ Owner     : the controller process, which opens the file after it holds its role
 Writers   : that process only; SQLite's exclusive lock keeps any second one out.
 Lock      : SQLite's own, held for the life of the process and freed by the kernel at its death.
 Crash rule: each `multi` is one transaction with synchronous=FULL: after a crash it is there whole or not at all.
+            Those within `together` may be lost with all that follow, until it ends; nobody has been told of them.
 Upgrades  : a file of an older version is brought up by the steps in `_UPGRADES`; one of a newer version is refused.
 Ephemeral nodes belong to the process that made them: whoever opens the file deletes those of its predecessors.
 """
@@ -150,6 +151,18 @@ class EmbeddedTree(Tree):
             if isinstance(error, sqlite3.Error):
                 raise TreeUnavailable(f"{self._path}: {error}") from error
             raise
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is written within reaches the disk with one fsync, when the block ends: a start need not wait for
+        each of its changes. Raises TreeUnavailable when that fails."""
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        try:
+            yield
+        finally:
+            self._db.execute("PRAGMA synchronous = FULL")
+        with self._transaction():
+            pass  # its commit syncs the whole log
 
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
         """See Tree.multi; TreeUnavailable when the file cannot be written (a full disk)."""

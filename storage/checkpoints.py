@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,9 +158,10 @@ def write_partition_metadata(directory: StrPath, topic_id: bytes, *, files: File
 
 def read_partition_metadata(directory: StrPath) -> bytes | None:
     """The 16-byte topic id of a partition directory, None without the file (before Kafka 2.8)."""
-    path = Path(directory, PARTITION_METADATA)
+    path = os.path.join(directory, PARTITION_METADATA)
     try:
-        lines = path.read_text("utf-8").splitlines()
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
     except FileNotFoundError:
         return None
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}

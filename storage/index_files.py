@@ -73,9 +73,18 @@ class IndexBuilder:
             self._time = newest.timestamp
 
     def write(self, directory: StrPath, *, files: Files = FILES) -> None:
-        """Replaces both index files; not synced, as recovery would rebuild them again."""
+        """Replaces those of both index files that differ; not synced, as recovery would rebuild them again."""
         for kind, data in ((names.INDEX, self.offsets), (names.TIME_INDEX, self.times)):
-            replace(names.segment_path(directory, self.base, kind), data, sync=False, files=files)
+            path = names.segment_path(directory, self.base, kind)
+            if not _holds(path, data):
+                replace(path, data, sync=False, files=files)
+
+
+def _holds(path: Path, data: bytearray) -> bool:
+    try:
+        return os.stat(path).st_size == len(data) and path.read_bytes() == data
+    except FileNotFoundError:
+        return False
 
 
 class OffsetPosition(NamedTuple):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,6 +67,7 @@ def offset_name(offset: int) -> str:
     return f"{offset:020d}"
 
 
+@lru_cache(maxsize=64)  # recovery comes back to the same few paths, and pathlib is a third of its time
 def segment_path(directory: str | os.PathLike[str], offset: int, kind: str = LOG, mark: str = "") -> Path:
     """Path of one file of the segment at base `offset`; `kind` and `mark` as in `SegmentFile`."""
     return Path(directory, f"{offset_name(offset)}{kind}{mark}")

@@ -30,6 +30,7 @@ class Catalog:
         self._log_dirs = log_dirs
         self._clean = clean
         self.snapshot = Snapshot.empty(config)
+        self._configs: dict[str, LogConfig] = {}  # of the snapshot in force
         self.log = Log(shared, run_dir, role, self._resolve, self._configure)
 
     @property
@@ -43,6 +44,7 @@ class Catalog:
         if version == self.snapshot.version:
             return False
         self.snapshot = Snapshot.parse(blob, self._config)
+        self._configs.clear()
         self.log.refresh()
         self._shared.processes.set(self._role, "meta_version", version)
         return True
@@ -76,4 +78,7 @@ class Catalog:
         return Place(self.snapshot.topics[topic].id, info.slot, info.incarnation, self._log_dirs[info.log_dir])
 
     def _configure(self, topic: str) -> LogConfig:
-        return LogConfig.resolve(self.snapshot.topic_config(topic))
+        config = self._configs.get(topic)
+        if config is None:
+            config = self._configs[topic] = LogConfig.resolve(self.snapshot.topic_config(topic))
+        return config

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.1  # the safety net: nothing waits longer for a ring that was lost
 RETRY_S = 0.001
+RECOVER_LOOK_S = 0.01
 _IDLE_SWEEP_S = 5
 
 
@@ -128,6 +129,7 @@ class Worker:
 
     def _recover(self, ask: Callable[[], None]) -> None:
         """Help to open the log: go on until nothing is left to recover, here or elsewhere."""
+        log_dirs = self.catalog.log_dirs()
         while not self._stopping:
             ask()
             self.catalog.follow()
@@ -136,12 +138,11 @@ class Worker:
                 waiting = self.shared.slots.numbers(slots.RECOVERING)
                 if not waiting:
                     return
-                count = opening.open_all(
-                    self.catalog.log, self.catalog.names(), self.catalog.log_dirs(), self._recovered_one
-                )
+                count = opening.open_all(self.catalog.log, self.catalog.names(), log_dirs, self._recovered_one)
                 if count:
                     continue
-            time.sleep(0.01)
+            select.select([self.bell.fileno()], [], [], RECOVER_LOOK_S)  # rung for metadata, not for a log
+            self.bell.drain()
 
     def _recovered_one(self) -> None:
         self._row[COLUMN["recovered"]] += 1

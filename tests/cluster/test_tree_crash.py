@@ -17,6 +17,8 @@ from odradek.cluster.embedded import EmbeddedTree
 from odradek.cluster.tree import Create, Set
 tree = EmbeddedTree(sys.argv[1])
 first = len(tree.children("/"))
+for name in tree.children("/")[-1:]:  # the former writer may have been killed between its two transactions
+    tree.multi([Set("/" + name, b"done")])
 for number in range(first, 1_000_000):
     node = f"/n{number:08d}"
     tree.multi([Create(node), Create(node + "/left", b"x" * 5000), Create(node + "/right", b"y" * 5000)])
@@ -45,4 +47,37 @@ def test_acknowledged_writes_survive_and_none_is_halved(tmp_path: Path, kills: i
     for name in names:
         assert tree.children(f"/{name}") == ["left", "right"]
     assert all(tree.get(f"/{name}")[0] == b"done" for name in names[: acknowledged + 1])
+    tree.close()
+
+
+TOGETHER = """
+import sys
+from odradek.cluster.embedded import EmbeddedTree
+from odradek.cluster.tree import Create
+tree = EmbeddedTree(sys.argv[1])
+with tree.together():
+    for number in range(100):
+        tree.multi([Create(f"/n{number:03d}"), Create(f"/n{number:03d}/below")])
+        print(number, flush=True)
+tree.multi([Create("/last")])
+print("last", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("lines", [40, 101])
+def test_writes_together_are_whole_and_in_order(tmp_path: Path, lines: int) -> None:
+    path = tmp_path / "m.db"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    writer = subprocess.Popen([sys.executable, "-c", TOGETHER, str(path)], text=True, **pipes)  # type: ignore[call-overload]
+    assert writer.stdout is not None
+    for _ in range(lines):
+        writer.stdout.readline()
+    writer.kill()
+    writer.communicate()
+    tree = EmbeddedTree(path)
+    names = [name for name in tree.children("/") if name != "last"]
+    assert names == [f"n{number:03d}" for number in range(len(names))] and len(names) >= min(lines, 100)
+    assert all(tree.children(f"/{name}") == ["below"] for name in names)
+    assert tree.exists("/last") is not None or lines < 101
     tree.close()

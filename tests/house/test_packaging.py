@@ -123,6 +123,13 @@ def test_the_wheel_has_every_module(installed: Installed, tmp_path: Path) -> Non
         }
 
 
+def test_the_wheel_has_the_units(installed: Installed, tmp_path: Path) -> None:
+    """They name the environment that the wheel is in."""
+    subprocess.run([installed.bin / "odradek", "systemd", "install", "--prefix", tmp_path], cwd=tmp_path, check=True)
+    unit = (tmp_path / "etc/systemd/system/odradek-worker@.service").read_text()
+    assert f"ExecStart={installed.bin}/python" in unit
+
+
 def test_the_wheel_is_a_broker(installed: Installed, tmp_path: Path) -> None:
     """A broker from the wheel, and the README's commands to try."""
     port = free_port()
