@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import sys
+import random
 from pathlib import Path
 from typing import Any
 
 import gevent
-from locust import events
+from locust import events, runners
 from locust.runners import WorkerRunner
 from odradek.loadtest.swarm import base, charts, finishing, metrics, options
 from odradek.loadtest.swarm.bursty import Bursty
@@ -21,9 +21,9 @@ from odradek.loadtest.swarm.shapes import SHAPES, Ramp, Soak, Spike
 
 __all__ = ["Bursty", "GroupMember", "Mixed", "Producer", "Ramp", "Soak", "Spike"]
 
-SWITCH_SECONDS = 0.0005
+PATIENCE_SECONDS = 20
 
-sys.setswitchinterval(SWITCH_SECONDS)  # the clients' threads take times, see clients.py
+runners.HEARTBEAT_LIVENESS = PATIENCE_SECONDS  # a worker that is short of CPU is not dead
 charts.choose()
 metrics.fine_buckets()
 events.init_command_line_parser.add_listener(options.add)
@@ -44,10 +44,14 @@ def begin(environment: Any, runner: Any, web_ui: Any, **_: Any) -> None:
 @events.test_start.add_listener
 def prepare(environment: Any, **_: Any) -> None:
     """Before any user: the ledger here, the topics by the master or the only process."""
+    random.seed()  # forked workers would behave alike
     folder = environment.parsed_options.ledger
     base.ledger.folder = Path(folder) if folder else None
     if not isinstance(environment.runner, WorkerRunner):
-        options.create_topics(environment.host, environment.parsed_options.partitions)
+        # In a thread: a master that stands still takes its workers for dead.
+        gevent.get_hub().threadpool.apply(
+            options.create_topics, (environment.host, environment.parsed_options.partitions)
+        )
 
 
 @events.test_stopping.add_listener

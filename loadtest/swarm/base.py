@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import gevent
 from confluent_kafka import Message
 from locust import User
 from odradek.loadtest.swarm import metrics, record
@@ -52,7 +53,7 @@ class KafkaUser(User):
     def open_sender(self) -> Sender:
         """Make the user's producer, and give it time to connect: librdkafka asks for a producer id twice a second."""
         self.sender = Sender(self.bootstrap, self.idempotent, self._delivered, **self.sender_config)
-        self.sender.idle(CONNECT_SECONDS)
+        gevent.sleep(CONNECT_SECONDS)
         return self.sender
 
     def send(self, topic: str) -> None:
@@ -63,13 +64,13 @@ class KafkaUser(User):
         self.sender.send(topic, b"%x-%d" % (self.number, self.sent % KEYS), value)
         self.sent += 1
 
-    def _delivered(self, error: Any, message: Message, latency: float) -> None:
+    def _delivered(self, error: Any, message: Message) -> None:
         if error is not None:
             self._failed(str(error))
             return
         value = message.value() or b""
         ledger.acked(message.topic() or "", message.partition() or 0, message.offset() or 0, value)
-        metrics.acked(self.environment, self.label, latency, len(value))
+        metrics.acked(self.environment, self.label, message.latency() or 0, len(value))
 
     def _failed(self, what: str) -> None:
         metrics.failed(self.environment, metrics.PRODUCE, self.label, RuntimeError(what))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import gevent
 from locust import task
 from odradek.loadtest.swarm.base import KafkaUser
 from odradek.loadtest.swarm.options import EVENTS
@@ -25,7 +26,6 @@ class Bursty(KafkaUser):
     @task
     def burst(self) -> None:
         """One burst, then a rest."""
-        assert self.sender is not None
         for _ in range(random.randint(50, 500)):
             self.send(EVENTS)
-        self.sender.idle(random.uniform(*REST_SECONDS))
+        gevent.sleep(random.uniform(*REST_SECONDS))

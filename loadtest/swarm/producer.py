@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import gevent
 from locust import task
 from odradek.loadtest.swarm.base import KafkaUser
 from odradek.loadtest.swarm.options import EVENTS
@@ -23,6 +24,5 @@ class Producer(KafkaUser):
     @task
     def event(self) -> None:
         """Send one, then wait for the next to happen."""
-        assert self.sender is not None
         self.send(EVENTS)
-        self.sender.idle(random.expovariate(1 / MEAN_SECONDS))
+        gevent.sleep(random.expovariate(1 / MEAN_SECONDS))

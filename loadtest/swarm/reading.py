@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from odradek.loadtest.swarm import compare, ledger
-from odradek.loadtest.swarm.clients import take
 from odradek.loadtest.swarm.record import IDEMPOTENT, Stamp, digest, parse
 
 PATIENCE_SECONDS = 30
@@ -80,13 +79,19 @@ def read(consumer: Any, topic: str, partition: int) -> np.ndarray:
     rows: list[tuple[int, int, int, int, bool]] = []
     deadline = time.monotonic() + PATIENCE_SECONDS
     while low < high and (not rows or rows[-1][0] < high - 1):
-        messages = take(consumer, BATCH, 1)
+        messages = _take(consumer)
         rows += map(_row, messages)
         deadline = time.monotonic() + PATIENCE_SECONDS if messages else deadline
         if time.monotonic() > deadline:
             at = rows[-1][0] + 1 if rows else low
             raise ReadError(f"{topic}-{partition} ends at {high}, and nothing more came after {at}")
     return np.array(rows, compare.READ)
+
+
+def _take(consumer: Any) -> list[Any]:
+    """What there is, as soon as there is something; `consume` alone would wait for as many as it is asked for."""
+    first = consumer.poll(1)
+    return [] if first is None else [first, *consumer.consume(BATCH, 0)]
 
 
 def _row(message: Any) -> tuple[int, int, int, int, bool]:
