@@ -51,12 +51,8 @@ class Loop:
         self._round = worker.round
         self._max_request = max_request
         self._epoll = select.epoll()
-<<<<<<< ours
         self._poll = self._epoll.poll
-        self._buffer = bytearray(BUFFER)
-=======
         self._buffer = mmap.mmap(-1, BUFFER)  # a bytearray would be written to, and so take memory, at once
->>>>>>> theirs
         self._view = memoryview(self._buffer)
         self._fill = 0
         self._handlers: dict[int, Callable[[int], None]] = {}

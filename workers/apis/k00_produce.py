@@ -132,7 +132,7 @@ def raw(
     target = connection.target
     if (
         target is None
-        or not buffer.obj.startswith(target.prefix, head)  # type: ignore[attr-defined]  # a look-up takes three times that
+        or buffer.obj.find(target.prefix, head, head + target.size) != head  # type: ignore[attr-defined]  # no slice
         or target.version != version
         or target.snapshot is not worker.snapshot
     ):
