@@ -17,6 +17,7 @@ that is what makes a retry of up to five requests in flight answerable with its 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -118,22 +119,21 @@ class ProducerTable:
         words[at] = ~producer_id
         return at
 
-    def append(
-        self, at: int, epoch: int, first: int, last: int, base_offset: int, last_offset: int, timestamp: int
-    ) -> None:  # fmt: skip
-        """Note a batch of the producer at `at`; a new epoch forgets the batches of the former one."""
+    def append(self, at: int, row: tuple[int, int, int, int, int, int, int, int]) -> None:
+        """Note a batch of the producer at `at`; a new epoch forgets the batches of the former one.
+
+        `row` is producer id, epoch, first and last sequence, base and last offset, timestamp ms, and what it is.
+        """
         words = self.words
+        _, epoch, first, last, base_offset, last_offset, timestamp, _ = row
         if words[at + EPOCH] != epoch:
-            words[at + COUNT] = 0
-            words[at + EPOCH] = epoch
-        count = words[at + COUNT]
-        if count and words[at + _RING + 4 * ((count - 1) % KEPT) + 2] >= last_offset:
+            words[at + COUNT], words[at + EPOCH] = 0, epoch
+        count, ring = words[at + COUNT], at + _RING
+        if count and words[ring + 4 * ((count - 1) % KEPT) + 2] >= last_offset:
             return  # replayed by a repair
-        ring = at + _RING + 4 * (count % KEPT)
-        words[ring] = first << 32 | last
-        words[ring + 1] = base_offset
-        words[ring + 2] = last_offset
-        words[ring + 3] = words[at + TIMESTAMP] = timestamp
+        ring += 4 * (count % KEPT)
+        words[ring : ring + 4] = array("q", (first << 32 | last, base_offset, last_offset, timestamp))
+        words[at + TIMESTAMP] = timestamp
         words[at + COUNT] = count + 1
 
     def begin(self, at: int, offset: int) -> None:
@@ -199,7 +199,7 @@ class ProducerTable:
         """Insert `entry` as it is (from a snapshot or a former generation)."""
         at = self.insert(entry.producer_id, entry.epoch)
         for batch in entry.batches:
-            self.append(at, entry.epoch, *batch)
+            self.append(at, (entry.producer_id, entry.epoch, *batch, 0))
         self.words[at + TIMESTAMP] = entry.timestamp
         self.words[at + COORDINATOR_EPOCH] = entry.coordinator_epoch
         self.words[at + TXN_FIRST] = entry.txn_first

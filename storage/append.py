@@ -22,12 +22,12 @@ from odradek.protocol import errors
 from odradek.protocol.batch import PLACE
 from odradek.storage import disks, roll, transactions
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
-from odradek.storage.sequences import Staged
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
     from odradek.storage.config import LogConfig
     from odradek.storage.partition import ActiveFiles, Partition
+    from odradek.storage.sequences import Staged
     from odradek.storage.transactions import Marker
 
 log = logging.getLogger(__name__)
@@ -143,8 +143,8 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
         at += 1
         if batch.producer_id >= 0:
             if staged is None:
-                staged = Staged(partition.producers.table(pstate_gen))
-            if not _in_sequence(partition, values, staged, batch, leo):
+                staged = partition.producers.staged(pstate_gen, begin)
+            if not staged.follows(batch, leo) and not _in_sequence(partition, values, staged, batch, leo):
                 continue
         PLACE.pack_into(view, 0, leo, length - 12, epoch)
         batch.base_offset = leo
@@ -228,7 +228,7 @@ def _index(files: ActiveFiles, values: Fields, entries: list[tuple[int, int, int
 def _publish_producers(partition: Partition, values: Fields, staged: Staged) -> None:
     """What producers sent, once the log end is published: see the module's head."""
     former = values[slots.F_PSTATE_GEN]
-    values[slots.F_PSTATE_GEN] = generation = partition.producers.apply(staged, former)
+    values[slots.F_PSTATE_GEN] = generation = partition.producers.publish(staged, former, values[slots.F_LEO])
     values[slots.F_PSTATE_LEO] = values[slots.F_LEO]
     partition.slot.publish(values)
     if former != generation:

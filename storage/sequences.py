@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.ipc import region
-from odradek.ipc.producers import EPOCH, ProducerBatch, ProducerEntry, ProducerTable
+from odradek.ipc.producers import EPOCH, KEPT, ProducerBatch, ProducerEntry, ProducerTable
 from odradek.protocol import errors
 from odradek.protocol.batch import next_sequence
 from odradek.storage import producers as producers_file
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # coordinator wrote for a producer (offsets of a transaction): it opens the transaction and has no sequences.
 PLAIN, TRANSACTIONAL, MARKER, OWN = range(4)
 
+_EXPECTED = 1000  # producers remembered from one append to the next
+
 
 class Producers:
     """One partition's producer state as this process sees it."""
@@ -31,6 +33,19 @@ class Producers:
         self._prefix, self._slot, self._incarnation = prefix, slot, incarnation
         self._table: ProducerTable | None = None
         self._generation = 0
+        self._staged: Staged | None = None
+        self._staged_at = (-1, -1)
+
+    def staged(self, generation: int, leo: int) -> Staged:
+        """Something to stage an append in, whose table is `generation` and which begins at `leo`.
+
+        What the last append of this process expected of producers still holds if nobody has appended since.
+        """
+        staged = self._staged
+        if staged is None or self._staged_at != (generation, leo):
+            self._staged = staged = Staged(self.table(generation))
+        self._staged_at = (-1, -1)  # until all of it is applied
+        return staged
 
     def table(self, generation: int) -> ProducerTable | None:
         """The table of `generation`, None for 0 (nobody idempotent wrote yet)."""
@@ -56,22 +71,37 @@ class Producers:
         if generation:
             region.unlink(self._name(generation))
 
+    def publish(self, staged: Staged, generation: int, leo: int) -> int:
+        """`apply` what an append that ends at `leo` has staged, which may be the beginning of the next."""
+        applied = self.apply(staged, generation)
+        if applied == generation:
+            staged.clear()
+            self._staged_at = (generation, leo)
+        return applied
+
     def apply(self, staged: Staged, generation: int) -> int:
         """Note the staged rows; returns the table's generation, a new one if it had to grow."""
         table = self.table(generation)
-        for row in staged.rows:
-            if table is None:
-                generation = self.replace((), generation)
-                table = self._table
-                assert table is not None
-            at = table.find(row[0])
-            if at < 0:
-                if table.full:
-                    generation = self.replace(list(table.entries()), generation)
+        producer_id, at = -1, -1
+        for row in staged.rows[-KEPT:] if staged.one else staged.rows:
+            if row[0] != producer_id:
+                producer_id = row[0]
+                if table is None:
+                    generation = self.replace((), generation)
                     table = self._table
                     assert table is not None
-                at = table.insert(row[0], row[1])
-            _note(table, at, *row)
+                at = table.find(producer_id)
+                if at < 0:
+                    if table.full:
+                        generation = self.replace(list(table.entries()), generation)
+                        table = self._table
+                        assert table is not None
+                    at = table.insert(producer_id, row[1])
+            assert table is not None
+            if row[7] == PLAIN:
+                table.append(at, row)
+            else:
+                _note(table, at, row)
         return generation
 
     def forget(self) -> None:
@@ -79,33 +109,63 @@ class Producers:
         self._table, self._generation = None, 0
 
 
-def _note(
-    table: ProducerTable, at: int, _: int, epoch: int, first: int, last: int, base: int, end: int, timestamp: int,
-    kind: int,
-) -> None:  # fmt: skip
+Row = tuple[int, int, int, int, int, int, int, int]
+"""What an append does to a producer: id, epoch, first and last sequence, base and last offset, timestamp, kind."""
+
+
+def _note(table: ProducerTable, at: int, row: Row) -> None:
+    _, epoch, first, _, base, _, timestamp, kind = row
     if kind == MARKER:
         table.end(at, epoch, first, timestamp)
         return
     if kind == OWN:
         table.enter(at, epoch, timestamp)
     else:
-        table.append(at, epoch, first, last, base, end, timestamp)
-    if kind != PLAIN:
-        table.begin(at, base)
+        table.append(at, row)
+    table.begin(at, base)
 
 
 class Staged:
-    """What one coalesced append has let in so far.
+    """What one coalesced append has let in so far: `rows`. `one` while all are plain ones of a single producer."""
 
-    A row: producer id, epoch, first and last sequence, base and last offset, timestamp, kind.
-    """
-
-    __slots__ = ("_expected", "_table", "rows")
+    __slots__ = ("_epoch", "_expected", "_next", "_producer_id", "_table", "one", "rows")
 
     def __init__(self, table: ProducerTable | None) -> None:
         self._table = table
         self._expected: dict[int, tuple[int, int]] = {}  # by producer id: its epoch, and the sequence that is next
-        self.rows: list[tuple[int, int, int, int, int, int, int, int]] = []
+        self._producer_id = self._epoch = self._next = -1  # the same of the last one, which mostly goes on
+        self.rows: list[Row] = []
+        self.one = True
+
+    def clear(self) -> None:
+        """All of it is applied."""
+        self.rows.clear()
+        self.one = True
+        if len(self._expected) > _EXPECTED:
+            self._expected.clear()
+
+    def follows(self, batch: Batch, offset: int) -> bool:
+        """Let `batch` in at `offset` if it is plainly the next of the last producer; else it needs `let_in`."""
+        first, last = batch.sequence, batch.sequence + batch.count - 1
+        if (
+            first != self._next
+            or batch.producer_id != self._producer_id
+            or batch.epoch != self._epoch
+            or last >= 0x7FFFFFFF
+            or batch.transactional
+        ):
+            return False
+        self._next = last + 1
+        self.rows.append(
+            (self._producer_id, self._epoch, first, last, offset, offset + batch.count - 1, batch.max_timestamp, PLAIN)
+        )
+        return True
+
+    def _park(self) -> None:
+        """Another batch than the next of the last producer: put away what is expected of that one."""
+        if self._next > 0:
+            self._expected[self._producer_id] = (self._epoch, self._next)
+        self._next = -1
 
     def let_in(self, batch: Batch, offset: int) -> tuple[int, int]:
         """(error, base offset of the original) of a batch that is to stand at `offset`.
@@ -116,6 +176,7 @@ class Staged:
         last = first + batch.count - 1
         if last > 0x7FFFFFFF:
             last -= 0x80000000
+        self._park()
         expected = self._expected.get(producer_id) or self._known(producer_id)
         if expected is None or expected != (epoch, first) or not first:
             error, original = self._unexpected(expected, producer_id, epoch, first, last)
@@ -123,7 +184,9 @@ class Staged:
                 return error, original
         self._expected[producer_id] = (epoch, last + 1 if last != 0x7FFFFFFF else 0)
         kind = TRANSACTIONAL if batch.transactional else PLAIN
-        self.rows.append((producer_id, epoch, first, last, offset, offset + batch.count - 1, batch.max_timestamp, kind))
+        self.note(producer_id, epoch, first, last, offset, offset + batch.count - 1, batch.max_timestamp, kind)
+        if kind == PLAIN and last != 0x7FFFFFFF:
+            self._producer_id, self._epoch, self._next = producer_id, epoch, last + 1
         return _LET_IN
 
     def _known(self, producer_id: int) -> tuple[int, int] | None:
@@ -160,6 +223,7 @@ class Staged:
 
     def enter(self, batch: Batch, offset: int) -> int:
         """A transactional batch that the coordinator wrote for a producer: an error only for an older epoch."""
+        self._park()
         known = self._known(batch.producer_id)
         if known is not None and batch.epoch < known[0]:
             return errors.INVALID_PRODUCER_EPOCH
@@ -171,6 +235,8 @@ class Staged:
         self, producer_id: int, epoch: int, first: int, last: int, base: int, end: int, timestamp: int, kind: int
     ) -> None:  # fmt: skip
         """Let in what was checked before, as a replay of the log finds it."""
+        if kind != PLAIN or (self.rows and self.rows[-1][0] != producer_id):
+            self.one = False
         self.rows.append((producer_id, epoch, first, last, base, end, timestamp, kind))
 
     def decide(self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int) -> None:

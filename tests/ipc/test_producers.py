@@ -30,7 +30,7 @@ def test_like_a_dict_of_the_last_five(appends: list[tuple[int, int, int]]) -> No
                 at = table.insert(producer, epoch)
             batch = ProducerBatch(offset, offset + count - 1, offset, offset + count - 1, offset)
             offset += count
-            table.append(at, epoch, *batch)
+            table.append(at, (producer, epoch, *batch, 0))
             known_epoch, batches = model.get(producer, (epoch, []))
             model[producer] = (epoch, [*(batches if known_epoch == epoch else []), batch][-KEPT:])
         found = {entry.producer_id: (entry.epoch, list(entry.batches)) for entry in table.entries()}
@@ -50,9 +50,9 @@ def test_appending_again_changes_nothing() -> None:
         table = ProducerTable.create(name, 1)
         at = table.insert(0, 0)
         for n in range(7):
-            table.append(at, 0, n, n, n, n, 1)
+            table.append(at, (0, 0, n, n, n, n, 1, 0))
         before = table.entry(at)
-        table.append(at, 0, 6, 6, 6, 6, 1)
+        table.append(at, (0, 0, 6, 6, 6, 6, 1, 0))
         assert table.entry(at) == before
         assert [batch.base_offset for batch in before.batches] == [2, 3, 4, 5, 6]
     finally:
@@ -84,7 +84,7 @@ def test_the_largest_producer_id_has_an_entry_like_any_other() -> None:
     try:
         table = ProducerTable.create(name, 1)
         at = table.insert(largest, 3)
-        table.append(at, 3, 0, 0, 10, 10, 5)
+        table.append(at, (0, 3, 0, 0, 10, 10, 5, 0))
         assert table.find(largest) == at
         assert table.find(0) < 0
         table.begin(at, 10)
