@@ -9,7 +9,8 @@ Lock      : none to read: the slot's counters say how many entries are whole.
 Crash rule: entries past the published count are garbage and are overwritten; indexes can be rebuilt from the log.
 
 A sealed index is mapped and seen as numpy columns; bisection goes element by element, since searchsorted would copy a
-big-endian column whole at each call. The active one grows, so its elements are read with pread.
+big-endian column whole at each call. The active one grows: of its offset index a reader keeps what it has read, 8 bytes an
+entry, since entries once published never change; of its time index, which is asked rarely, it reads single elements.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from array import array
 from bisect import bisect_left, bisect_right
 from typing import Any
 
@@ -60,21 +62,35 @@ class OffsetIndex:
 
     def __init__(self, path: str, fd: int = -1) -> None:
         self.entries = 0
-        self._keys: Any
-        self._positions: Any
+        self._keys: Any = array("I")
+        self._positions: Any = array("I")
+        self._fd = fd
         if fd < 0:
             self._keys, self._positions, self.entries = _mapped(path, OFFSET_ENTRY, ">u4")
-        else:
-            self._keys = _GrowingColumn(fd, _U32, OFFSET_ENTRY.size, 0)
-            self._positions = _GrowingColumn(fd, _U32, OFFSET_ENTRY.size, 4)
+
+    def _read_on(self, entries: int) -> None:
+        """Take in the entries that the active segment's index has got since the last look."""
+        known = len(self._keys)
+        while known < entries:
+            data = array("I", os.pread(self._fd, (entries - known) * OFFSET_ENTRY.size, known * OFFSET_ENTRY.size))
+            data.byteswap()
+            self._keys.extend(data[0::2])
+            self._positions.extend(data[1::2])
+            if len(data) < 2:
+                raise EOFError(f"the index ends after {known} of {entries} entries")
+            known = len(self._keys)
 
     def position_before(self, relative: int, entries: int) -> int:
         """Where to start scanning for `relative`: the last indexed batch that ends at or before it, else 0."""
+        if self._fd >= 0:
+            self._read_on(entries)
         row = bisect_right(self._keys, relative, 0, entries) - 1
         return int(self._positions[row]) if row >= 0 else 0
 
     def boundary_before(self, position: int, entries: int) -> int:
         """The last indexed batch start at or before `position`, else 0."""
+        if self._fd >= 0:
+            self._read_on(entries)
         row = bisect_right(self._positions, position, 0, entries) - 1
         return int(self._positions[row]) if row >= 0 else 0
 
