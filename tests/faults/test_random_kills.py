@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ..harness.process import wait_until
-from .world import STALL_S, World
+from .world import BUSY, STALL_S, World
 
 VICTIMS = ("worker", "worker", "worker", "acceptor", "coordinator", "controller", "janitor")
 WORKERS = 3
@@ -59,19 +59,15 @@ def kills(fresh_broker: Any, count: int) -> None:
     seed = int(os.environ.get("ODRADEK_TEST_SEED", random.randrange(1 << 32)))
     count = int(os.environ.get("ODRADEK_TEST_KILLS", count))
     print(f"ODRADEK_TEST_SEED={seed} ODRADEK_TEST_KILLS={count}")
-    world = World(fresh_broker(odradek_workers=WORKERS))
+    world = World(fresh_broker(odradek_workers=WORKERS, **BUSY), sides=True)
     killer = Killer(world, seed)
     with world.running():
         for _ in range(count):
             killer.kill_one()
         world.await_more()
-    gap = world.longest_gap()
-    print(
-        f"{killer.killed.total()} kills {dict(killer.killed)}, {world.acked} acked, longest gap {gap:.2f} s, "
-        f"longest wait on a new connection {world.longest_greeting():.2f} s"
-    )
+    print(f"{killer.killed.total()} kills {dict(killer.killed)}, {world.acked} acknowledged")
     world.verify()
-    assert gap < STALL_S, f"a client of a living process waited {gap:.2f} s"
+    world.within(STALL_S)
 
 
 @pytest.mark.timeout(300)
