@@ -17,9 +17,10 @@ from odradek.loadtest.swarm.bursty import Bursty
 from odradek.loadtest.swarm.consumer import GroupMember
 from odradek.loadtest.swarm.mixed import Mixed
 from odradek.loadtest.swarm.producer import Producer
+from odradek.loadtest.swarm.script import Script
 from odradek.loadtest.swarm.shapes import SHAPES, Ramp, Soak, Spike
 
-__all__ = ["Bursty", "GroupMember", "Mixed", "Producer", "Ramp", "Soak", "Spike"]
+__all__ = ["Bursty", "GroupMember", "Mixed", "Producer", "Ramp", "Script", "Soak", "Spike"]
 
 PATIENCE_SECONDS = 20
 

@@ -65,7 +65,14 @@ def _run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_no_user_meets_an_error(swarmed: Swarmed) -> None:
     assert swarmed.status == 0, swarmed.output
-    for row in ["ack, Producer", "ack, Bursty", "ack, Mixed", "end to end, from send to read", "is behind"]:
+    for row in [
+        "ack, Producer",
+        "ack, Bursty",
+        "ack, Mixed",
+        "ack, Script",
+        "end to end, from send to read",
+        "is behind",
+    ]:
         assert row in swarmed.output
 
 
@@ -198,4 +205,4 @@ def _get(url: str, form: bytes | None = None) -> str:
 
 def test_locust_lists_the_users() -> None:
     done = _run([sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--list"], LOCUSTFILE.parent)
-    assert {"Producer", "GroupMember", "Mixed", "Bursty"} <= set(done.stdout.split())
+    assert {"Producer", "GroupMember", "Mixed", "Bursty", "Script"} <= set(done.stdout.split())
