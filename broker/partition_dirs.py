@@ -68,8 +68,14 @@ class PartitionDirs:
         """Whether the directory has, or by a checkpoint had, more than the empty segment of a new partition."""
         if (topic, partition) in self._known:
             return True
-        with os.scandir(self.path(topic, partition, self._where[(topic, partition)])) as entries:
-            return any(_tells_something(entry) for entry in entries)
+        directory = self.path(topic, partition, self._where[(topic, partition)])
+        with os.scandir(directory) as entries:
+            found = list(entries)
+        if any(_tells_something(entry) for entry in found):
+            return True
+        if not any(entry.name.endswith(names.LOG) for entry in found):  # a power failure took it
+            self._first_segment(directory)
+        return False
 
     def found(self) -> list[tuple[str, int]]:
         """(topic, partition) of every directory found or made."""

@@ -267,7 +267,8 @@ class _Recovery:
             if (self.directory / epochs.FILE_NAME).exists():
                 self.state.epochs = EpochCache.read(self.directory)
                 self.epochs_as_read = self.state.epochs.entries
-                return
+                if self.epochs_as_read or self.clean:
+                    return  # a power failure leaves an empty file where it was renamed but not synced
         except CheckpointError as problem:
             self.notes.append(f"rebuilt the leader epochs: {problem}")
         collect = LogState(self.state.epochs, {}, 1 << 63)
