@@ -192,7 +192,7 @@ def _listen(config: BrokerConfig, run_dir: Path, locks: RoleLocks, shared: Share
     if listen and not locks.alive(roles.ACCEPTOR):  # one that runs on its own has its own sockets
         listening = sockets.open_all(
             config.listeners,
-            config["socket.listen.backlog.size"],
+            sockets.backlog(config),
             config["socket.receive.buffer.bytes"] if "socket.receive.buffer.bytes" in config.given else -1,
         )
         config = config.with_ports(sockets.bound_ports(listening))
