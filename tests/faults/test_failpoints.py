@@ -84,8 +84,8 @@ class Drill:
 
     def respawn(self, point: Point) -> None:
         """The successor of a dead child reaches it; it may be the supervisor."""
-        self.arming.arm(point.name)
-        role = point.roles[0] if point.roles != ("supervisor",) else "janitor"
+        self.arming.arm(point.name, point.hit)
+        role = "janitor" if point.roles[0] in ("supervisor", "fork-server") else point.roles[0]
         wait_until(lambda: self.broker.pids(role), 30, f"a {role} to kill")
         self.broker.kill_role(role)
         self.reached(point)

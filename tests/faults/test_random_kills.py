@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ..harness.process import wait_until
+from ..harness.process import command_words, family, living, wait_until
 from .world import BUSY, STALL_S, World
 
 VICTIMS = ("worker", "worker", "worker", "acceptor", "coordinator", "controller", "janitor")
@@ -36,6 +36,8 @@ class Killer:
             self.killed["supervisor"] += 1
             self.broker.start()
             self.world.await_more()
+        elif self.dice.randrange(WHOLE) == 0:
+            self._kill_fork_server()
         else:
             self._kill(self.dice.choice(VICTIMS))
         time.sleep(self.dice.choice([0.05, 0.2, 0.4, 0.8]))
@@ -52,6 +54,13 @@ class Killer:
 
     def _living(self, order: list[str]) -> list[str]:
         return [role for role in order if len(self.broker.pids(role)) > (role == "worker")]
+
+    def _kill_fork_server(self) -> None:
+        """It is not started again: what dies from then on is spawned with exec."""
+        for process in living(family(self.broker.process.pid)):
+            if "fork-server" in command_words(process):
+                process.kill()
+                self.killed["fork-server"] += 1
 
 
 def kills(fresh_broker: Any, count: int) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-WORKER, ACCEPTOR, COORDINATOR, CONTROLLER, JANITOR, SUPERVISOR = (
-    ("worker",), ("acceptor",), ("coordinator",), ("controller",), ("janitor",), ("supervisor",)
+WORKER, ACCEPTOR, COORDINATOR, CONTROLLER, JANITOR, SUPERVISOR, FORK_SERVER = (
+    ("worker",), ("acceptor",), ("coordinator",), ("controller",), ("janitor",), ("supervisor",), ("fork-server",)
 )  # fmt: skip
 RECOVERS = ("worker", "janitor")
 APPENDING, ROLLING, SWAPPING = 1, 2, 4  # what `dirty` says (storage.append, storage.roll, storage.swap)
@@ -26,6 +26,7 @@ class Point(NamedTuple):
     path: str = ""
     note: int | None = None
     phase: str = "load"
+    hit: int = 1
 
 
 POINTS: tuple[Point, ...] = (
@@ -137,7 +138,7 @@ POINTS: tuple[Point, ...] = (
     # A start after a kill.
     Point("start.before-mark", SUPERVISOR, "unlink", path="*/.kafka_cleanshutdown", phase="restart"),
     Point("start.memory-made", SUPERVISOR, "region", "after", path="*-control", phase="boot"),
-    Point("start.before-spawn", SUPERVISOR, "posix_spawn", phase="boot"),
+    Point("start.before-spawn", SUPERVISOR, "spawn", phase="boot"),
     Point("start.counted", CONTROLLER, "commit", "after", inside="cluster.state:count_start", phase="boot"),
     Point("start.slots", CONTROLLER, "publish", "after", inside="broker.slotbook:open", phase="boot"),
     Point("recovery.begun", RECOVERS, "lock", "after", inside="storage.opening:open_all", phase="boot"),
@@ -148,9 +149,11 @@ POINTS: tuple[Point, ...] = (
     Point("recovery.producers", RECOVERS, "region", "after", inside="storage.opening:_open", phase="boot"),
     Point("recovery.before-publish", RECOVERS, "publish", inside="storage.opening:_open", phase="boot"),
     Point("recovery.after-publish", RECOVERS, "publish", "after", inside="storage.opening:_open", phase="boot"),
-    # A respawn, and a clean stop.
-    Point("supervisor.before-respawn", SUPERVISOR, "posix_spawn", phase="respawn"),
-    Point("supervisor.after-respawn", SUPERVISOR, "posix_spawn", "after", phase="respawn"),
+    # A respawn, and a clean stop. Without its fork server a broker goes on, for good.
+    Point("fork-server.before-fork", FORK_SERVER, "fork", phase="respawn"),
+    Point("forked.before-fork", FORK_SERVER, "fork", phase="respawn", hit=2),
+    Point("supervisor.before-respawn", SUPERVISOR, "spawn", phase="respawn"),
+    Point("supervisor.after-respawn", SUPERVISOR, "spawn", "after", phase="respawn"),
     Point("stop.draining", WORKER, "set", "after", path="state", note=3, phase="stop"),
     Point("stop.coordinator", COORDINATOR, "set", "after", path="state", note=3, phase="stop"),
     Point("stop.janitor", JANITOR, "set", "after", path="state", note=3, phase="stop"),

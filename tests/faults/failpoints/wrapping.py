@@ -20,32 +20,32 @@ _FIRST_FENCE = 1 << 40  # bytes of partition.lock from there on are no partition
 _PATHS = ("open", "unlink", "mkdir", "rmdir", "truncate")
 _TARGETS = ("rename", "replace")
 _DESCRIPTORS = ("write", "pwrite", "pwritev", "fsync", "ftruncate")
-_OTHERS = ("sendfile", "posix_spawn")
+_OTHERS = ("sendfile", "fork")
 
 
 def install(path: str, command: Sequence[str]) -> None:
-    """Wrap everything that a point of this process's role hangs on."""
-    Failpoints(words_of(path), role_of(command)).install()
+    """Wrap everything that a point hangs on, in this process and in those that it will fork."""
+    if {"start", "run"}.intersection(command):
+        Failpoints(words_of(path)).install()
 
 
-def role_of(command: Sequence[str]) -> str:
-    """`worker`, …, `supervisor`, by the command line; "" for the other commands."""
-    words = list(command)
+def role() -> str:
+    """`worker`, …, `supervisor`, `fork-server`, by the command line as it is now; "" for other commands."""
+    with open("/proc/self/cmdline") as file:
+        words = file.read().replace("\0", " ").split()
     if "run" in words[:-1]:
         return words[words.index("run") + 1]
-    return "supervisor" if "start" in words else ""
+    return next((word for word in ("fork-server", "start") if word in words), "").replace("start", "supervisor")
 
 
 class Failpoints:
-    """The points of one process."""
+    """All points; which are this process's is looked up when one is armed, as a fork changes it."""
 
-    def __init__(self, words: memoryview, role: str) -> None:
+    def __init__(self, words: memoryview) -> None:
         self.words = words
-        self.role = role
         self.by_call: dict[tuple[str, str], list[tuple[int, Point]]] = {}
         for number, point in enumerate(POINTS):
-            if role in point.roles:
-                self.by_call.setdefault((point.call, point.when), []).append((place(number), point))
+            self.by_call.setdefault((point.call, point.when), []).append((place(number), point))
 
     # -- going off
 
@@ -58,7 +58,7 @@ class Failpoints:
                     self._go_off(at)
 
     def _matches(self, point: Point, subject: Any, note: int) -> bool:
-        if point.note is not None and point.note != note:
+        if role() not in point.roles or (point.note is not None and point.note != note):
             return False
         if point.path and not fnmatch(_path(subject), point.path):
             return False
@@ -89,7 +89,7 @@ class Failpoints:
         return wrapped
 
     def install(self) -> None:
-        """Wrap what the points of this role hang on."""
+        """Wrap what the points hang on."""
         wanted = {call for call, _ in self.by_call}
         for names, subject in ((_PATHS, _first), (_TARGETS, _second), (_DESCRIPTORS, _first), (_OTHERS, _nothing)):
             for name in wanted.intersection(names):
@@ -98,8 +98,7 @@ class Failpoints:
             self._wrap_locks()
         if "commit" in wanted:
             self._wrap_sqlite()
-        if self.role:
-            self._wrap_methods(wanted)
+        self._wrap_methods(wanted)
 
     def _wrap_locks(self) -> None:
         call, words = fcntl.fcntl, self.words
@@ -134,6 +133,7 @@ class Failpoints:
 
     def _wrap_methods(self, wanted: set[str]) -> None:
         """Methods and functions of the broker. Importing their modules here puts the wrapper before every user."""
+        from odradek.broker import nursery
         from odradek.ipc import channel, doorbell, metadata, processes, producers, region, slots
 
         methods: list[tuple[str, Any, str, Callable[..., Any]]] = [
@@ -144,6 +144,7 @@ class Failpoints:
             ("send", channel.Channel, "send", lambda _, payload, fds=(): (payload[:1].decode("latin1"), len(fds))),
             ("receive", channel.Channel, "receive", _nothing),
             ("set", processes.ProcessTable, "set", lambda _, role, column, value: (column, value)),
+            ("spawn", nursery.Nursery, "__call__", _nothing),
             ("enter", processes.ProcessTable, "enter", _nothing),
         ]
         for name, owner, method, subject in methods:
