@@ -123,6 +123,25 @@ def test_an_acknowledgement_without_its_record_and_a_skip_are_missed(swarmed: Sw
     ]
 
 
+@pytest.mark.long
+def test_users_while_every_kind_of_process_is_killed(tmp_path: Path) -> None:
+    """Clients retry, so no user meets an error; and what they were told is kept, group members included."""
+    broker = Broker(tmp_path / "broker").start()
+    try:
+        plan = Plan(40, 40, 2, "steady", None, tmp_path / "report.html")
+        words, output = plan.words(broker.bootstrap, tmp_path / "ledger"), tmp_path / "output"
+        with output.open("wb") as out:
+            swarm = subprocess.Popen(words, cwd=tmp_path, stdout=out, stderr=out, preexec_fn=die_with_parent)
+        for role in ["worker", "worker", "coordinator", "controller", "janitor", "acceptor"]:
+            time.sleep(4)
+            broker.await_respawn(role, broker.kill_role(role))
+        assert swarm.wait(SECONDS) == 0, output.read_text()
+        findings = verify(broker.bootstrap, tmp_path / "ledger", TOPICS)
+        assert findings.kept, findings.faults
+    finally:
+        broker.close()
+
+
 def test_a_whole_run_with_a_shape(tmp_path: Path) -> None:
     report = tmp_path / "out" / "report.html"
     words = ["--users", "5", "--minutes", "0.1", "--shape", "spike", "--report", str(report), "--", "--partitions", "2"]
