@@ -1,4 +1,4 @@
-"""What `make locust` starts: a broker of this tree with all defaults but one, on a free port, with its data in a folder."""
+"""What `make locust` starts: a broker of this tree, all defaults but one, on a free port, its data in a folder."""
 
 from __future__ import annotations
 
