@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import gevent
@@ -13,7 +12,6 @@ from odradek.loadtest.swarm.clients import Reader, Sender
 from odradek.loadtest.swarm.ledger import Ledger
 
 KEYS = 4  # of each user
-LAG_SECONDS = 1
 CONNECT_SECONDS = 1
 
 ledger = Ledger()
@@ -37,7 +35,6 @@ class KafkaUser(User):
         self.sender: Sender | None = None
         self.reader: Reader | None = None
         self.group_id = ""
-        self._lag_due = 0.0
 
     def on_stop(self) -> None:
         """Leave nothing open: what is neither acknowledged nor refused by now is a failure."""
@@ -94,7 +91,7 @@ class KafkaUser(User):
         return self.reader
 
     def read(self) -> list[Message]:
-        """The next records, seen to follow the ones before, their latency and the lag noted."""
+        """The next records, seen to follow the ones before, their latency noted."""
         assert self.reader is not None
         messages = [message for message in self.reader.read() if self._sound(message)]
         for message in messages:
@@ -102,7 +99,6 @@ class KafkaUser(User):
             if stamp:
                 metrics.delivered(self.environment, stamp.sent_ns, len(message.value() or b""))
         self.reader.done()
-        self._note_lag(self.reader)
         return messages
 
     def _sound(self, message: Any) -> bool:
@@ -113,8 +109,3 @@ class KafkaUser(User):
         if fault is not None:
             metrics.failed(self.environment, metrics.CONSUME, "read", RuntimeError(str(fault)))
         return message.error() is None
-
-    def _note_lag(self, reader: Reader) -> None:
-        if time.monotonic() >= self._lag_due:
-            self._lag_due = time.monotonic() + LAG_SECONDS
-            metrics.behind(self.environment, reader.lag())
