@@ -58,7 +58,7 @@ class Overseer:
             self._control.serve()
             self._bury()
             self._stopped.sweep(self._me.shared.processes.pids, self._me.locks.alive)
-            self._stuck.sweep(self._is_ours)
+            self._stuck.turn(self._is_ours)
         self._me.draining()
         self._control.close()
         self._events.close()

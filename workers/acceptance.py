@@ -33,6 +33,11 @@ class Acceptance:
         self._drain_said = False
         self.ended = False
 
+    @property
+    def channel(self) -> Channel | None:
+        """The channel, None while there is no acceptor."""
+        return self._channel
+
     def tick(self) -> None:
         """Connect when there is no channel; with a broker that stops there is no acceptor to wait for."""
         if self._channel is None and not self._worker.draining:
