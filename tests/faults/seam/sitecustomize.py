@@ -1,4 +1,4 @@
-"""Python imports this in every process of a broker whose PYTHONPATH names this folder: faults between it and the kernel.
+"""Python imports this in every process of a broker whose PYTHONPATH names this folder: faults below it.
 
 ODRADEK_TEST_FAULTS names a file; while it is there, its JSON says what fails: `under` (a directory), `errno`, `calls`.
 ODRADEK_TEST_CLOCK names a file of `pid milliseconds` lines: that process's wall clock is off by so much.
