@@ -223,12 +223,14 @@ class Machine:
             found = self.main_pid(unit)
             return found if found not in (0, pid) and self.state(unit) == "active" else 0
 
-        return int(wait_until(another, seconds, f"{unit} again"))
+        back = wait_until(another, seconds, fail=False)
+        assert back, f"{unit} is not back within {seconds} s\n{self.log}"
+        return int(back)
 
     @property
     def log(self) -> str:
         """The end of the journal."""
-        words = ["nsenter", f"--target={self.pid}", "--mount", "journalctl", "--no-pager", "-n", "80"]
+        words = ["nsenter", f"--target={self.pid}", "--mount", "journalctl", "--no-pager", "-n", "150"]
         return self.console[-2000:] + subprocess.run(words, capture_output=True, text=True).stdout
 
 
