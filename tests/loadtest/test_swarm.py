@@ -43,7 +43,7 @@ def swarmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarmed]:
     room = tmp_path_factory.mktemp("swarm")
     broker = Broker(room / "broker").start()
     try:
-        plan = Plan(10, 9, 2, "steady", None, room / "report.html", ("--partitions", "4"))
+        plan = Plan(10, 10, 2, "steady", None, room / "report.html", ("--partitions", "4"))
         done = _run(plan.words(broker.bootstrap, room / "ledger"), room)
         yield Swarmed(broker.bootstrap, room / "ledger", done.stdout, done.returncode)
     finally:
@@ -166,7 +166,7 @@ def test_users_who_meet_errors_fail_the_run(tmp_path: Path) -> None:
     """No client lets two megabytes through: every user fails, and nothing is acknowledged."""
     extra = ["--", "--value-size", "2000000", "Producer"]
     done = _run(
-        [*SWARM, "--users", "2", "--minutes", "0.05", "--report", str(tmp_path / "report.html"), *extra], tmp_path
+        [*SWARM, "--users", "2", "--minutes", "0.12", "--report", str(tmp_path / "report.html"), *extra], tmp_path
     )
     assert done.returncode == 1, done.stdout
     assert "users met errors" in done.stdout
