@@ -7,6 +7,7 @@ there: rows can be measured one at a time. A quick run is for working on Odradek
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,13 @@ def measure_rows(kinds: Kinds, rows: Sequence[Row], bench: Bench, results: Resul
         for row in rows:
             results.entries[row.key] = measure_row(brokers, row, bench, warm)
             yield row.key
+    _clear(brokers)
+
+
+def _clear(brokers: Sequence[Broker]) -> None:
+    """The disk is for whoever comes next."""
+    for broker in brokers:
+        shutil.rmtree(broker.folder)
 
 
 def measure_row(brokers: Sequence[Broker], row: Row, bench: Bench, warm: bool) -> Entry:
@@ -70,6 +78,7 @@ def measure_starts(kinds: Kinds, key: str, bench: Bench) -> Entry:
                 f"{key} {turn + 1}: {broker.name} " + ", ".join(f"{name} {value:,.2f}" for name, value in found.items())
             )
             entry.data.setdefault(broker.name, []).append(found)
+    _clear(brokers)
     return entry
 
 

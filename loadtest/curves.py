@@ -87,6 +87,7 @@ def connections(bench: Bench, kind: type[Broker]) -> Curve:
     curve: Curve = {"all busy": [], "20 busy, the others idle": []}
     with bench.started(kind) as broker:
         wire.create(broker.port, TOPIC)
+        run_rounds(bench.send(), broker, TOPIC, bench.rounds)  # for the JVM to warm up
         for count in CONNECTIONS:
             curve["all busy"].append(bench.point(count, bench.send(connections=count), broker))
             some = bench.send(connections=min(count, 20), idle=max(count - 20, 0))
