@@ -21,6 +21,8 @@ from odradek.storage.durable import FILES, replace
 
 log = logging.getLogger(__name__)
 
+_FIRST_KINDS = (names.LOG, names.INDEX, names.TIME_INDEX)
+
 
 class PartitionDirs:
     """The log directories and which partition is in which."""
@@ -73,8 +75,8 @@ class PartitionDirs:
             found = list(entries)
         if any(_tells_something(entry) for entry in found):
             return True
-        if not any(entry.name.endswith(names.LOG) for entry in found):  # a power failure took it
-            self._first_segment(directory)
+        if sum(entry.name.endswith(_FIRST_KINDS) for entry in found) < len(_FIRST_KINDS):
+            self._first_segment(directory)  # a power failure took some of it, or who made it died half way
         return False
 
     def found(self) -> list[tuple[str, int]]:
@@ -139,7 +141,7 @@ class PartitionDirs:
 
     def _first_segment(self, directory: str) -> None:
         """An empty segment, as Kafka makes one: a partition nobody has written to is a whole log too."""
-        for kind in (names.LOG, names.INDEX, names.TIME_INDEX):
+        for kind in _FIRST_KINDS:
             os.close(os.open(names.segment_path(directory, 0, kind), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def _write_metadata(self, topic: str, partition: int, number: int, topic_id: bytes) -> None:

@@ -14,6 +14,7 @@ from .load import Client
 
 GROUP = "churn"
 _EXISTS, _UNKNOWN = 36, 3
+_TURNS = 10  # on a connection: new ones keep the acceptor busy
 _LIVES = 3  # topics that are there at a time
 
 
@@ -32,7 +33,9 @@ class Churn(Client):
         while not self._stop.is_set():
             with contextlib.suppress(OSError, EOFError), Wire(self.bootstrap, 20) as wire:
                 _find_coordinator(wire)  # which has the offsets topic made
-                while not self._stop.is_set():
+                for _ in range(_TURNS):
+                    if self._stop.is_set():
+                        return
                     self._turn(wire)
                     time.sleep(self._pause)
             time.sleep(self._pause)

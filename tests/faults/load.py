@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from . import wires
@@ -45,6 +46,7 @@ class Client:
         self.problems: list[str] = []
         self.longest_gap = 0.0  # between two answers on a connection that lived, while something was asked for
         self.longest_greeting = 0.0  # until the first answer on a new connection, which the acceptor must hand over
+        self.gap_ended = ""  # the clock's time, for the broker's log
         self._greeted = False
         self._stop = threading.Event()
         self._frames: Frames | None = None
@@ -81,10 +83,11 @@ class Client:
     def _answered(self) -> None:
         """An answer came on this connection."""
         now = time.monotonic()
-        if self._greeted:
-            self.longest_gap = max(self.longest_gap, now - self._asked_at)
-        else:
-            self.longest_greeting = max(self.longest_greeting, now - self._asked_at)
+        waited = now - self._asked_at
+        if not self._greeted:
+            self.longest_greeting = max(self.longest_greeting, waited)
+        elif waited > self.longest_gap:
+            self.longest_gap, self.gap_ended = waited, time.strftime("%X")
         self._greeted, self._asked_at = True, now
 
     def _asked(self, first: bool) -> None:
@@ -210,16 +213,18 @@ class Producer(Client):
 
 
 class Hiccups(Client):
-    """How long this machine lets a thread wait that only wants to go on: the measure of what is asked of a broker."""
+    """How long this machine holds up a thread that only wants to write a page: the measure of what a broker can do."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__("", 0)
         self.longest = 0.0
+        self._path = path
 
     def _run(self) -> None:
         while not self._stop.is_set():
             began = time.monotonic()
             time.sleep(RETRY_S)
+            self._path.write_bytes(bytes(4096))
             self.longest = max(self.longest, time.monotonic() - began - RETRY_S)
 
 

@@ -7,6 +7,7 @@ acknowledged must be there and the directory be whole. `ODRADEK_TEST_SEED` repla
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -84,10 +85,11 @@ class Drill:
 
     def respawn(self, point: Point) -> None:
         """The successor of a dead child reaches it; it may be the supervisor."""
-        self.arming.arm(point.name, point.hit)
         role = "janitor" if point.roles[0] in ("supervisor", "fork-server") else point.roles[0]
-        wait_until(lambda: self.broker.pids(role), 30, f"a {role} to kill")
-        self.broker.kill_role(role)
+        pids = wait_until(lambda: self.broker.pids(role), 30, f"a {role} to kill")
+        self.arming.arm(point.name, point.hit)
+        with contextlib.suppress(ProcessLookupError):  # it was just starting, and reached the point itself
+            os.kill(pids[0], signal.SIGKILL)
         self.reached(point)
 
     def repair(self, point: Point) -> None:
@@ -139,7 +141,9 @@ class Drill:
 
 
 def _tear(path: Path) -> None:
-    """The beginning of a batch that never came to its end."""
+    """The beginning of a batch that never came to its end, and indexes that never came to the disk."""
+    path.with_suffix(".index").unlink()
+    path.with_suffix(".timeindex").unlink()
     with path.open("ab") as log:
         log.write(b"\0" * 8 + b"\0\0\1\0" + b"torn")
 

@@ -18,7 +18,6 @@ from .world import BUSY, STALL_S, World, await_role
 
 WORKERS = 3
 ROLES = ("worker", "acceptor", "coordinator", "controller", "janitor")
-STOPPED_S = 30
 # Each inside the lock of a partition that all producers write to.
 IN_THE_LOCK = ("append.locked", "append.between-write-and-index", "append.before-publish", "roll.log-made")
 
@@ -37,69 +36,52 @@ def world(fresh_broker: Any, tmp_path: Path) -> Iterator[World]:
     arming.disarm()
 
 
-def went_on(world: World) -> None:
-    """No client whose own connection lived has waited for two seconds; and then everything is there."""
-    world.within(STALL_S)
-    world.verify()
-
-
-def replaced(world: World, role: str, pid: int) -> None:
-    """Process `pid` is gone, another one is there."""
-    wait_until(lambda: not psutil.pid_exists(pid), 10, f"the stopped {role} is ended")
-    await_role(world.broker, role, WORKERS if role == "worker" else 1)
-    world.await_more()
-
-
-@pytest.mark.timeout(180)
-def test_any_process(world: World) -> None:
-    for role in ROLES:
-        pid = world.broker.pids(role)[0]
-        os.kill(pid, signal.SIGSTOP)
-        replaced(world, role, pid)
-    world.stop()
-    went_on(world)
-
-
-@pytest.mark.timeout(180)
-def test_inside_the_lock(world: World) -> None:
-    for name in IN_THE_LOCK:
-        world.arming.arm(name, 5, signal.SIGSTOP)
-        wait_until(lambda: world.arming.fired(name), 20, name)  # noqa: B023
-        world.arming.disarm()
-        replaced(world, "worker", world.arming.fired(name))
-    world.stop()
-    went_on(world)
-
-
-@pytest.mark.timeout(180)
-def test_the_supervisor(world: World) -> None:
-    """Nothing is started again meanwhile, but who is served goes on; then it goes on itself."""
-    stopped_for(world, 5)
+@pytest.mark.timeout(240)
+def test_one_after_the_other(world: World) -> None:
+    each_stopped(world, 3)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_for_half_a_minute(world: World) -> None:
-    """As a whole: each process for 30 s or until it is ended, the supervisor, and in the lock."""
+    """The others are ended long before; the supervisor is stopped for so long."""
+    each_stopped(world, 30)
+
+
+def each_stopped(world: World, seconds: float) -> None:
+    """A process of each kind, one in each place within the lock, and the supervisor for `seconds`."""
     for role in ROLES:
         pid = world.broker.pids(role)[0]
         os.kill(pid, signal.SIGSTOP)
         replaced(world, role, pid)
-        time.sleep(STOPPED_S / len(ROLES))
-    stopped_for(world, STOPPED_S)
+    for name in IN_THE_LOCK:
+        world.arming.arm(name, 5, signal.SIGSTOP)
+        wait_until(lambda: world.arming.fired(name), 60, name)  # noqa: B023
+        world.arming.disarm()
+        replaced(world, "worker", world.arming.fired(name))
+    supervisor_stopped(world, seconds)
+    world.stop()
+    world.within(STALL_S)
+    world.verify()
 
 
-def stopped_for(world: World, seconds: float) -> None:
+def replaced(world: World, role: str, pid: int) -> None:
+    """Process `pid` is ended, and another one is there."""
+    wait_until(lambda: not psutil.pid_exists(pid), 10, f"the stopped {role} is ended")
+    await_role(world.broker, role, WORKERS if role == "worker" else 1)
+    world.await_more()
+
+
+def supervisor_stopped(world: World, seconds: float) -> None:
+    """Who is served goes on; nothing is started again until it goes on itself."""
     process = world.broker.process
     os.kill(process.pid, signal.SIGSTOP)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         world.await_more()
-    os.kill(process.pid, signal.SIGCONT)
     dead = world.broker.kill_role("janitor")
+    os.kill(process.pid, signal.SIGCONT)
     world.broker.await_respawn("janitor", dead)
-    world.stop()
-    went_on(world)
 
 
 @pytest.mark.timeout(120)
