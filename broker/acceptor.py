@@ -16,12 +16,15 @@ import signal
 import socket
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from odradek.broker import process, sockets, systemd
 from odradek.broker.connection_limits import ConnectionCounts, Limits
 from odradek.broker.errors import BootError
 from odradek.broker.process import Process, Signals
+from odradek.cluster import configdef
 from odradek.ipc import channel, handoff, roles
 from odradek.ipc.channel import Channel
 from odradek.ipc.handoff import Client
@@ -45,7 +48,7 @@ class Link:
         self.channel = link
         self.worker_id = -1
         self.draining = False
-        self.hosts: Counter[str] = Counter()
+        self.clients: Counter[tuple[str, str]] = Counter()  # by listener and host
         self.load = 0
         self._unsent: list[int] = []
 
@@ -83,9 +86,9 @@ class Acceptor:
         self._listening = {sock.fileno(): (name, sock) for name, sock in listening.items()}
         self._links: dict[int, Link] = {}
         self._homeless: deque[tuple[Client, int]] = deque()
-        self._counts = ConnectionCounts(Limits.of(me.config), time.monotonic())
+        self._counts = ConnectionCounts(self._limits(), time.monotonic())
         self._row = me.shared.processes.row(roles.ACCEPTOR)
-        self._accepting = False
+        self._accepting: set[int] = set()
         self._paused_until = 0.0
         self._no_files_logged = -NO_FILES_LOG_S
         self._meta_version = 0
@@ -118,24 +121,24 @@ class Acceptor:
     def _adjust(self) -> float:
         """Accept or pause as things are now; seconds until to look again."""
         self._follow_metadata()
-        now = time.monotonic()
-        waiting = self._counts.wait(now)
+        now, patience = time.monotonic(), IDLE_S
         takers = any(link.takes for link in self._links.values())
         pause = max(0.0, self._paused_until - now)
-        self._set_accepting(takers and waiting == 0 and not pause)
-        if takers and (pause or waiting > 0):
-            return max(pause, waiting)
-        return IDLE_S
+        for fd, (name, _) in self._listening.items():
+            waiting = self._counts.wait(now, name)
+            self._set_accepting(fd, takers and waiting == 0 and not pause)
+            if takers and (pause or waiting > 0):
+                patience = min(patience, max(pause, waiting))
+        return patience
 
-    def _set_accepting(self, on: bool) -> None:
-        if on == self._accepting:
+    def _set_accepting(self, fd: int, on: bool) -> None:
+        if on == (fd in self._accepting):
             return
-        self._accepting = on
-        for fd in self._listening:
-            if on:
-                self._epoll.register(fd, select.EPOLLIN)
-            else:
-                self._epoll.unregister(fd)
+        self._accepting ^= {fd}
+        if on:
+            self._epoll.register(fd, select.EPOLLIN)
+        else:
+            self._epoll.unregister(fd)
 
     def _follow_metadata(self) -> None:
         """The limits may be changed while the broker runs (AlterConfigs)."""
@@ -146,17 +149,27 @@ class Acceptor:
 
         self._meta_version, blob = self._me.shared.metadata.read()
         snapshot = Snapshot.parse(blob, self._me.config)
-        names = ("max.connections", "max.connections.per.ip", "max.connections.per.ip.overrides")
-        own = self._me.config["broker.id"]
-        values = {name: snapshot.broker_config(name, own) for name in (*names, "max.connection.creation.rate")}
-        self._counts.limits = Limits.of(values)
+        self._counts.limits = self._limits(*snapshot.dynamic_layers(self._me.config["broker.id"]))
         self._row[COLUMN["meta_version"]] = self._meta_version
+
+    def _limits(self, *layers: Mapping[str, str]) -> Limits:
+        """With the settings of `layers` before those of the configuration file."""
+        config = self._me.config
+
+        def in_force(name: str) -> Any:
+            for layer in (*layers, config.given):
+                if name in layer:
+                    return configdef.parse(name, layer[name])
+            return config.get(name)
+
+        spared = config.given.get("inter.broker.listener.name", "").upper() or None
+        return Limits.of(in_force, [name for name, _ in self._listening.values()], spared)
 
     # Clients
 
     def _accept(self, name: str, sock: socket.socket) -> None:
         for _ in range(BATCH):
-            if self._counts.wait(time.monotonic()):
+            if self._counts.wait(time.monotonic(), name):
                 return
             try:
                 connection, address = sock.accept()
@@ -165,7 +178,7 @@ class Acceptor:
             except OSError as error:
                 self._cannot_accept(error)
                 return
-            self._counts.accepted()
+            self._counts.accepted(name)
             self._welcome(connection, Client(name, _plain(address[0]), address[1]))
 
     def _cannot_accept(self, error: OSError) -> None:
@@ -186,7 +199,7 @@ class Acceptor:
             connection.close()
             return
         _set_options(connection, self._me)
-        self._counts.opened(client.host)
+        self._counts.opened(client.host, client.listener)
         self._give(client, connection.detach())
 
     def _give(self, client: Client, fd: int) -> None:
@@ -196,7 +209,7 @@ class Acceptor:
             return
         link = min(takers, key=lambda one: one.load)
         link.load += 1
-        link.hosts[client.host] += 1
+        link.clients[client.listener, client.host] += 1
         link.hand(client, fd)
         self._watch(link)
         self._count()
@@ -208,7 +221,7 @@ class Acceptor:
             self._homeless.append((client, fd))
             return
         os.close(fd)
-        self._counts.closed(client.host)
+        self._counts.closed(client.host, client.listener)
 
     def _count(self) -> None:
         self._row[COLUMN["connections"]] = self._counts.total
@@ -243,18 +256,20 @@ class Acceptor:
         if kind == handoff.REGISTER:
             self._registered(link, handoff.registered(message))
         elif kind == handoff.OPENED:
-            self._counts.opened(handoff.host(message))
-            self._loaded(link, handoff.host(message), 1)
+            listener, host = handoff.whose(message)
+            self._counts.opened(host, listener)
+            self._loaded(link, listener, host, 1)
         elif kind == handoff.CLOSED:
-            self._counts.closed(handoff.host(message))
-            self._loaded(link, handoff.host(message), -1)
+            listener, host = handoff.whose(message)
+            self._counts.closed(host, listener)
+            self._loaded(link, listener, host, -1)
         elif kind == handoff.DRAIN:
             link.draining = True
             link.channel.send(handoff.END)
             self._watch(link)
         elif kind == handoff.BACK and returned:
             client = handoff.client(message)
-            self._loaded(link, client.host, -1)
+            self._loaded(link, client.listener, client.host, -1)
             self._give(client, returned.popleft())
         self._count()
 
@@ -264,17 +279,19 @@ class Acceptor:
         for _ in range(len(self._homeless)):
             self._give(*self._homeless.popleft())
 
-    def _loaded(self, link: Link, host: str, change: int) -> None:
+    def _loaded(self, link: Link, listener: str, host: str, change: int) -> None:
         link.load += change
-        link.hosts[host] += change
+        link.clients[listener, host] += change
+        if not link.clients[listener, host]:
+            del link.clients[listener, host]
 
     def _forget(self, link: Link) -> None:
         """A dead worker's connections are dead; those on their way to it as well."""
         self._epoll.unregister(link.channel.fileno())
         del self._links[link.channel.fileno()]
-        for host, count in link.hosts.items():
+        for (listener, host), count in link.clients.items():
             if count > 0:
-                self._counts.closed(host, count)
+                self._counts.closed(host, listener, count)
         link.close()
         self._count()
         if link.worker_id >= 0:

@@ -99,10 +99,18 @@ def again(config: BrokerConfig) -> Boot:
     locks = process.role_locks(config)
     if not process.wait_for(lambda: locks.hold(roles.SUPERVISOR), DYING_PATIENCE_S):
         raise BootError(_second(config))
-    logdirs.open_log_dirs(config.log_dirs)
+    keep_log_dirs(config)
     try:
         return Boot(config, config.run_dir, locks, Shared.attach(rundir.shm_prefix(config.data_dir)), {})
     except RegionError as error:
+        raise BootError(str(error)) from None
+
+
+def keep_log_dirs(config: BrokerConfig) -> list[logdirs.LogDir]:
+    """Lock the log directories until this process ends, against a second broker, of Kafka's too. Raises BootError."""
+    try:
+        return logdirs.open_log_dirs(config.log_dirs)
+    except logdirs.LogDirError as error:
         raise BootError(str(error)) from None
 
 
@@ -130,7 +138,9 @@ def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
                 _make_room(str(log_dir.path), config["odradek.disk.reserve.bytes"])
                 logdirs.partitions_in(log_dir.path)  # refuses directories that are none of a broker's
         wanted = config["broker.id"]
-        identity = logdirs.agree_on_identity(opened, wanted if wanted >= 0 else _former_id(opened))
+        identity = logdirs.agree_on_identity(
+            opened, wanted if wanted >= 0 else _former_id(opened), _former_cluster(config, opened)
+        )
     except (logdirs.LogDirError, checkpoints.CheckpointError) as error:
         raise BootError(str(error)) from None
     offline = [number for number, log_dir in enumerate(opened) if log_dir.problem]
@@ -147,6 +157,16 @@ def _make_room(log_dir: str, reserve: int) -> None:
 def _former_id(opened: list[logdirs.LogDir]) -> int:
     metas = (checkpoints.read_meta_properties(one.path) for one in opened if not one.problem)
     return next((meta.node_id for meta in metas if meta and meta.node_id is not None), 0)
+
+
+def _former_cluster(config: BrokerConfig, opened: list[logdirs.LogDir]) -> str | None:
+    """The cluster by the metadata, where no meta.properties is left to say it."""
+    if any(checkpoints.read_meta_properties(one.path) for one in opened if not one.problem):
+        return None
+    from odradek.cluster import embedded, znodes
+
+    stored = embedded.peek(os.path.join(config.data_dir, embedded.FILE_NAME), znodes.CLUSTER_ID)
+    return znodes.decode_cluster_id(stored) if stored else None
 
 
 def _second(config: BrokerConfig) -> str:
@@ -192,7 +212,7 @@ def _listen(config: BrokerConfig, run_dir: Path, locks: RoleLocks, shared: Share
     if listen and not locks.alive(roles.ACCEPTOR):  # one that runs on its own has its own sockets
         listening = sockets.open_all(
             config.listeners,
-            config["socket.listen.backlog.size"],
+            sockets.backlog(config),
             config["socket.receive.buffer.bytes"] if "socket.receive.buffer.bytes" in config.given else -1,
         )
         config = config.with_ports(sockets.bound_ports(listening))

@@ -86,6 +86,10 @@ class Children:
         child = self._living.get(role)
         return child.pid if child else 0
 
+    def missing(self) -> bool:
+        """Whether a wanted role has no process of ours."""
+        return not self.wanted <= self._living.keys()
+
     def deaths(self, role: int) -> int:
         """How often the process of `role` has died."""
         return self._backoffs[role].deaths if role in self._backoffs else 0

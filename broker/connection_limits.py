@@ -1,18 +1,20 @@
 """Which connections may come: `max.connections`, `max.connections.per.ip` and its overrides,
-`max.connection.creation.rate`. Pure: no sockets, no clock.
+`max.connection.creation.rate`, and the first and the last of them for single listeners. Pure: no sockets, no clock.
 
-As in Kafka, an address above its number is refused (accepted and closed at once), while the other two make
-everybody wait in the backlog.
+As in Kafka, an address above its number is refused (accepted and closed at once), while the others make everybody
+wait in the backlog: of that listener, or of all but the one that brokers use among themselves.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 UNLIMITED = 0x7FFFFFFF
+TOTAL, RATE = "max.connections", "max.connection.creation.rate"
+NAMES = (TOTAL, "max.connections.per.ip", "max.connections.per.ip.overrides", RATE)
 
 
 def parse_overrides(text: str) -> dict[str, int]:
@@ -26,44 +28,77 @@ def parse_overrides(text: str) -> dict[str, int]:
     return found
 
 
+@dataclass(frozen=True)
+class Bound:
+    """How many connections there may be, and how many may come in a second."""
+
+    total: int = UNLIMITED
+    rate: int = UNLIMITED
+
+
 @dataclass
 class Limits:
-    """The numbers in force."""
+    """The numbers in force. `spared`: the listener that only its own bound holds back."""
 
     total: int = UNLIMITED
     per_host: int = UNLIMITED
     overrides: Mapping[str, int] = field(default_factory=dict)
-    rate: int = UNLIMITED  # new connections a second
+    rate: int = UNLIMITED
+    listeners: Mapping[str, Bound] = field(default_factory=dict)
+    spared: str | None = None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Limits:
-        """From a broker's settings."""
-        return cls(
-            config["max.connections"],
-            config["max.connections.per.ip"],
-            parse_overrides(config["max.connections.per.ip.overrides"] or ""),
-            config["max.connection.creation.rate"],
-        )
+    def of(cls, setting: Callable[[str], Any], listeners: Iterable[str] = (), spared: str | None = None) -> Limits:
+        """From what `setting(name)` is in force, None where nothing is."""
+        bounds = {name: _bound(setting, f"listener.name.{name.lower()}.") for name in listeners}
+        total, per_host, overrides, rate = (setting(name) for name in NAMES)
+        return cls(total, per_host, parse_overrides(overrides or ""), rate, bounds, spared if len(bounds) > 1 else None)
+
+
+def _bound(setting: Callable[[str], Any], prefix: str) -> Bound:
+    total, rate = setting(prefix + TOTAL), setting(prefix + RATE)
+    return Bound(UNLIMITED if total is None else total, UNLIMITED if rate is None else rate)
+
+
+class _Bucket:
+    """One second's connections; so many came, so many may."""
+
+    def __init__(self, rate: int, now: float) -> None:
+        self._tokens = float(rate)
+        self._filled = now
+
+    def wait(self, rate: int, now: float) -> float:
+        """Seconds until there is a token."""
+        self._tokens = min(float(rate), self._tokens + (now - self._filled) * rate)
+        self._filled = now
+        return 0 if self._tokens >= 1 else (1 - self._tokens) / max(1, rate)
+
+    def take(self) -> None:
+        """A connection came."""
+        self._tokens -= 1
 
 
 class ConnectionCounts:
-    """Connections there are, by host, and how many may come now."""
+    """Connections there are, by host and listener, and how many may come now."""
 
     def __init__(self, limits: Limits, now: float) -> None:
         self.limits = limits
         self.hosts: Counter[str] = Counter()
+        self.listeners: Counter[str] = Counter()
         self.total = 0
-        self._tokens = float(min(limits.rate, UNLIMITED))
-        self._filled = now
+        self._all = _Bucket(limits.rate, now)
+        self._buckets = {name: _Bucket(bound.rate, now) for name, bound in limits.listeners.items()}
 
-    def opened(self, host: str) -> None:
+    def opened(self, host: str, listener: str = "") -> None:
         """One more."""
         self.hosts[host] += 1
+        self.listeners[listener] += 1
         self.total += 1
 
-    def closed(self, host: str, count: int = 1) -> None:
+    def closed(self, host: str, listener: str = "", count: int = 1) -> None:
         """Fewer; hosts without any are forgotten, or they would add up to all that ever came."""
         self.total -= count
+        self.listeners[listener] -= count
         self.hosts[host] -= count
         if self.hosts[host] <= 0:
             del self.hosts[host]
@@ -72,19 +107,19 @@ class ConnectionCounts:
         """Whether one more of `host` is above its number."""
         return self.hosts[host] >= self.limits.overrides.get(host, self.limits.per_host)
 
-    def wait(self, now: float) -> float:
+    def wait(self, now: float, listener: str = "") -> float:
         """Seconds until one may be accepted: 0 now, -1 only when another has closed."""
-        if self.total >= self.limits.total:
+        limits, bound = self.limits, self.limits.listeners.get(listener, Bound())
+        spared = listener == limits.spared
+        if self.listeners[listener] >= bound.total or (self.total >= limits.total and not spared):
             return -1
-        self._fill(now)
-        return 0 if self._tokens >= 1 else (1 - self._tokens) / max(1, self.limits.rate)
+        bucket = self._buckets.get(listener)
+        own = bucket.wait(bound.rate, now) if bucket is not None else 0
+        return own if spared else max(own, self._all.wait(limits.rate, now))
 
-    def accepted(self) -> None:
+    def accepted(self, listener: str = "") -> None:
         """One was accepted, refused ones included: it takes its share of the rate."""
-        self._tokens -= 1
-
-    def _fill(self, now: float) -> None:
-        """A bucket of one second's connections."""
-        more = (now - self._filled) * self.limits.rate
-        self._tokens = min(float(self.limits.rate), self._tokens + more)
-        self._filled = now
+        if listener != self.limits.spared:
+            self._all.take()
+        if listener in self._buckets:
+            self._buckets[listener].take()

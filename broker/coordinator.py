@@ -45,7 +45,8 @@ from odradek.workers.upstream import Upstream
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.1  # the longest sleep: nothing depends on a doorbell alone
+LOOK_S = 0.25  # the longest sleep: nothing depends on a doorbell alone
+CONNECT_S = 0.05  # while the controller is not there
 BUSY_S = 0.001
 COLUMN_REQUESTS, COLUMN_APPENDS = COLUMN["requests"], COLUMN["appends"]
 COLUMN_CONNECTIONS = COLUMN["connections"]
@@ -189,7 +190,8 @@ class Coordinator:
             return BUSY_S
         if self._topic.is_loading or self._transactions.topic.is_loading:
             return 0.0 if self._loaded_some else BUSY_S * 10
-        patience = min(LOOK_S, self._transactions.patience(self.now))
+        longest = CONNECT_S if self._controller.channel is None else LOOK_S
+        patience = min(longest, self._transactions.patience(self.now))
         due = self.groups.timers.next_ms()
         return patience if due is None else min(patience, max(0.0, (due - self.now.steady_ms) / 1000))
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from odradek.broker import control, logs, process, spawn
+from odradek.broker import boot, control, logs, process, spawn
 from odradek.broker.errors import OdradekError
 from odradek.broker.process import Process, Signals
 from odradek.broker.stopped import StoppedProcesses
@@ -23,7 +23,6 @@ from odradek.broker.sweep import StuckHolders
 from odradek.ipc import processes, roles, shm
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.roles import role_name
-from odradek.storage import logdirs
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ class Overseer:
     def __init__(self, me: Process) -> None:
         self._me = me
         self._began = time.monotonic()
-        self._kept = logdirs.open_log_dirs(me.config.log_dirs)  # against a second broker, of Kafka's too
+        self._kept = boot.keep_log_dirs(me.config)
         self._stuck = StuckHolders(
             me.shared.slots, PartitionLocks(me.run_dir / "partition.lock"), me.config["odradek.lock.stall.ms"]
         )
@@ -58,7 +57,7 @@ class Overseer:
             self._control.serve()
             self._bury()
             self._stopped.sweep(self._me.shared.processes.pids, self._me.locks.alive)
-            self._stuck.sweep(self._is_ours)
+            self._stuck.turn(self._is_ours)
         self._me.draining()
         self._control.close()
         self._events.close()

@@ -21,6 +21,8 @@ from odradek.storage.durable import FILES, replace
 
 log = logging.getLogger(__name__)
 
+_FIRST_KINDS = (names.LOG, names.INDEX, names.TIME_INDEX)
+
 
 class PartitionDirs:
     """The log directories and which partition is in which."""
@@ -68,8 +70,14 @@ class PartitionDirs:
         """Whether the directory has, or by a checkpoint had, more than the empty segment of a new partition."""
         if (topic, partition) in self._known:
             return True
-        with os.scandir(self.path(topic, partition, self._where[(topic, partition)])) as entries:
-            return any(_tells_something(entry) for entry in entries)
+        directory = self.path(topic, partition, self._where[(topic, partition)])
+        with os.scandir(directory) as entries:
+            found = list(entries)
+        if any(_tells_something(entry) for entry in found):
+            return True
+        if sum(entry.name.endswith(_FIRST_KINDS) for entry in found) < len(_FIRST_KINDS):
+            self._first_segment(directory)  # a power failure took some of it, or who made it died half way
+        return False
 
     def found(self) -> list[tuple[str, int]]:
         """(topic, partition) of every directory found or made."""
@@ -133,7 +141,7 @@ class PartitionDirs:
 
     def _first_segment(self, directory: str) -> None:
         """An empty segment, as Kafka makes one: a partition nobody has written to is a whole log too."""
-        for kind in (names.LOG, names.INDEX, names.TIME_INDEX):
+        for kind in _FIRST_KINDS:
             os.close(os.open(names.segment_path(directory, 0, kind), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def _write_metadata(self, topic: str, partition: int, number: int, topic_id: bytes) -> None:

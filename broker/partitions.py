@@ -19,6 +19,7 @@ class Partitions(Catalog):
     def __init__(self, shared: Shared, run_dir: Path, config: BrokerConfig, role: int) -> None:
         super().__init__(shared, run_dir, role, config, config.log_dirs, config.clean)
         self._names: dict[int, tuple[str, int]] = {}
+        self._used: list[int] = []
 
     def follow(self) -> bool:
         """Take over a new metadata version; whether there was one. Writes nothing: `odradek status` is no process."""
@@ -30,6 +31,7 @@ class Partitions(Catalog):
         own = self._config["broker.id"]
         named = self.snapshot.slots().items()
         self._names = {slot: (topic, index) for slot, (topic, index, info) in named if own in info.replicas}
+        self._used = sorted({slot // slots.CHUNK for slot in self._names if slot >= 0})
         self.log.refresh()
         return True
 
@@ -44,15 +46,20 @@ class Partitions(Catalog):
     def unflushed(self) -> Iterator[Partition]:
         """Those whose log end is not on the disk yet."""
         table = self._shared.slots
-        for chunk in range(table.capacity // slots.CHUNK):
+        for chunk in self._chunks():
             ends = zip(table.column(slots.F_LEO, chunk), table.column(slots.F_FLUSHED, chunk), strict=True)
             yield from self.at(chunk * slots.CHUNK + row for row, (leo, flushed) in enumerate(ends) if leo > flushed)
 
     def changed(self, known: Mapping[int, tuple[int, int]]) -> Iterator[Partition]:
         """Those whose (incarnation, generation) is not the one `known` for their slot."""
         table = self._shared.slots
-        now: list[tuple[int, int]] = []
-        for chunk in range(table.capacity // slots.CHUNK):
+        now: dict[int, tuple[int, int]] = {}
+        for chunk in self._chunks():
             columns = (table.column(field, chunk) for field in (slots.F_INCARNATION, slots.F_GENERATION))
-            now.extend(zip(*columns, strict=True))
-        return self.at([slot for slot in self._names if 0 <= slot < len(now) and known.get(slot) != now[slot]])
+            now.update(enumerate(zip(*columns, strict=True), chunk * slots.CHUNK))
+        return self.at([slot for slot in self._names if slot in now and known.get(slot) != now[slot]])
+
+    def _chunks(self) -> list[int]:
+        """The regions of slots that any partition here is in; most brokers use few of those they have."""
+        mapped = self._shared.slots.capacity // slots.CHUNK
+        return [chunk for chunk in self._used if chunk < mapped]

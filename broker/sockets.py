@@ -6,11 +6,24 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from odradek.broker.errors import BootError
 from odradek.broker.listeners import Endpoint, literal
 
+if TYPE_CHECKING:
+    from odradek.broker.config import BrokerConfig
+
+# Linux's own bound. With Kafka's default of 50, thousands who come at once wait seconds until their SYN is sent again.
+BACKLOG = 4096
+
 _INSTALL_AGAIN = "`odradek systemd install` takes the sockets from `listeners`, after a change there run it again"
+
+
+def backlog(config: BrokerConfig) -> int:
+    """How many clients may wait to be accepted (`socket.listen.backlog.size`)."""
+    given = "socket.listen.backlog.size" in config.given
+    return int(config["socket.listen.backlog.size"]) if given else BACKLOG
 
 
 def open_all(endpoints: Iterable[Endpoint], backlog: int, receive_buffer: int = -1) -> dict[str, socket.socket]:

@@ -1,7 +1,7 @@
 """The process of `odradek start`: spawns the others, respawns what dies, stops them in order.
 
 One thread, one loop. Signal handlers only enqueue; every turn of the loop (at a signal, at a command, every
-100 ms at the latest) takes the queue, serves the control bus, reaps, starts what is missing and looks for stuck
+200 ms at the latest) takes the queue, serves the control bus, reaps, starts what is missing and looks for stuck
 lock holders. Boot and stop are the same turns with a condition to wait for.
 """
 
@@ -29,7 +29,8 @@ from odradek.ipc.slots import RECOVERING
 
 log = logging.getLogger(__name__)
 
-TURN_S = 0.1
+TURN_S = 0.2
+RESTART_TURN_S = 0.05  # while a dead process waits for its next start
 BOOT_TURN_S = 0.01  # children say in shared memory that they run, which wakes nobody
 FIRST_PROGRESS_S = 2.0
 PROGRESS_S = 5.0
@@ -99,7 +100,7 @@ class Supervisor:
     # One turn
 
     def _turn(self) -> None:
-        self._poll.poll((TURN_S if self._ready else BOOT_TURN_S) * 1000)
+        self._poll.poll(self._patience() * 1000)
         self._watchdog.beat()
         for number in self._signals.take():
             self._on_signal(number)
@@ -111,8 +112,13 @@ class Supervisor:
                 log.info("started %s (pid %d)", role_name(role), self._children.pid(role))
             self._stopped.sweep(self._boot.shared.processes.pids, self._boot.locks.alive)
         if self._ready:
-            self._stuck.sweep(self._is_ours)
+            self._stuck.turn(self._is_ours)
             self._end_retired()
+
+    def _patience(self) -> float:
+        if not self._ready:
+            return BOOT_TURN_S
+        return RESTART_TURN_S if self._children.missing() else TURN_S
 
     def _until(self, condition: Callable[[], bool]) -> bool:
         """Turn until the condition holds; False when the broker is to stop first."""

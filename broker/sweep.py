@@ -23,6 +23,10 @@ from odradek.ipc.slots import SlotTable
 log = logging.getLogger(__name__)
 
 
+LONGEST_LOOK_S = 1.0
+_LOOKS = 5  # a sweep of all slots costs more than the rest of a turn
+
+
 class Note(NamedTuple):
     """Somebody has waited for `slot`'s lock since `since_ms` (CLOCK_MONOTONIC); `holder` is a pid."""
 
@@ -32,13 +36,22 @@ class Note(NamedTuple):
 
 
 class StuckHolders:
-    """The supervisor's look at all locks, every 100 ms."""
+    """The supervisor's look at all locks, several times within `stall_ms`."""
 
     def __init__(self, slots: SlotTable, locks: PartitionLocks, stall_ms: int) -> None:
         self._slots = slots
         self._locks = locks
         self._stall_ms = stall_ms
         self._suspects: set[Note] = set()
+        self._period = min(LONGEST_LOOK_S, stall_ms / 1000 / _LOOKS)
+        self._next_look = 0.0
+
+    def turn(self, is_ours: Callable[[int], bool]) -> None:
+        """From every turn of a loop: sweep when it is time again."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + self._period
+            self.sweep(is_ours)
 
     def sweep(self, is_ours: Callable[[int], bool]) -> list[int]:
         """Kill holders that were stuck at the last sweep and still are; returns their pids."""

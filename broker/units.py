@@ -47,7 +47,7 @@ def machine_of(config: BrokerConfig, user: str) -> Machine:
         workers=config.workers or os.cpu_count() or 1,
         log_dirs=tuple(Path(folder) for folder in config.log_dirs),
         log_file=Path(config["odradek.log.file"]) if config["odradek.log.file"] else None,
-        backlog=config["socket.listen.backlog.size"],
+        backlog=sockets.backlog(config),
         ipv6_only=_apart({endpoint.host for endpoint in config.listeners}),
         drain=-(-config["odradek.drain.timeout.ms"] // 1000),
     )

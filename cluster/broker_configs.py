@@ -136,7 +136,7 @@ BROKER_CONFIGS = (
     ),
     ConfigKey(
         "socket.listen.backlog.size", INT, "50", MEDIUM,
-        "Connections that may wait to be accepted.",
+        "Connections that may wait to be accepted; unless it is set, as many as Linux allows (4096).",
         check=at_least(1),
     ),
     ConfigKey(

@@ -17,7 +17,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from odradek.cluster.tree import (
@@ -70,6 +70,18 @@ _STAT = (
 
 class StoreError(Exception):
     """The file cannot be used; the message says what to do."""
+
+
+def peek(path: str | os.PathLike[str], node: str) -> bytes | None:
+    """A node's data in a file that nobody has open; None when the file or the node is not there, or not readable."""
+    if not os.path.exists(path):
+        return None
+    try:
+        with closing(sqlite3.connect(path, timeout=0)) as db:
+            row = db.execute("SELECT data FROM nodes WHERE path = ?", (node,)).fetchone()
+    except sqlite3.Error:
+        return None  # opening the tree says why
+    return row[0] if row else None
 
 
 class EmbeddedTree(Tree):

@@ -4,8 +4,8 @@ Layout    : one kind byte, then UTF-8 fields separated by NUL.
               R id                    worker → acceptor   register: I take connections from now on
               H listener host port    acceptor → worker   a connection of this client; its descriptor travels along
               B listener host port    worker → acceptor   a connection back, for another worker; descriptor along
-              O host                  worker → acceptor   I had a connection of this client before I registered
-              C host                  worker → acceptor   a connection of this client is closed
+              O listener host         worker → acceptor   I had a connection of this client before I registered
+              C listener host         worker → acceptor   a connection of this client is closed
               D                       worker → acceptor   I drain: give me no more
               E                       acceptor → worker   answer to D, after the last H: nothing more will come
 Owner     : the acceptor binds the socket once it holds its role byte.
@@ -62,16 +62,17 @@ def client(message: bytes) -> Client:
     return Client(listener, host, int(port))
 
 
-def opened(client_host: str) -> bytes:
+def opened(listener: str, host: str) -> bytes:
     """One connection of a host is older than this registration."""
-    return OPENED + client_host.encode()
+    return OPENED + f"{listener}\0{host}".encode()
 
 
-def closed(client_host: str) -> bytes:
+def closed(listener: str, host: str) -> bytes:
     """One connection of a host has gone."""
-    return CLOSED + client_host.encode()
+    return CLOSED + f"{listener}\0{host}".encode()
 
 
-def host(message: bytes) -> str:
-    """The host of an OPENED or CLOSED message."""
-    return message[1:].decode()
+def whose(message: bytes) -> tuple[str, str]:
+    """(listener, host) of an OPENED or CLOSED message."""
+    listener, host = message[1:].decode().split("\0")
+    return listener, host

@@ -11,9 +11,13 @@ The region before the current one is kept, so that a reader between the two step
 
 from __future__ import annotations
 
+import contextlib
+import os
+
 from odradek.ipc.region import Region, RegionError, unlink
 
 _KIND = "metadata"
+_SPARE = 2  # descriptors that attaching a region needs for a moment
 
 
 class MetadataRegion:
@@ -24,6 +28,7 @@ class MetadataRegion:
         self._incarnation = incarnation
         self._words = words
         self._at = at
+        self._spare: list[int] = []
 
     @property
     def version(self) -> int:
@@ -44,16 +49,33 @@ class MetadataRegion:
         self._words[self._at] = version
         unlink(self._name(former - 1))
 
+    def _attach(self, version: int) -> Region:
+        """A process out of descriptors would have to die without the metadata: it uses those kept for that."""
+        try:
+            return Region.attach(self._name(version), _KIND)
+        except OSError:
+            if not self._spare:
+                raise
+        while self._spare:
+            os.close(self._spare.pop())
+        return Region.attach(self._name(version), _KIND)
+
+    def _keep_spare(self) -> None:
+        with contextlib.suppress(OSError):  # still none to be had: the next version tries again
+            while len(self._spare) < _SPARE:
+                self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
     def read(self) -> tuple[int, bytes]:
         """(version, blob) of the current snapshot; (0, b"") before the first."""
         while version := self.version:
             try:
-                region = Region.attach(self._name(version), _KIND)
+                region = self._attach(version)
             except RegionError:
                 if self.version == version:
                     raise
                 continue
             blob = bytes(region.buf[8 : 8 + region.words[0]])
             region.close()
+            self._keep_spare()
             return version, blob
         return 0, b""

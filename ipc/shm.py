@@ -40,9 +40,13 @@ class Shared:
     def create(cls, prefix: str, incarnation: int, slots: int) -> Shared:
         """Replace whatever a former run left under `prefix`. Caller knows that no process of it lives."""
         region.unlink_all(prefix)
-        control = Region.create(f"{prefix}control", (_TABLE + TABLE_WORDS) * 8, _KIND, incarnation)
-        shared = cls(prefix, control)
-        shared.slots.create(slots)
+        try:
+            control = Region.create(f"{prefix}control", (_TABLE + TABLE_WORDS) * 8, _KIND, incarnation)
+            shared = cls(prefix, control)
+            shared.slots.create(slots)
+        except BaseException:
+            region.unlink_all(prefix)
+            raise
         return shared
 
     @classmethod

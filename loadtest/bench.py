@@ -7,9 +7,9 @@ there: rows can be measured one at a time. A quick run is for working on Odradek
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -23,18 +23,13 @@ from odradek.loadtest.report_curves import PICTURE, draw
 from odradek.loadtest.report_starts import SIZES
 from odradek.loadtest.rows import ROWS, Row, once
 from odradek.loadtest.store import Entry, Results, load, save
-from odradek.loadtest.tools import BrokerError
+from odradek.loadtest.tools import BrokerError, say
 from odradek.loadtest.wire import WireError
 
 QUICK_SCALE = 0.05
 HERE = Path(__file__).parent
 GROUPS = {"table": [row.key for row in ROWS], "start": list(SIZES), "curves": list(CURVES)}
 Kinds = Sequence[type[Broker]]
-
-
-def say(text: str) -> None:
-    """Progress, to standard error."""
-    click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
 
 
 def measure_rows(kinds: Kinds, rows: Sequence[Row], bench: Bench, results: Results, warm: bool) -> Iterator[str]:
@@ -47,6 +42,13 @@ def measure_rows(kinds: Kinds, rows: Sequence[Row], bench: Bench, results: Resul
         for row in rows:
             results.entries[row.key] = measure_row(brokers, row, bench, warm)
             yield row.key
+    _clear(brokers)
+
+
+def _clear(brokers: Sequence[Broker]) -> None:
+    """The disk is for whoever comes next."""
+    for broker in brokers:
+        shutil.rmtree(broker.folder)
 
 
 def measure_row(brokers: Sequence[Broker], row: Row, bench: Bench, warm: bool) -> Entry:
@@ -76,6 +78,7 @@ def measure_starts(kinds: Kinds, key: str, bench: Bench) -> Entry:
                 f"{key} {turn + 1}: {broker.name} " + ", ".join(f"{name} {value:,.2f}" for name, value in found.items())
             )
             entry.data.setdefault(broker.name, []).append(found)
+    _clear(brokers)
     return entry
 
 
@@ -85,10 +88,8 @@ def measure_curve(kinds: Kinds, key: str, bench: Bench) -> Entry:
     entry = Entry({}, bench.rounds, bench.scale)
     for kind in possible:
         if kind in kinds:
+            say(f"{key}: {kind.name}")
             entry.data[kind.name] = work(bench, kind)
-            for series, points in entry.data[kind.name].items():
-                shown = [f"{one['x']:g}: {one['cpu_us']:.1f} µs, p99 {one['p99']:.0f}" for one in points]
-                say(f"{key}: {kind.name}, {series}: {'; '.join(shown)}")
     return entry
 
 

@@ -15,9 +15,6 @@ from typing import IO, Any, cast
 from odradek.loadtest.brokers import Broker
 from odradek.loadtest.tools import client
 
-READY_SECONDS = 180
-WORK_SECONDS = 600
-
 
 class LoadError(Exception):
     """A load did not do what it should; no figure comes of it."""
@@ -92,6 +89,10 @@ class Client:
         self._process = subprocess.Popen(
             self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        self.ready()
+
+    def ready(self) -> None:
+        """Wait until it can begin (again)."""
         if self._line() != "ready":
             raise self._failed()
 
@@ -116,10 +117,6 @@ class Client:
         stdin.write("go\n")
         stdin.flush()
 
-    def done(self) -> bool:
-        """Whether it has ended by itself."""
-        return self._process.poll() is not None
-
     def result(self) -> dict[str, Any]:
         """Its figures, when it has them."""
         line = self._line()
@@ -130,14 +127,27 @@ class Client:
 
 def run(call: Call, broker: Broker, topic: str) -> Cost:
     """Do `call` against `broker`; LoadError when the client fails."""
+    return run_rounds(call, broker, topic, 1)[0]
+
+
+def run_rounds(call: Call, broker: Broker, topic: str, rounds: int) -> list[Cost]:
+    """The same, several times by one client that knows `rounds`."""
     try:
         with Client(call, broker, topic) as one:
-            before = broker.cpu()
-            one.go()
-            found = one.result()
-            return Cost(size=call.size, broker_cpu=broker.cpu() - before, **found)
+            costs = [_measured(one, call, broker)]
+            while len(costs) < rounds:
+                one.ready()
+                costs.append(_measured(one, call, broker))
+            return costs
     except LoadError as error:
         raise LoadError(f"{broker.name}: {error}\n{broker.log_tail()[-500:]}") from None
+
+
+def _measured(one: Client, call: Call, broker: Broker) -> Cost:
+    before = broker.cpu()
+    one.go()
+    found = one.result()
+    return Cost(size=call.size, broker_cpu=broker.cpu() - before, **found)
 
 
 def command(call: Call, broker: Broker, topic: str) -> None:

@@ -15,11 +15,13 @@ from statistics import median
 
 from odradek.loadtest import wire
 from odradek.loadtest.brokers import ApacheKafka, Broker, Odradek
-from odradek.loadtest.clients import Call, Client, Cost, run
+from odradek.loadtest.clients import Call, Client, Cost, run, run_rounds
+from odradek.loadtest.tools import say
 
 Point = dict[str, float]
 Curve = dict[str, list[Point]]
 PARTITIONS = (1, 100, 10_000)
+QUICK_PARTITIONS = (1, 100, 1_000)
 CONNECTIONS = (1, 100, 5_000)
 RETAINED_GB = (0.1, 5.0, 40.0)
 KEEP_FREE_GB = 15  # of the disk, while data is retained
@@ -52,21 +54,24 @@ class Bench:
 
     def send(self, **numbers: int) -> Call:
         """The plain-socket producer."""
-        return Call("raw", "produce", {"messages": REQUESTS, "connections": 20, **numbers}).scaled(self.scale)
+        counts = {"messages": REQUESTS, "connections": 20, "rounds": self.rounds}
+        return Call("raw", "produce", {**counts, **numbers}).scaled(self.scale)
 
     def point(self, x: float, call: Call, broker: Broker, topic: str = TOPIC) -> Point:
         """The medians of some rounds of `call`."""
-        return self.middle(x, [run(call, broker, topic) for _ in range(self.rounds)])
+        return self.middle(x, run_rounds(call, broker, topic, self.rounds))
 
     def middle(self, x: float, costs: list[Cost]) -> Point:
         """The medians of `costs` as the point at `x`."""
-        return {"x": x, **{name: round(median(getattr(cost, name) for cost in costs), 3) for name in _FIGURES}}
+        point = {"x": x, **{name: round(median(getattr(cost, name) for cost in costs), 3) for name in _FIGURES}}
+        say(f"  at {x:g}: " + ", ".join(f"{name} {point[name]:,.1f}" for name in _FIGURES if point[name]))
+        return point
 
 
 def partitions(bench: Bench, kind: type[Broker]) -> Curve:
-    """Partitions there are: requests to one of them, and to all. Ten topics, for Kafka makes no larger ones."""
+    """Partitions there are: requests to one of them, and to all. Ten topics, as Kafka would make no larger ones."""
     curve: Curve = {"one partition in use": [], "all partitions in use": []}
-    for count in PARTITIONS:
+    for count in PARTITIONS if bench.scale == 1 else QUICK_PARTITIONS:
         topics = min(count, TOPICS)
         with bench.started(kind, num_partitions=count // topics) as broker:
             for index in range(topics):
@@ -82,6 +87,7 @@ def connections(bench: Bench, kind: type[Broker]) -> Curve:
     curve: Curve = {"all busy": [], "20 busy, the others idle": []}
     with bench.started(kind) as broker:
         wire.create(broker.port, TOPIC)
+        run_rounds(bench.send(), broker, TOPIC, bench.rounds)  # for the JVM to warm up
         for count in CONNECTIONS:
             curve["all busy"].append(bench.point(count, bench.send(connections=count), broker))
             some = bench.send(connections=min(count, 20), idle=max(count - 20, 0))
@@ -132,14 +138,16 @@ def workers(bench: Bench, _: type[Broker]) -> Curve:
 
 def cold(bench: Bench, kind: type[Broker]) -> Curve:
     """Tail traffic alone, beside a reader of a cached backlog, and of one whose pages were dropped. x: 0, 1, 2."""
-    curve: Curve = {"tail p99": []}
+    besides = (None, _nothing, drop_pages)
+    costs: list[list[Cost]] = [[] for _ in besides]
     with bench.started(kind) as broker:
         wire.create(broker.port, "backlog")
         fill(broker, "backlog", COLD_GB * bench.scale)
-        for x, prepare in enumerate((None, _nothing, drop_pages)):
-            costs = [_tail_beside(bench, broker, f"tail-{x}-{turn}", prepare) for turn in range(bench.rounds)]
-            curve["tail p99"].append(bench.middle(x, costs))
-    return curve
+        _tail_beside(bench, broker, "tail-first", None)  # for the JVM to warm up
+        for turn in range(bench.rounds):
+            for x, prepare in enumerate(besides):
+                costs[x].append(_tail_beside(bench, broker, f"tail-{x}-{turn}", prepare))
+    return {"tail p99": [bench.middle(x, found) for x, found in enumerate(costs)]}
 
 
 def _nothing(_: Path) -> None:
@@ -167,7 +175,7 @@ def _tail_beside(bench: Bench, broker: Broker, topic: str, prepare: Callable[[Pa
 
 
 CURVES: dict[str, tuple[Callable[[Bench, type[Broker]], Curve], tuple[type[Broker], ...]]] = {
-    "partitions": (partitions, (ApacheKafka, Odradek)),
+    "partitions": (partitions, (Odradek,)),  # Apache Kafka takes minutes to make ten thousand on two cores
     "connections": (connections, (ApacheKafka, Odradek)),
     "retained": (retained, (Odradek,)),
     "workers": (workers, (Odradek,)),

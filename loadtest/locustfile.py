@@ -5,21 +5,24 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from pathlib import Path
 from typing import Any
 
 import gevent
 from locust import events, runners
+from locust.log import greenlet_exception_logger
 from locust.runners import WorkerRunner
-from odradek.loadtest.swarm import base, charts, finishing, metrics, options
+from odradek.loadtest.swarm import base, charts, finishing, lag, metrics, options
 from odradek.loadtest.swarm.bursty import Bursty
 from odradek.loadtest.swarm.consumer import GroupMember
 from odradek.loadtest.swarm.mixed import Mixed
 from odradek.loadtest.swarm.producer import Producer
+from odradek.loadtest.swarm.script import Script
 from odradek.loadtest.swarm.shapes import SHAPES, Ramp, Soak, Spike
 
-__all__ = ["Bursty", "GroupMember", "Mixed", "Producer", "Ramp", "Soak", "Spike"]
+__all__ = ["Bursty", "GroupMember", "Mixed", "Producer", "Ramp", "Script", "Soak", "Spike"]
 
 PATIENCE_SECONDS = 20
 
@@ -36,7 +39,8 @@ def begin(environment: Any, runner: Any, web_ui: Any, **_: Any) -> None:
     environment.shape_class = shape(runner) if shape else None
     finishing.listen(runner)
     if not isinstance(runner, WorkerRunner):
-        gevent.spawn(charts.keep_history, runner)
+        for watch in (gevent.spawn(charts.keep_history, runner), gevent.spawn(lag.watch, environment)):
+            watch.link_exception(greenlet_exception_logger(logging.getLogger(__name__)))  # fails the run
     if web_ui:
         charts.into_page(web_ui, runner)
 

@@ -4,7 +4,8 @@
  *            closed loop: every connection keeps `inflight` Produce requests (v3, acks=1) under way, each with one
  *            batch; connection c begins at partition c and goes round them; `idle` more connections are only open;
  *            with topics= the partitions are spread over TOPIC.0, TOPIC.1 and so on; with idempotent=1 (and one
- *            partition) every connection is a producer with an id, sequences and acks=all
+ *            partition) every connection is a producer with an id, sequences and acks=all; rounds= do it so often,
+ *            each with its own "ready", for opening thousands of connections takes a while
  *   tail     rate= seconds= size= consumers= from=
  *            one connection sends a message at each tick, `consumers` connections wait in Fetch (v4) at the end of
  *            partition 0 (at offset `from`); the time a message was sent is in its first eight bytes, so latencies are end to end
@@ -154,6 +155,20 @@ static void forget(connection_t *one, size_t used) {
     one->have -= used;
 }
 
+/* A full backlog drops connections, which then take a second each. An answer on the latest shows it is empty again. */
+static void open_all(connection_t *all, int count, int epoll) {
+    char frame[64], *end = put_header(frame, 18, 0);
+    put32(frame, end - frame - 4);
+    for (int i = 0; i < count; i++) {
+        size_t used = 0;
+        open_connection(&all[i], epoll);
+        if (i % 32 != 31) continue;
+        send_all(&all[i], frame, end - frame);
+        while (!answer(&all[i], &used)) receive(&all[i]);
+        forget(&all[i], used);
+    }
+}
+
 static char *past_topic(char *answer, int throttle) {
     char *at = answer + 4 + throttle + 4;
     return at + 2 + get16(at) + 4; /* at the partition's index */
@@ -237,9 +252,10 @@ static void produce(int epoll) {
     partitions = number("partitions", 1);
     connection_t *all = calloc(count, sizeof *all);
     prepare(number("topics", 0), batch, size);
-    for (int i = 0; i < count; i++) open_connection(&all[i], epoll), all[i].partition = i % partitions;
+    open_all(all, count, epoll);
+    for (int i = 0; i < count; i++) all[i].partition = i % partitions;
     connection_t *idle = calloc(number("idle", 0) + 1, sizeof *idle);
-    for (int i = 0; i < number("idle", 0); i++) open_connection(&idle[i], epoll);
+    open_all(idle, number("idle", 0), epoll);
     if (number("idempotent", 0)) {
         batch_at = 14 + 8 + 4 + 2 + strlen(topic_name) + 4 + 4 + 4; /* header, acks and so on, topic, partition */
         for (int i = 0; i < count; i++)
@@ -248,11 +264,13 @@ static void produce(int epoll) {
     inflight = 1;
     run_produce(all, count, epoll, count > partitions ? count : partitions); /* every one has worked once */
     inflight = number("inflight", 1);
-    ready();
-    double cpu = cpu_seconds();
-    int64_t began = now_ns();
-    run_produce(all, count, epoll, messages / batch);
-    report(messages / batch * batch, began, cpu, NULL, 0);
+    for (long round = number("rounds", 1); round > 0; round--) {
+        ready();
+        double cpu = cpu_seconds();
+        int64_t began = now_ns();
+        run_produce(all, count, epoll, messages / batch);
+        report(messages / batch * batch, began, cpu, NULL, 0);
+    }
 }
 
 /* ---- tail ---- */
@@ -339,7 +357,7 @@ static void tail(int epoll) {
     int count = number("consumers", 1);
     long rate = number("rate", 2000), messages = rate * number("seconds", 5);
     connection_t *all = calloc(count + 1, sizeof *all);
-    for (int i = 0; i <= count; i++) open_connection(&all[i], epoll);
+    open_all(all, count + 1, epoll);
     for (int i = 1; i <= count; i++) all[i].offset = number("from", 0), ask(&all[i]);
     run_tail(all, count, epoll, rate, rate);
     delays.count = 0;

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -13,6 +15,11 @@ KAFKA_VERSION = "4.1.0"
 
 class BrokerError(Exception):
     """A broker did not start, or something is not there to be started; the message says what to do."""
+
+
+def say(text: str) -> None:
+    """Progress, to standard error."""
+    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
 def cache() -> Path:

@@ -228,6 +228,8 @@ def _meta_from(properties: dict[str, str]) -> MetaProperties:
         raise ValueError(f"version {version}, known are 0 and 1")
     node = properties.get("broker.id" if version == 0 else "node.id")
     cluster = properties.get("cluster.id")
+    if node is None and cluster is None:
+        raise ValueError("it tells neither the cluster nor the broker")
     if version == 1 and (node is None or cluster is None):
         raise ValueError("version 1 needs cluster.id and node.id")
     return MetaProperties(cluster, None if node is None else int(node), properties.get("directory.id"), version)

@@ -70,7 +70,7 @@ class EpochCache:
         The end of the newest epoch is the log's end. For an epoch we never had it is the start of
         the next higher one, told with the largest epoch we have that is not above the one asked for.
         """
-        if epoch == UNDEFINED_EPOCH or epoch > self.latest:
+        if epoch == UNDEFINED_EPOCH or epoch > self.latest or not self._entries:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest:
             return epoch, log_end

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import names, repair
+from odradek.storage import epochs, names, repair
 from odradek.storage.disks import SyncFailed
 from odradek.storage.durable import FILES
 
@@ -35,7 +35,10 @@ def files_to_sync(partition: Partition, state: SlotState, goal: int | None = Non
         if base >= first and (goal is None or base < goal)
         for kind in names.SEGMENT_SUFFIXES
     ]
-    return [*paths, partition.directory] if first < state.active_base or not state.flushed else paths
+    # Until something of the active segment has been synced its files' names may not have been either.
+    # The same goes for the epochs' file, which recovery completes only from the last segment on.
+    first_time = [os.path.join(partition.directory, epochs.FILE_NAME), partition.directory]
+    return paths + first_time if state.flushed <= state.active_base else paths
 
 
 def sync_files(paths: Sequence[str]) -> None:

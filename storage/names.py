@@ -67,10 +67,14 @@ def offset_name(offset: int) -> str:
     return f"{offset:020d}"
 
 
-@lru_cache(maxsize=64)  # recovery comes back to the same few paths, and pathlib is a third of its time
 def segment_path(directory: str | os.PathLike[str], offset: int, kind: str = LOG, mark: str = "") -> Path:
     """Path of one file of the segment at base `offset`; `kind` and `mark` as in `SegmentFile`."""
-    return Path(directory, f"{offset_name(offset)}{kind}{mark}")
+    return _path(os.fspath(directory), f"{offset_name(offset)}{kind}{mark}")
+
+
+@lru_cache(maxsize=64)  # recovery comes back to the same few paths, and pathlib is a third of its time
+def _path(directory: str, name: str) -> Path:
+    return Path(directory, name)
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:

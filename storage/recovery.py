@@ -35,10 +35,13 @@ __all__ = ["CorruptLog", "Recovered", "Segment", "recover"]
 
 
 class IndexConfig(Protocol):
-    """What recovery needs of a topic's config: `index.interval.bytes`."""
+    """What recovery needs of a topic's config: `index.interval.bytes`, and whether its log may have gaps."""
 
     @property
     def index_interval_bytes(self) -> int: ...
+
+    @property
+    def compacted(self) -> bool: ...
 
 
 class Segment(NamedTuple):
@@ -92,6 +95,7 @@ def recover(
     clean-shutdown mark. Raises CorruptLog, and OSError as the disk does.
     """
     work = _Recovery(Path(directory), config.index_interval_bytes, clean, on_corruption == "cut", files)
+    work.compacted = config.compacted
     work.open(recovery_point, log_start)
     work.load_state(log_start)
     return work.finish(recovery_point)
@@ -110,6 +114,7 @@ class _Recovery:
         self.notes = self.out.notes
         self.sizes: dict[int, int] = {}  # base offset → bytes, rising
         self.state = LogState(EpochCache(), {}, 0)
+        self.compacted = False
         self.scanned_from: int | None = None  # base from which on every batch was checked
         self.epochs_as_read: tuple[Epoch, ...] | None = None
 
@@ -171,6 +176,7 @@ class _Recovery:
                 self._damaged(scanned)
                 self.scanned_from = base
                 return
+            self._note_gap(scanned.next_offset, following)
             self._write_indexes(scanned, sealed=True)
             self.notes.append(f"rebuilt the indexes of the segment at offset {base}")
 
@@ -182,6 +188,8 @@ class _Recovery:
         for base in bases:
             if base not in self.sizes:  # damage or a torn write before it has ended the log
                 break
+            if scanned is not None:
+                self._note_gap(scanned.next_offset, base)
             scanned = scan_segment(self.directory, base, self.interval, self.state)
             self.out.bytes_scanned += scanned.end
             if scanned.bad is not None:
@@ -189,6 +197,11 @@ class _Recovery:
             self._write_indexes(scanned, sealed=base != list(self.sizes)[-1])
             scanned.write_txn_index(self.directory, files=self.files)
         return scanned
+
+    def _note_gap(self, end: int, following: int) -> None:
+        """Where nothing was compacted, each segment begins where the one before it ends."""
+        if end < following and not self.compacted:
+            self.notes.append(f"offsets {end} to {following - 1} are missing before the segment at offset {following}")
 
     def _write_indexes(self, scanned: Scanned, sealed: bool) -> None:
         if sealed:
@@ -267,7 +280,8 @@ class _Recovery:
             if (self.directory / epochs.FILE_NAME).exists():
                 self.state.epochs = EpochCache.read(self.directory)
                 self.epochs_as_read = self.state.epochs.entries
-                return
+                if self.epochs_as_read or self.clean:
+                    return  # a power failure leaves an empty file where it was renamed but not synced
         except CheckpointError as problem:
             self.notes.append(f"rebuilt the leader epochs: {problem}")
         collect = LogState(self.state.epochs, {}, 1 << 63)

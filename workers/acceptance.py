@@ -33,6 +33,11 @@ class Acceptance:
         self._drain_said = False
         self.ended = False
 
+    @property
+    def channel(self) -> Channel | None:
+        """The channel, None while there is no acceptor."""
+        return self._channel
+
     def tick(self) -> None:
         """Connect when there is no channel; with a broker that stops there is no acceptor to wait for."""
         if self._channel is None and not self._worker.draining:
@@ -47,7 +52,7 @@ class Acceptance:
         self._worker.loop.watch(link.fileno(), self._ready)
         link.send(handoff.register(self._worker.role - FIRST_WORKER))
         for connection in self._worker.loop.connections.values():
-            link.send(handoff.opened(connection.host))
+            link.send(handoff.opened(connection.listener, connection.host))
         self._watch_writes(link)
 
     def _ready(self, events: int) -> None:
@@ -78,7 +83,7 @@ class Acceptance:
         except OSError as error:
             log.warning("%s:%d could not be served: %s", client.host, client.port, error)
             sock.close()
-            self._say(handoff.closed(client.host))
+            self._say(handoff.closed(client.listener, client.host))
 
     def _lost(self, link: Channel) -> None:
         self._worker.loop.unwatch(link.fileno())
@@ -97,7 +102,7 @@ class Acceptance:
 
     def closed(self, connection: Connection) -> None:
         """Tell the acceptor that a connection has gone."""
-        self._say(handoff.closed(connection.host))
+        self._say(handoff.closed(connection.listener, connection.host))
 
     def _say(self, message: bytes) -> None:
         link = self._channel

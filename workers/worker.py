@@ -38,6 +38,7 @@ from odradek.workers.upstream import Upstream
 
 log = logging.getLogger(__name__)
 
+IDLE_TICK_S = 0.5
 TICK_S = 0.1  # the safety net: nothing waits longer for a ring that was lost
 RETRY_S = 0.001
 RECOVER_LOOK_S = 0.01
@@ -228,8 +229,9 @@ class Worker:
         self._rung = True
 
     def _tick(self, now: float) -> None:
-        """What needs doing ten times a second."""
-        self._next_tick = now + TICK_S
+        """What needs doing ten times a second; less often while nobody is connected, and all we talk to are there."""
+        links = (self.coordinator.channel, self.controller.channel, self.acceptance.channel)
+        self._next_tick = now + (TICK_S if self.loop.connections or None in links else IDLE_TICK_S)
         self.process.beat()
         self._count()
         self.parking.rung()
@@ -308,6 +310,8 @@ class Worker:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(sock, listener, host, port)
         log.debug("%r: connected", connection)
+        if not self.loop.connections:
+            self._next_tick = 0.0
         self.loop.add(connection)
 
     def drop(self, connection: Connection, why: str) -> None:

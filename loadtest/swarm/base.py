@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import gevent
@@ -13,7 +12,6 @@ from odradek.loadtest.swarm.clients import Reader, Sender
 from odradek.loadtest.swarm.ledger import Ledger
 
 KEYS = 4  # of each user
-LAG_SECONDS = 1
 CONNECT_SECONDS = 1
 
 ledger = Ledger()
@@ -37,7 +35,6 @@ class KafkaUser(User):
         self.sender: Sender | None = None
         self.reader: Reader | None = None
         self.group_id = ""
-        self._lag_due = 0.0
 
     def on_stop(self) -> None:
         """Leave nothing open: what is neither acknowledged nor refused by now is a failure."""
@@ -45,7 +42,7 @@ class KafkaUser(User):
             self.reader.close()
             ledger.read(self.group_id, self.reader.runs.ended)
         if self.sender and (left := self.sender.close()):
-            self._failed(f"{left} records neither acknowledged nor refused")
+            self.failed(f"{left} records neither acknowledged nor refused")
         ledger.flush()
 
     # -- sending
@@ -57,22 +54,32 @@ class KafkaUser(User):
         return self.sender
 
     def send(self, topic: str) -> None:
-        """Send the user's next record, under one of its keys."""
+        """Send the user's next record; its acknowledgement is noted when it comes."""
         assert self.sender is not None
+        key, value = self.next_record()
+        self.sender.send(topic, key, value)
+
+    def next_record(self) -> tuple[bytes, bytes]:
+        """One of the user's keys and his next value."""
         kind = record.IDEMPOTENT if self.idempotent else record.PLAIN
         value = record.make(kind, self.number, self.sent, self.options.value_size)
-        self.sender.send(topic, b"%x-%d" % (self.number, self.sent % KEYS), value)
         self.sent += 1
+        return b"%x-%d" % (self.number, self.sent % KEYS), value
 
-    def _delivered(self, error: Any, message: Message) -> None:
+    def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:
-            self._failed(str(error))
-            return
-        value = message.value() or b""
-        ledger.acked(message.topic() or "", message.partition() or 0, message.offset() or 0, value)
-        metrics.acked(self.environment, self.label, message.latency() or 0, len(value))
+            self.failed(str(error))
+        else:
+            latency = message.latency() or 0
+            self.stored(message.topic(), message.partition(), message.offset(), message.value(), latency)
 
-    def _failed(self, what: str) -> None:
+    def stored(self, topic: str, partition: int, offset: int, value: bytes, latency: float) -> None:
+        """Note an acknowledgement that came after `latency` seconds."""
+        ledger.acked(topic, partition, offset, value)
+        metrics.acked(self.environment, self.label, latency, len(value))
+
+    def failed(self, what: str) -> None:
+        """Note a record that was refused, which fails the run."""
         metrics.failed(self.environment, metrics.PRODUCE, self.label, RuntimeError(what))
 
     # -- reading
@@ -84,7 +91,7 @@ class KafkaUser(User):
         return self.reader
 
     def read(self) -> list[Message]:
-        """The next records, seen to follow the ones before, their latency and the lag noted."""
+        """The next records, seen to follow the ones before, their latency noted."""
         assert self.reader is not None
         messages = [message for message in self.reader.read() if self._sound(message)]
         for message in messages:
@@ -92,7 +99,6 @@ class KafkaUser(User):
             if stamp:
                 metrics.delivered(self.environment, stamp.sent_ns, len(message.value() or b""))
         self.reader.done()
-        self._note_lag(self.reader)
         return messages
 
     def _sound(self, message: Any) -> bool:
@@ -103,8 +109,3 @@ class KafkaUser(User):
         if fault is not None:
             metrics.failed(self.environment, metrics.CONSUME, "read", RuntimeError(str(fault)))
         return message.error() is None
-
-    def _note_lag(self, reader: Reader) -> None:
-        if time.monotonic() >= self._lag_due:
-            self._lag_due = time.monotonic() + LAG_SECONDS
-            metrics.behind(self.environment, reader.lag())

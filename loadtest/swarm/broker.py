@@ -1,4 +1,4 @@
-"""The broker that `make locust` starts: this tree's, with a user's defaults, on a free port, its data in a folder."""
+"""What `make locust` starts: a broker of this tree, all defaults but one, on a free port, its data in a folder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from pathlib import Path
 
 START_SECONDS = 60
 STOP_SECONDS = 60
+# By default a new group waits three seconds for members, and for each newcomer again: in a run of a minute that would
+# be most of the end-to-end latency.
+SETTINGS = ["group.initial.rebalance.delay.ms=0"]
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -42,7 +45,7 @@ def running(folder: Path) -> Iterator[str]:
 
 
 def _start(folder: Path, bootstrap: str) -> subprocess.Popen[bytes]:
-    settings = [f"listeners=PLAINTEXT://{bootstrap}", f"log.dirs={folder / 'data'}"]
+    settings = [f"listeners=PLAINTEXT://{bootstrap}", f"log.dirs={folder / 'data'}", *SETTINGS]
     overrides = [word for setting in settings for word in ("--override", setting)]
     command = [sys.executable, "-m", "odradek.broker", "start", *overrides]
     # A session of its own: Ctrl-C ends locust, and the broker is still wanted for the comparison.

@@ -29,7 +29,7 @@ _TITLE = re.compile(r"(\{title:[\"`])(" + "|".join(map(re.escape, _TITLES)) + ")
 _LAST = re.compile(r"\{title:([\"`])Number of Users\1")
 _CHARTS = [
     ("End-to-end latency, send to read (ms)", "endToEnd", ["#ff9f00", "#9966CC"]),
-    ("Lag of a group member (records)", "lag", ["#ff9f00", "#9966CC"]),
+    ("Lag of a group (records)", "lag", ["#ff9f00", "#9966CC"]),
 ]
 
 

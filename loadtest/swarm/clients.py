@@ -88,6 +88,7 @@ class Reader:
                 "bootstrap.servers": bootstrap,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 1000,
                 "enable.auto.offset.store": False,  # what is committed was noted as read before, see `done`
                 "partition.assignment.strategy": "cooperative-sticky",  # a joining user does not stop the others
                 "heartbeat.interval.ms": 500,
@@ -120,14 +121,6 @@ class Reader:
         places = [TopicPartition(run.topic, run.partition, run.last + 1) for run in self.runs.now()]
         with contextlib.suppress(KafkaException):  # a partition that was taken away just now
             self._consumer.store_offsets(offsets=places)
-
-    def lag(self) -> int:
-        """How many records of the member's partitions it has not read, by the last answers it got."""
-        behind = 0
-        for place in self._consumer.position(self._consumer.assignment()):
-            _, high = self._consumer.get_watermark_offsets(place, cached=True)
-            behind += max(0, high - place.offset) if place.offset >= 0 and high >= 0 else 0
-        return behind
 
     def close(self) -> None:
         """Commit and leave the group."""

@@ -6,7 +6,7 @@ import itertools
 
 from locust import task
 from odradek.loadtest.swarm.base import KafkaUser
-from odradek.loadtest.swarm.options import EVENTS
+from odradek.loadtest.swarm.options import EVENTS, group_name
 
 _members = itertools.count()
 
@@ -18,7 +18,7 @@ class GroupMember(KafkaUser):
 
     def on_start(self) -> None:
         """Join the groups in turn."""
-        self.open_reader(f"swarm-group-{next(_members) % self.options.groups}", EVENTS)
+        self.open_reader(group_name(next(_members) % self.options.groups), EVENTS)
 
     @task
     def follow(self) -> None:

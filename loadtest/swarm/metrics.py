@@ -14,7 +14,7 @@ import locust.stats
 
 PRODUCE, CONSUME, LAG = "PRODUCE", "CONSUME", "LAG"
 END_TO_END = "end to end, from send to read"
-BEHIND = "records a group member is behind (a count, not ms)"
+BEHIND = "records a group is behind (a count, not ms)"
 
 
 def fine_buckets() -> None:
@@ -49,5 +49,5 @@ def delivered(environment: Any, sent_ns: int, size: int) -> None:
 
 
 def behind(environment: Any, records: int) -> None:
-    """A consumer is so many records behind."""
+    """A group is so many records behind."""
     environment.stats.get(BEHIND, LAG).log(records, 0)

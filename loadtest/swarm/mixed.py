@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from locust import task
 from odradek.loadtest.swarm.base import KafkaUser
-from odradek.loadtest.swarm.options import EVENTS, RESULTS
+from odradek.loadtest.swarm.options import EVENTS, MIXED, RESULTS
 
 
 class Mixed(KafkaUser):
@@ -15,7 +15,7 @@ class Mixed(KafkaUser):
     def on_start(self) -> None:
         """Connect both ways."""
         self.open_sender()
-        self.open_reader("swarm-mixed", EVENTS)
+        self.open_reader(MIXED, EVENTS)
 
     @task
     def serve(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 EVENTS = "swarm-events"
 RESULTS = "swarm-results"
 TOPICS = (EVENTS, RESULTS)
+MIXED = "swarm-mixed"
 SHAPES = ("steady", "ramp", "spike", "soak")
 
 
@@ -20,6 +21,11 @@ def add(parser: Any) -> None:
     argument("--groups", type=int, default=2, help="Consumer groups, each of which reads everything")
     ledgers = "Folder for the ledgers of acknowledged records, one a locust process"
     argument("--ledger", include_in_web_ui=False, help=ledgers)
+
+
+def group_name(number: int) -> str:
+    """A consumer group's, by its number."""
+    return f"swarm-group-{number}"
 
 
 def create_topics(bootstrap: str, partitions: int) -> None:

@@ -15,7 +15,7 @@ MEAN_SECONDS = 0.05
 class Producer(KafkaUser):
     """About 20 records a second, at times of their own (exponential gaps), in order under each key."""
 
-    weight = 5
+    weight = 4
 
     def on_start(self) -> None:
         """Connect."""

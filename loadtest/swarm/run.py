@@ -27,7 +27,7 @@ from odradek.loadtest.swarm.reading import ReadError, verify
 
 LOCUSTFILE = Path(__file__).parents[1] / "locustfile.py"
 RAMP_UP = 0.2  # of the run time, in the steady shape
-LEGEND = "Aggregated, RPS and the first two charts are of acknowledged records; reads and lag have rows of their own."
+LEGEND = "Aggregated, RPS and the first two charts are of acknowledged records; lag is what groups have not committed."
 GREEN, RED = "#15803d", "#b91c1c"
 
 

@@ -110,8 +110,8 @@ def test_least_loaded_and_named(acceptor: Acceptor) -> None:
         assert not os.get_blocking(sock.fileno())
         sock.setblocking(True)
         assert sock.recv(2) == info.port.to_bytes(2, "big")
-    one.link.send(handoff.closed("127.0.0.1"))
-    one.link.send(handoff.closed("127.0.0.1"))
+    one.link.send(handoff.closed("PLAINTEXT", "127.0.0.1"))
+    one.link.send(handoff.closed("PLAINTEXT", "127.0.0.1"))
     acceptor.client(1), acceptor.client(1)
     assert [info.host for info, _ in one.collect(4)[2:]] == ["::1", "::1"]
     assert one.sockets[2][0].listener == "B"
@@ -170,7 +170,7 @@ def test_limit_by_address(acceptor: Acceptor) -> None:
     assert refused.recv(1) == b""
     acceptor.client(source="127.0.0.2"), acceptor.client(source="127.0.0.2")
     worker.collect(3)
-    worker.link.send(handoff.closed("127.0.0.1"))
+    worker.link.send(handoff.closed("PLAINTEXT", "127.0.0.1"))
     acceptor.client()
     worker.collect(4)
 
@@ -183,7 +183,23 @@ def test_limit_of_all(acceptor: Acceptor) -> None:
     worker.collect(2)
     wait_until(lambda: acceptor.standin.processes()["acceptor"]["connections"] == 2, SECONDS)
     assert len(worker.sockets) == 2  # the third waits in the backlog
-    worker.link.send(handoff.closed("127.0.0.1"))
+    worker.link.send(handoff.closed("PLAINTEXT", "127.0.0.1"))
+    worker.collect(3)
+
+
+def test_limit_of_one_listener(acceptor: Acceptor) -> None:
+    """Its clients wait, those of the other listener do not."""
+    acceptor.start(
+        "listeners=PLAINTEXT://127.0.0.1:0,B://127.0.0.1:0",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,B:PLAINTEXT",
+        "listener.name.b.max.connections=1",
+    )
+    worker = acceptor.worker(0)
+    for listener in (1, 1, 0):
+        acceptor.client(listener)
+    worker.collect(2)
+    assert sorted(client.listener for client, _ in worker.sockets) == ["B", "PLAINTEXT"]
+    worker.link.send(handoff.closed("B", "127.0.0.1"))
     worker.collect(3)
 
 
@@ -197,7 +213,7 @@ def test_connections_survive_the_acceptor(acceptor: Acceptor) -> None:
     wait_until(lambda: _acceptor_pid(acceptor.standin) not in (0, killed), SECONDS)
     wait_until(lambda: acceptor.standin.processes()["acceptor"]["state"] == "running", SECONDS)
     again = acceptor.worker(0)
-    again.link.send(handoff.opened("127.0.0.1"))
+    again.link.send(handoff.opened("PLAINTEXT", "127.0.0.1"))
     again.collect(1)
     sock.setblocking(True)
     sock.sendall(b"a")

@@ -15,7 +15,7 @@ from odradek.broker import config as configuration
 from odradek.broker import limits, logs, systemd
 from odradek.broker.banner import banner, ready_line
 from odradek.broker.children import HEALTHY_S, LONGEST_DELAY_S, Backoff, Death, is_fatal
-from odradek.broker.connection_limits import ConnectionCounts, Limits, parse_overrides
+from odradek.broker.connection_limits import NAMES, UNLIMITED, Bound, ConnectionCounts, Limits, parse_overrides
 
 
 def _config(listeners: str) -> configuration.BrokerConfig:
@@ -171,6 +171,34 @@ def test_all_connections() -> None:
     counts.closed("a")
     assert counts.wait(0) == 0
     assert not counts.hosts
+
+
+def test_a_listener_has_bounds_of_its_own() -> None:
+    prefix = "listener.name.in."
+    own = {prefix + "max.connections": 2, prefix + "max.connection.creation.rate": 3}
+    limits = Limits.of({**dict.fromkeys(NAMES, UNLIMITED), NAMES[2]: "", **own}.get, ["IN", "OUT"])
+    assert limits.listeners == {"IN": Bound(2, 3), "OUT": Bound()}
+    counts = ConnectionCounts(limits, 0)
+    for _ in range(2):
+        assert counts.wait(0, "IN") == 0
+        counts.accepted("IN")
+        counts.opened("a", "IN")
+    assert counts.wait(0, "IN") == -1 and counts.wait(0, "OUT") == 0
+    counts.closed("a", "IN")
+    counts.accepted("IN")
+    assert counts.wait(0, "IN") > 0, "three a second have come"
+    assert counts.wait(0.5, "IN") == 0
+
+
+def test_the_brokers_own_listener_is_spared() -> None:
+    """But only if there is another one, as in Kafka."""
+    values = {"max.connections": 1, "max.connections.per.ip": UNLIMITED, "max.connection.creation.rate": 1}
+    for names, wait in ((["IN", "OUT"], 0), (["IN"], -1)):
+        counts = ConnectionCounts(Limits.of(values.get, names, "IN"), 0)
+        counts.accepted("OUT")
+        counts.opened("a", "OUT")
+        assert counts.wait(0, "IN") == wait
+        assert counts.wait(0, "OUT") == -1
 
 
 @given(st.integers(1, 100), st.integers(1, 20))

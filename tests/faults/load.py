@@ -1,4 +1,4 @@
-"""Producers and readers that go on whatever happens to the broker, and remember what they were promised.
+"""Producers that go on whatever happens to the broker, and remember what they were promised (readers: readers.py).
 
 Each is a thread with one raw connection at a time. A producer has up to five requests in flight. If it is idempotent
 it sends again, in order, what was not answered; else it gives that up. Both move to a new connection now and then, so
@@ -13,17 +13,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from . import wires
-from .checker import History, Log
+from .checker import History
 from .wires import Frames
 
 IN_FLIGHT = 5
 PATIENCE_S = 30.0  # without an answer for so long, a client gives its connection up
-_RETRY_S = 0.02
-_MOVE_AFTER = (100, 400)
-_AWAY = {3, 5, 6}  # unknown topic or partition, leader not available, not the leader: try again
+RETRY_S = 0.02
+MOVE_AFTER = (100, 400)
+AWAY = {3, 5, 6}  # unknown topic or partition, leader not available, not the leader: try again
 _OUT_OF_ORDER = 45
 
 
@@ -36,7 +37,7 @@ class Request(NamedTuple):
     records: bytes
 
 
-class _Client:
+class Client:
     """A thread with a connection."""
 
     def __init__(self, bootstrap: str, seed: int) -> None:
@@ -45,6 +46,7 @@ class _Client:
         self.problems: list[str] = []
         self.longest_gap = 0.0  # between two answers on a connection that lived, while something was asked for
         self.longest_greeting = 0.0  # until the first answer on a new connection, which the acceptor must hand over
+        self.gap_ended = ""  # the clock's time, for the broker's log
         self._greeted = False
         self._stop = threading.Event()
         self._frames: Frames | None = None
@@ -70,7 +72,7 @@ class _Client:
                 self._frames = Frames(self.bootstrap)
                 self._greeted = False
             except OSError:
-                time.sleep(_RETRY_S)
+                time.sleep(RETRY_S)
         return self._frames
 
     def _drop(self) -> None:
@@ -81,10 +83,11 @@ class _Client:
     def _answered(self) -> None:
         """An answer came on this connection."""
         now = time.monotonic()
-        if self._greeted:
-            self.longest_gap = max(self.longest_gap, now - self._asked_at)
-        else:
-            self.longest_greeting = max(self.longest_greeting, now - self._asked_at)
+        waited = now - self._asked_at
+        if not self._greeted:
+            self.longest_greeting = max(self.longest_greeting, waited)
+        elif waited > self.longest_gap:
+            self.longest_gap, self.gap_ended = waited, time.strftime("%X")
         self._greeted, self._asked_at = True, now
 
     def _asked(self, first: bool) -> None:
@@ -99,7 +102,7 @@ class _Client:
             self.problems.append(f"{type(self).__name__} did not come to its end")
 
 
-class Producer(_Client):
+class Producer(Client):
     """Sends numbered records to the partitions of a topic."""
 
     def __init__(
@@ -108,12 +111,12 @@ class Producer(_Client):
         super().__init__(bootstrap, number)
         self.history = History(number, idempotent)
         self.errors: dict[int, int] = {}
-        self._topic, self._partitions, self._pause = topic, partitions, pause
+        self.topic, self._partitions, self._pause = topic, partitions, pause
         self._identity: tuple[int, int] | None = None
         self._flying: deque[tuple[int, Request]] = deque()
         self._again: deque[Request] = deque()
         self._correlation = 0
-        self._move_in = self.dice.randint(*_MOVE_AFTER)
+        self._move_in = self.dice.randint(*MOVE_AFTER)
 
     def _run(self) -> None:
         while not self._stop.is_set() or self._flying or self._again:
@@ -136,34 +139,33 @@ class Producer(_Client):
         return not self.history.idempotent or self._identity is not None
 
     def _turn(self, frames: Frames) -> None:
-        self._fill(frames)
         if not self._flying:
-            self._move()
             time.sleep(self._pause)
-            return
+            if self._moved():
+                return
+            self._fill(frames)
         for frame in frames.take(0.1):
             self._answered()
             self._take(wires.produced(frame))
         if self._flying and time.monotonic() - self._asked_at > PATIENCE_S:
             raise OSError("no answer")
 
-    def _move(self) -> None:
-        """Change the connection between two requests."""
-        if self._move_in <= 0:
-            self._move_in = self.dice.randint(*_MOVE_AFTER)
-            self._drop()
+    def _moved(self) -> bool:
+        """Now and then another connection, between two requests."""
+        if self._move_in > 0:
+            return False
+        self._move_in = self.dice.randint(*MOVE_AFTER)
+        self._drop()
+        return True
 
     def _fill(self, frames: Frames) -> None:
-        """Send a burst once the one before is decided; what failed goes first, alone."""
-        if self._flying:
-            return
-        burst = list(self._again) if self._again else self._burst()
-        self._again.clear()
-        for request in burst:
-            self._send(frames, request)
+        """Send a burst; what failed goes first, alone."""
+        self._again.extend([] if self._again else self._burst())
+        while self._again:  # one by one: the connection may break in between
+            self._send(frames, self._again.popleft())
 
     def _burst(self) -> list[Request]:
-        if self._stop.is_set() or self._move_in <= 0:
+        if self._stop.is_set():
             return []
         return [self._next() for _ in range(self.dice.randint(1, IN_FLIGHT))]
 
@@ -179,7 +181,7 @@ class Producer(_Client):
         self._move_in -= 1
         self._asked(not self._flying)
         self._flying.append((self._correlation, request))
-        frames.send(wires.produce(self._topic, request.partition, request.records, self._correlation))
+        frames.send(wires.produce(self.topic, request.partition, request.records, self._correlation))
 
     def _take(self, answer: wires.Answer) -> None:
         correlation, request = self._flying.popleft()
@@ -194,7 +196,7 @@ class Producer(_Client):
     def _refused(self, request: Request, error: int) -> None:
         self.errors[error] = self.errors.get(error, 0) + 1
         follows = error == _OUT_OF_ORDER and bool(self._again)
-        if error not in _AWAY and not follows:
+        if error not in AWAY and not follows:
             self.problems.append(f"producer {self.history.producer}: error {error}")
         if self.history.idempotent:
             self._again.append(request)
@@ -207,88 +209,27 @@ class Producer(_Client):
         flying = [request for _, request in self._flying]
         self._flying.clear()
         if self.history.idempotent:
-            self._again.extend(flying)
+            self._again = deque(sorted([*self._again, *flying], key=lambda request: request.first))
 
 
-class Tail(_Client):
-    """Reads all partitions from the start on, and waits at the end for more."""
+class Hiccups(Client):
+    """How long this machine holds up a thread that only wants to write a page: the measure of what a broker can do."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, number: int = 0) -> None:
-        super().__init__(bootstrap, number)
-        self.log: Log = {partition: [] for partition in range(partitions)}
-        self.errors: dict[int, int] = {}
-        self._topic = topic
-        self._offsets = dict.fromkeys(range(partitions), 0)
-        self._move_in = self.dice.randint(*_MOVE_AFTER)
+    def __init__(self, path: Path) -> None:
+        super().__init__("", 0)
+        self.longest = 0.0
+        self._path = path
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            frames = self._connected()
-            if frames is None:
-                continue
-            try:
-                self._turn(frames)
-            except (OSError, EOFError):
-                self._drop()
-        self._drop()
-
-    def _turn(self, frames: Frames) -> None:
-        self._asked(True)
-        frames.send(wires.fetch(self._topic, self._offsets, 1))
-        for frame in self._frame(frames):
-            self._answered()
-            for partition, error, data in wires.fetched(frame):
-                self._take(partition, error, data)
-        self._move_in -= 1
-        if self._move_in <= 0:
-            self._move_in = self.dice.randint(*_MOVE_AFTER)
-            self._drop()
-
-    def _frame(self, frames: Frames) -> Iterator[bytes]:
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            found = list(frames.take(0.2))
-            if found:
-                yield from found
-                return
-            if self._stop.is_set():
-                return
-        raise OSError("no answer")
-
-    def _take(self, partition: int, error: int, data: bytes) -> None:
-        if error:
-            self.errors[error] = self.errors.get(error, 0) + 1
-            if error not in _AWAY:
-                self.problems.append(f"tail: error {error} at offset {self._offsets[partition]}")
-            time.sleep(_RETRY_S)
-            return
-        rows = self.log[partition]
-        rows.extend(wires.records_in(data, self._offsets[partition]))
-        if rows:
-            self._offsets[partition] = rows[-1].offset + 1
-
-
-def read_all(bootstrap: str, topic: str, ends: dict[int, int], starts: dict[int, int]) -> Log:
-    """Every record of a topic between its offsets `starts` and `ends`."""
-    log: Log = {partition: [] for partition in ends}
-    frames = Frames(bootstrap, 30)
-    offsets = dict(starts)
-    try:
-        while behind := {partition: at for partition, at in offsets.items() if at < ends[partition]}:
-            frames.send(wires.fetch(topic, behind, 1))
-            for frame in frames.take(30):
-                for partition, error, data in wires.fetched(frame):
-                    assert not error, f"{topic}-{partition}: error {error} at {offsets[partition]}"
-                    found = list(wires.records_in(data, offsets[partition]))
-                    log[partition] += found
-                    offsets[partition] = found[-1].offset + 1 if found else offsets[partition]
-    finally:
-        frames.close()
-    return log
+            began = time.monotonic()
+            time.sleep(RETRY_S)
+            self._path.write_bytes(bytes(4096))
+            self.longest = max(self.longest, time.monotonic() - began - RETRY_S)
 
 
 @contextmanager
-def running(clients: list[_Client]) -> Iterator[None]:
+def running(clients: list[Client]) -> Iterator[None]:
     """The clients over the block; stopped at its end in any case."""
     for client in clients:
         client.start()
@@ -304,5 +245,7 @@ def await_more(producers: list[Producer], more: int, seconds: float, why: Callab
     goals = [producer.history.count + more for producer in producers]
     deadline = time.monotonic() + seconds
     while any(producer.history.count < goal for producer, goal in zip(producers, goals, strict=True)):
-        assert time.monotonic() < deadline, f"no progress: {[(p.errors, p.problems) for p in producers]}\n{why()}"
+        problems = [problem for producer in producers for problem in producer.problems]
+        if problems or time.monotonic() > deadline:
+            raise AssertionError(f"no progress: {problems[:5]} {[producer.errors for producer in producers]}\n{why()}")
         time.sleep(0.02)

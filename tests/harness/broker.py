@@ -63,6 +63,7 @@ class Broker:
         self.properties_file = folder / "server.properties"
         self.log_file = folder / "broker.log"
         self.env = dict(os.environ)
+        self.prefix: list[str] = []  # words before the command: `nsenter …`
         self.process: subprocess.Popen[bytes] | None = None
         self._starts = 0
         self.properties: dict[str, Any] = {
@@ -101,7 +102,7 @@ class Broker:
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = [f"{key}={value}" for key, value in self.properties.items()]
         self.properties_file.write_text("\n".join(lines) + "\n")
-        command = [sys.executable, "-m", "odradek.broker", "start", str(self.properties_file), *arguments]
+        command = [*self.prefix, sys.executable, "-m", "odradek.broker", "start", str(self.properties_file), *arguments]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 command,

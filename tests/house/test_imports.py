@@ -90,7 +90,7 @@ def test_every_foreign_import_is_a_declared_dependency() -> None:
 
     project = pyproject()["project"]
     declared = {_name(text) for text in project["dependencies"]}
-    extras = {_name(text) for text in project["optional-dependencies"]["load"]}
+    extras = {_name(text) for extra in ("load", "bench") for text in project["optional-dependencies"][extra]}
     for module, path in modules():
         known = declared | extras if layer(module) == "loadtest" else declared
         for name, line in imports(path.read_text(), module):

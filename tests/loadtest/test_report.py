@@ -117,14 +117,21 @@ def points(*costs: float) -> list[dict[str, float]]:
 
 
 CURVES: list[tuple[str, dict[str, Any], str]] = [
-    ("partitions", {"all": points(10, 9, 12), "one": points(10, 9, 12.5)}, "all 1.20× (met), one 1.25× (MISSED)"),
+    (
+        "partitions",
+        {"all": points(10, 9, 12), "one": points(10, 9, 12.5)},
+        "all 1.20× (met; 1.33× over the middle), one 1.25× (MISSED; ",
+    ),
     ("cold", {"tail p99": points(100, 150, 190)}, "1.9× the p99 of the tail alone (≤ 2): met"),
     ("cold", {"tail p99": points(100, 150, 210)}, "MISSED"),
     ("workers", {"20 partitions": points(10, 5), "one partition": points(10, 11)}, "2.00× the requests"),
+    ("workers", {"20 partitions": points(10, 5), "one partition": points(10, 12.1)}, "CPU ≤ 1.2×: MISSED"),
 ]
 
 
-@pytest.mark.parametrize(("key", "curve", "words"), CURVES, ids=["flat", "cold-met", "cold-missed", "workers"])
+@pytest.mark.parametrize(
+    ("key", "curve", "words"), CURVES, ids=["flat", "cold-met", "cold-missed", "workers", "contention"]
+)
 def test_curves_are_judged(key: str, curve: dict[str, Any], words: str) -> None:
     assert words in told(key, {ODRADEK: curve})
     assert told(key, {KAFKA: curve}) == ""

@@ -43,7 +43,7 @@ def swarmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarmed]:
     room = tmp_path_factory.mktemp("swarm")
     broker = Broker(room / "broker").start()
     try:
-        plan = Plan(10, 9, 2, "steady", None, room / "report.html", ("--partitions", "4"))
+        plan = Plan(10, 10, 2, "steady", None, room / "report.html", ("--partitions", "4"))
         done = _run(plan.words(broker.bootstrap, room / "ledger"), room)
         yield Swarmed(broker.bootstrap, room / "ledger", done.stdout, done.returncode)
     finally:
@@ -65,7 +65,14 @@ def _run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_no_user_meets_an_error(swarmed: Swarmed) -> None:
     assert swarmed.status == 0, swarmed.output
-    for row in ["ack, Producer", "ack, Bursty", "ack, Mixed", "end to end, from send to read", "is behind"]:
+    for row in [
+        "ack, Producer",
+        "ack, Bursty",
+        "ack, Mixed",
+        "ack, Script",
+        "end to end, from send to read",
+        "is behind",
+    ]:
         assert row in swarmed.output
 
 
@@ -116,6 +123,25 @@ def test_an_acknowledgement_without_its_record_and_a_skip_are_missed(swarmed: Sw
     ]
 
 
+@pytest.mark.long
+def test_users_while_every_kind_of_process_is_killed(tmp_path: Path) -> None:
+    """Clients retry, so no user meets an error; and what they were told is kept, group members included."""
+    broker = Broker(tmp_path / "broker").start()
+    try:
+        plan = Plan(40, 40, 2, "steady", None, tmp_path / "report.html")
+        words, output = plan.words(broker.bootstrap, tmp_path / "ledger"), tmp_path / "output"
+        with output.open("wb") as out:
+            swarm = subprocess.Popen(words, cwd=tmp_path, stdout=out, stderr=out, preexec_fn=die_with_parent)
+        for role in ["worker", "worker", "coordinator", "controller", "janitor", "acceptor"]:
+            time.sleep(4)
+            broker.await_respawn(role, broker.kill_role(role))
+        assert swarm.wait(SECONDS) == 0, output.read_text()
+        findings = verify(broker.bootstrap, tmp_path / "ledger", TOPICS)
+        assert findings.kept, findings.faults
+    finally:
+        broker.close()
+
+
 def test_a_whole_run_with_a_shape(tmp_path: Path) -> None:
     report = tmp_path / "out" / "report.html"
     words = ["--users", "5", "--minutes", "0.1", "--shape", "spike", "--report", str(report), "--", "--partitions", "2"]
@@ -132,7 +158,7 @@ def test_a_whole_run_with_a_shape(tmp_path: Path) -> None:
 
 def _has_charts(text: str) -> None:
     """Locust's script has our charts; when this fails, a new release of locust has another list of charts."""
-    for title in ["End-to-end latency, send to read (ms)", "Lag of a group member (records)", "Produce ack latency"]:
+    for title in ["End-to-end latency, send to read (ms)", "Lag of a group (records)", "Produce ack latency"]:
         assert text.count(title) == 1
 
 
@@ -140,7 +166,7 @@ def test_users_who_meet_errors_fail_the_run(tmp_path: Path) -> None:
     """No client lets two megabytes through: every user fails, and nothing is acknowledged."""
     extra = ["--", "--value-size", "2000000", "Producer"]
     done = _run(
-        [*SWARM, "--users", "2", "--minutes", "0.05", "--report", str(tmp_path / "report.html"), *extra], tmp_path
+        [*SWARM, "--users", "2", "--minutes", "0.12", "--report", str(tmp_path / "report.html"), *extra], tmp_path
     )
     assert done.returncode == 1, done.stdout
     assert "users met errors" in done.stdout
@@ -198,4 +224,4 @@ def _get(url: str, form: bytes | None = None) -> str:
 
 def test_locust_lists_the_users() -> None:
     done = _run([sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--list"], LOCUSTFILE.parent)
-    assert {"Producer", "GroupMember", "Mixed", "Bursty"} <= set(done.stdout.split())
+    assert {"Producer", "GroupMember", "Mixed", "Bursty", "Script"} <= set(done.stdout.split())

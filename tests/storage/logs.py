@@ -16,6 +16,7 @@ class Interval(NamedTuple):
     """All that recovery reads of a topic's config."""
 
     index_interval_bytes: int = 4096
+    compacted: bool = False
 
 
 def varint(value: int) -> bytes:

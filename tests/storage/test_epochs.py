@@ -29,7 +29,8 @@ def test_end_offset_as_kafka_answers(epoch: int, answer: tuple[int, int]) -> Non
 
 
 def test_end_offset_without_epochs() -> None:
-    assert EpochCache().end_offset(0, 10) == (-1, -1)
+    for epoch in (0, -1, -2, 1 << 31):
+        assert EpochCache().end_offset(epoch, 10) == (-1, -1)
 
 
 def test_truncation() -> None:

@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +90,7 @@ class Machine:
         (self.folder / "root").mkdir()
         above = _cgroup2()
         assert above is not None
+        _sweep(above)
         self._group = above / f"odradek-proof-{os.getpid()}-{self.port}"
         self._group.mkdir()
         words = ["unshare", "--fork", "--kill-child=SIGKILL", "--pid", "--mount", "--cgroup", "--ipc", "--uts"]
@@ -147,16 +147,8 @@ class Machine:
             self._process.wait(20)
             psutil.wait_procs(members, 20)
         if self._group is not None:
-            wait_until(self._remove_groups, 20, "its cgroups are empty")
-
-    def _remove_groups(self) -> bool:
-        assert self._group is not None
-        for folder, _, _ in os.walk(self._group, topdown=False):
-            try:
-                os.rmdir(folder)
-            except OSError:
-                return False
-        return True
+            group = self._group
+            wait_until(lambda: _remove(group), 20, "its cgroups are empty")
 
     def stop(self) -> None:
         """Stop the broker. `systemctl` waits for the target alone, which is the first to stop; memory is the last."""
@@ -231,20 +223,29 @@ class Machine:
             found = self.main_pid(unit)
             return found if found not in (0, pid) and self.state(unit) == "active" else 0
 
-        return int(wait_until(another, seconds, f"{unit} again"))
+        back = wait_until(another, seconds, fail=False)
+        assert back, f"{unit} is not back within {seconds} s\n{self.log}"
+        return int(back)
 
     @property
     def log(self) -> str:
         """The end of the journal."""
-        words = ["nsenter", f"--target={self.pid}", "--mount", "journalctl", "--no-pager", "-n", "80"]
+        words = ["nsenter", f"--target={self.pid}", "--mount", "journalctl", "--no-pager", "-n", "150"]
         return self.console[-2000:] + subprocess.run(words, capture_output=True, text=True).stdout
 
 
-def eventually(check: Any, seconds: float = 30) -> bool:
-    """Whether `check` holds within the time."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        if time.monotonic() > deadline:
+def _remove(group: Path) -> bool:
+    """Remove a cgroup and those in it; False while processes are there."""
+    for folder, _, _ in os.walk(group, topdown=False):
+        try:
+            os.rmdir(folder)
+        except OSError:
             return False
-        time.sleep(0.05)
     return True
+
+
+def _sweep(above: Path) -> None:
+    """Remove what test runs left that were killed: their processes died with them, empty cgroups do not."""
+    for group in above.glob("odradek-proof-*"):
+        if not psutil.pid_exists(int(group.name.split("-")[2])):
+            _remove(group)

@@ -21,6 +21,16 @@ pytestmark = pytest.mark.timeout(300)
 UNITS = [*(f"odradek-{name}.service" for name in PROCESSES), "odradek-worker@0.service", "odradek-worker@1.service"]
 
 
+@pytest.fixture(autouse=True)
+def settled(machine: Machine) -> None:
+    """Each test begins with the same processes, whatever became of the one before."""
+    running = machine.pids()
+    if sorted(unit for unit, pid in running.items() if pid) != sorted(UNITS):
+        machine.run("systemctl", "stop", *(set(running) - set(UNITS) or ["odradek-worker@2"]))
+        machine.systemctl("reset-failed")
+        machine.systemctl("start", *UNITS, "odradek.target")
+
+
 def test_everything_runs(machine: Machine) -> None:
     """`start` returned, so every process has said READY; each is confined, and none runs as root."""
     assert sorted(machine.pids()) == sorted(UNITS)
@@ -66,6 +76,8 @@ def test_scale_to_four_and_back(machine: Machine) -> None:
     load = Load(machine)
     load.await_more(100)
     machine.systemctl("start", "odradek-worker@2", "odradek-worker@3")
+    for number in (2, 3):  # READY is said a moment before
+        wait_until(lambda: f"worker-{number} takes" in _said_by_acceptor(machine), 30)  # noqa: B023
     wires = [machine.wire() for _ in range(16)]
     assert all(wire.api_versions() for wire in wires)
     assert all(_connections(machine, number) for number in range(4)), "each has some"
@@ -77,6 +89,10 @@ def test_scale_to_four_and_back(machine: Machine) -> None:
     assert machine.pids() == others
     load.await_more(100)
     load.verify()
+
+
+def _said_by_acceptor(machine: Machine) -> str:
+    return machine.run("journalctl", "--no-pager", "ODRADEK_PROCESS=acceptor")
 
 
 def _connections(machine: Machine, number: int) -> int:
@@ -252,7 +268,7 @@ def test_a_bad_configuration_starts_nothing(machine: Machine) -> None:
         machine.systemctl("start", "odradek.target", check=False)
         assert machine.state("odradek-memory.service") == "failed"
         assert {machine.state(unit) for unit in UNITS} <= {"inactive", "failed"}
-        assert "num.partitions" in machine.run("journalctl", "--unit=odradek-memory", "--no-pager", "-n", "5")
+        assert "num.partitions" in machine.run("journalctl", "--unit=odradek-memory", "--no-pager", "-n", "40")
     finally:
         config.write_text(good)
         machine.systemctl("reset-failed")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.groups.errors import Error
 from odradek.groups.transactions.events import InitResult, Producer
+from odradek.protocol.wire import uvarint
 from odradek.workers.api import COORDINATOR, WORKER, Api, message_class
 from odradek.workers.context import Context
 from odradek.workers.coordination import Coordinator, for_old_producers
@@ -27,7 +28,7 @@ _COMPACT = 2  # from here on the transactional id has a varint length, 0 for nul
 
 def route(version: int, body: bytes) -> str:
     """Where a request is handled: its first field is the transactional id."""
-    is_null = body[:1] == b"\0" if version >= _COMPACT else body[:1] > b"\x7f"  # any negative length
+    is_null = uvarint(body, 0)[0] == 0 if version >= _COMPACT else body[:1] > b"\x7f"  # any negative length
     return WORKER if is_null else COORDINATOR
 
 

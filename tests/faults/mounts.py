@@ -1,0 +1,43 @@
+"""File systems of a test's own, in a mount namespace that is gone with the test, however it ends."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ..harness.needs import must_not_skip
+from ..harness.process import die_with_parent
+
+
+class Mounts:
+    """A namespace in which each of `sizes` (path → MiB) is a tmpfs of that size. Close it."""
+
+    def __init__(self, sizes: dict[Path, int]) -> None:
+        steps = [f"mount -t tmpfs -o size={size}m none '{path}'" for path, size in sizes.items()]
+        script = " && ".join([*steps, "echo mounted", "exec sleep infinity"])
+        words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+        self._holder = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_parent
+        )
+        assert self._holder.stdout is not None
+        said = self._holder.stdout.readline()
+        if said != b"mounted\n":
+            self.close()
+            why = f"no mounts here: {said.decode().strip()}"
+            pytest.fail(why) if must_not_skip() else pytest.skip(why)
+
+    @property
+    def prefix(self) -> list[str]:
+        """Words before a command that is to run in the namespace."""
+        return ["nsenter", "--mount", f"--target={self._holder.pid}", "--"]
+
+    def path(self, inside: Path) -> Path:
+        """`inside` as it is reached from outside."""
+        return Path(f"/proc/{self._holder.pid}/root{inside}")
+
+    def close(self) -> None:
+        """End it; what was on the file systems is gone when the last process in it ends."""
+        self._holder.kill()
+        self._holder.wait()

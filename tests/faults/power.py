@@ -1,0 +1,78 @@
+"""A power failure: the data directory as the disk has it when whatever was not synced is lost, wholly or by pages.
+
+Built from the notes of tests/faults/seam/shadow.py. SQLite syncs through C, where nothing is noted, so its files are
+taken as they are: tests/cluster sees to it that it syncs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+from .seam.shadow import entries
+
+PAGE = 4096
+SEAM = Path(__file__).parent / "seam"
+
+
+class Disk:
+    """The durable state of what lies under `root`, by the notes in `shadow`."""
+
+    def __init__(self, root: Path, shadow: Path) -> None:
+        self.root = root
+        self._contents: dict[str, Path] = {}
+        self._entries: dict[str, Path] = {}
+        for path in sorted(shadow.iterdir(), key=_when):
+            if not path.name.endswith("~"):
+                kind = self._entries if path.suffix == ".dir" else self._contents
+                kind[path.name.split(".")[0]] = path
+
+    def rebuild(self, target: Path, seed: int | None) -> None:
+        """Write it as `target`. `seed`: some of what was not synced made it to the disk nevertheless; None: nothing."""
+        self._directory(self.root, target, random.Random(seed) if seed is not None else None)
+
+    def _directory(self, source: Path, target: Path, luck: random.Random | None) -> None:
+        target.mkdir(parents=True)
+        now = entries(str(source))
+        synced = self._synced_entries(source, now)
+        for name in sorted(now.keys() | synced.keys()):
+            mine = synced.get(name)
+            if luck and now.get(name) != mine and luck.random() < 0.5:
+                mine = now.get(name)
+            if mine is not None:
+                self._entry(source / name, target / name, mine, now.get(name) == mine, luck)
+
+    def _synced_entries(self, source: Path, now: Mapping[str, str]) -> dict[str, str]:
+        found = os.stat(source)
+        note = self._entries.get(f"{found.st_dev}-{found.st_ino}")
+        if source == self.root and note is None:
+            return dict(now)
+        return json.loads(note.read_text()) if note else {}
+
+    def _entry(self, source: Path, target: Path, inode: str, is_there: bool, luck: random.Random | None) -> None:
+        if is_there and source.is_dir():
+            self._directory(source, target, luck)
+        elif source.name.startswith("odradek-metadata.db") or source.name == "meta.properties":
+            target.write_bytes(source.read_bytes())
+        else:
+            durable = self._contents[inode].read_bytes() if inode in self._contents else b""
+            now = source.read_bytes() if is_there and luck else durable
+            target.write_bytes(torn(durable, now, luck) if luck else durable)
+
+
+def torn(durable: bytes, now: bytes, luck: random.Random) -> bytes:
+    """`durable` with some pages of `now`, and any size between; pages between that did not make it are zeros."""
+    size = luck.randint(min(len(durable), len(now)), max(len(durable), len(now)))
+    out = bytearray(durable[:size].ljust(size, b"\0"))
+    for at in range(0, size, PAGE):
+        page = now[at : min(at + PAGE, size)]
+        if luck.random() < 0.5 and page:
+            out[at : at + len(page)] = page
+    return bytes(out)
+
+
+def _when(path: Path) -> int:
+    return int(path.name.rstrip("~").split(".")[1])

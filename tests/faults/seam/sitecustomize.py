@@ -1,0 +1,90 @@
+"""Python imports this in every process of a broker whose PYTHONPATH names this folder: faults below it.
+
+ODRADEK_TEST_FAULTS names a file; while it is there, its JSON says what fails: `under` (a directory), `errno`, `calls`.
+ODRADEK_TEST_CLOCK names a file of `pid milliseconds` lines: that process's wall clock is off by so much.
+ODRADEK_TEST_SHADOW names a directory: what every fsync has made durable is noted there (tests/faults/power.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+_FAULTS = os.environ.get("ODRADEK_TEST_FAULTS", "")
+_CLOCK = os.environ.get("ODRADEK_TEST_CLOCK", "")
+_SHADOW = os.environ.get("ODRADEK_TEST_SHADOW", "")
+
+
+def _path(fd: int) -> str:
+    return os.readlink(f"/proc/self/fd/{fd}")
+
+
+def _failing(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def call(first: Any, *rest: Any, **named: Any) -> Any:
+        if os.path.exists(_FAULTS):
+            with open(_FAULTS) as file:
+                fault = json.load(file)
+            path = _path(first) if isinstance(first, int) else os.fspath(first)
+            if name in fault["calls"] and path.startswith(fault["under"]):
+                raise OSError(fault["errno"], os.strerror(fault["errno"]), path)
+        return real(first, *rest, **named)
+
+    return call
+
+
+def _off_ms() -> int:
+    try:
+        with open(_CLOCK) as file:
+            rows = dict(line.split() for line in file)
+    except (FileNotFoundError, ValueError):
+        return 0
+    return int(rows.get(str(os.getpid()), 0))
+
+
+def _noting(real: Callable[[int], None]) -> Callable[[int], None]:
+    import shadow
+
+    def fsync(fd: int) -> None:
+        note = shadow.before(fd, _SHADOW)  # what is there now is durable once the call is back
+        real(fd)
+        note()
+
+    return fsync
+
+
+def _creating(real: Callable[..., int]) -> Callable[..., int]:
+    import shadow
+
+    def opened(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        fd = real(path, flags, *rest, **named)
+        if flags & os.O_CREAT and not os.fstat(fd).st_size:
+            shadow.created(fd, _SHADOW)
+        return fd
+
+    return opened
+
+
+if _FAULTS:
+    for _name in (
+        "pwritev",
+        "pwrite",
+        "fsync",
+        "ftruncate",
+        "open",
+        "pread",
+        "preadv",
+        "sendfile",
+        "rename",
+        "replace",
+    ):
+        setattr(os, _name, _failing(_name, getattr(os, _name)))
+if _CLOCK:
+    _time_ns = time.time_ns
+    time.time_ns = lambda: _time_ns() + _off_ms() * 1_000_000  # type: ignore[assignment]
+    time.time = lambda: time.time_ns() / 1e9  # type: ignore[assignment]
+if _SHADOW:
+    os.fsync = _noting(os.fsync)  # type: ignore[assignment]
+    os.open = _creating(os.open)

@@ -1,0 +1,205 @@
+"""One start on a directory in which every partition is damaged in another way: each is whole again, or offline by name.
+
+Nothing may be skipped in silence: a partition that serves has all its records, or the log says what is missing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from odradek.cluster.embedded import FILE_NAME
+from odradek.storage import checkpoints, names
+from odradek.storage.check import check
+from odradek.storage.names import partition_dir
+
+from ..clients.admin import create_topic
+from ..clients.raw.batches import batch, parse
+from ..clients.raw.calls import fetch, produce, producer_id
+from ..harness.process import wait_until
+
+RECORDS = 40
+STORAGE_ERROR = 56
+
+
+def flip(path: Path, where: float) -> None:
+    """One bit, at that share of the file."""
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * where)] ^= 0x10
+    path.write_bytes(data)
+
+
+def shorten(path: Path, to: float) -> None:
+    """Cut the file to that share of its size."""
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * to)])
+
+
+def first(directory: Path, kind: str) -> Path:
+    """The first segment's file of this kind, a sealed one."""
+    return sorted(directory.glob(f"*{kind}"))[0]
+
+
+def last(directory: Path, kind: str) -> Path:
+    """The active segment's file of this kind."""
+    return sorted(directory.glob(f"*{kind}"))[-1]
+
+
+class Damage(NamedTuple):
+    """What is done to a partition's directory, how many records are left (-1: offline), and what the log must say."""
+
+    do: Callable[[Path], object]
+    left: int = RECORDS
+    said: str = ""
+
+
+ALL = RECORDS
+INDEX, TIME, SNAPSHOT = names.INDEX, names.TIME_INDEX, names.SNAPSHOT
+DAMAGES = {
+    "nothing": Damage(lambda at: None),
+    "torn-tail": Damage(lambda at: last(at, ".log").open("ab").write(b"\0" * 7 + b"\x39" * 60), ALL, "torn write"),
+    "zeros-at-the-end": Damage(lambda at: last(at, ".log").open("ab").write(bytes(5000)), ALL, "torn write"),
+    "active-log-flipped": Damage(lambda at: flip(last(at, ".log"), 0.3), -1, "damaged at byte"),
+    "active-log-cut": Damage(lambda at: shorten(last(at, ".log"), 0.4), -2, "records are lost"),
+    "active-log-gone": Damage(lambda at: last(at, ".log").unlink(), -2, "records are lost"),
+    "index-flipped": Damage(lambda at: flip(last(at, INDEX), 0.5)),
+    "index-gone": Damage(lambda at: first(at, INDEX).unlink()),
+    "index-cut": Damage(lambda at: shorten(first(at, INDEX), 0.6)),
+    "timeindex-flipped": Damage(lambda at: flip(last(at, TIME), 0.5)),
+    "timeindex-gone": Damage(lambda at: first(at, TIME).unlink()),
+    "timeindex-cut": Damage(lambda at: shorten(last(at, TIME), 0.5)),
+    "snapshot-flipped": Damage(lambda at: flip(last(at, SNAPSHOT), 0.5), ALL, "broken producer snapshot"),
+    "snapshot-cut": Damage(lambda at: shorten(last(at, SNAPSHOT), 0.5), ALL, "broken producer snapshot"),
+    "snapshots-gone": Damage(lambda at: [path.unlink() for path in at.glob("*.snapshot")]),
+    "epochs-flipped": Damage(lambda at: (at / "leader-epoch-checkpoint").write_text("0\n9\n0 0\n"), ALL, "epochs"),
+    "epochs-gone": Damage(lambda at: (at / "leader-epoch-checkpoint").unlink()),
+    "epochs-empty": Damage(lambda at: (at / "leader-epoch-checkpoint").write_bytes(b"")),
+    "metadata-gone": Damage(lambda at: (at / "partition.metadata").unlink()),
+    "metadata-flipped": Damage(
+        lambda at: (at / "partition.metadata").write_text("version: 0\ntopic_id: x"), ALL, "again"
+    ),
+    "directory-gone": Damage(lambda at: shutil.rmtree(at), 0, "its directory is missing"),
+    "all-empty": Damage(lambda at: [path.write_bytes(b"") for path in at.iterdir()], -2, "are missing"),
+}
+
+
+@pytest.fixture
+def killed(fresh_broker: Any) -> tuple[Any, str]:
+    """A killed broker with a partition for each damage, and the topic's name."""
+    settings = {"log_flush_offset_checkpoint_interval_ms": 300, "replica_high_watermark_checkpoint_interval_ms": 300}
+    settings["log_retention_ms"] = -1
+    broker = fresh_broker(log_segment_bytes=2500, log_index_interval_bytes=300, **settings)
+    topic = create_topic(broker, "t", len(DAMAGES))
+    with broker.wire() as wire:
+        identity, epoch = producer_id(wire)
+        for index in range(len(DAMAGES)):
+            for number in range(RECORDS):
+                data = batch([b"%d." % number + b"v" * 90], producer=identity, epoch=epoch, sequence=number,
+                             timestamp=1_700_000_000_000 + number)  # fmt: skip
+                assert produce(wire, topic, data, partition=index).error_code == 0
+    wait_until(lambda: set(seen(broker, topic)) == {RECORDS}, 20, "the checkpoints are written")
+    broker.kill()
+    return broker, topic
+
+
+def seen(broker: Any, topic: str) -> list[int]:
+    """High watermarks by the checkpoint."""
+    found = checkpoints.read_offsets(broker.data_dir, checkpoints.HIGH_WATERMARK)
+    return [found.get((topic, index), 0) for index in range(len(DAMAGES))]
+
+
+def stored(wire: Any, topic: str, index: int) -> list[int] | None:
+    """The numbers of all records of a partition, None when it is offline."""
+    numbers: list[int] = []
+    while True:
+        part = fetch(wire, topic, len(numbers), partition=index, wait_ms=0, min_bytes=0)
+        if part.error_code == STORAGE_ERROR:
+            return None
+        assert part.error_code == 0, part
+        found = [int((row.value or b"").split(b".")[0]) for row in parse(part.records)]
+        if not found:
+            return numbers
+        numbers += found
+
+
+@pytest.mark.timeout(120)
+def test_every_damage_at_once(killed: tuple[Any, str]) -> None:
+    broker, topic = killed
+    for index, damage in enumerate(DAMAGES.values()):
+        damage.do(broker.data_dir / partition_dir(topic, index))
+    faults = [str(fault.path) for fault in check(broker.data_dir)]
+    broker.start()
+    log, wrong = broker.log, []
+    with broker.wire() as wire:
+        for index, (name, damage) in enumerate(DAMAGES.items()):
+            found = stored(wire, topic, index)
+            lines = [line for line in log.splitlines() if f"{topic}-{index}" in line]
+            if not as_expected(found, damage.left) or damage.said not in "\n".join(lines):
+                wrong.append(f"{name}: {len(found) if found is not None else 'offline'}; {lines}")
+            named = any(partition_dir(topic, index) + "/" in one for one in faults)
+            if found != list(range(RECORDS)) and not named and name not in ("directory-gone", "active-log-cut"):
+                wrong.append(f"{name}: `odradek check` did not name it")
+    assert not wrong, "\n".join(wrong)
+    broker.stop()
+    left = {Path(fault.path).parent.name for fault in check(broker.data_dir)}
+    named = [index for index, (name, damage) in enumerate(DAMAGES.items()) if damage.left == -1 or name == "all-empty"]
+    assert left <= {partition_dir(topic, index) for index in named}
+
+
+def as_expected(found: list[int] | None, left: int) -> bool:
+    """`left`: a count, -1 for offline, -2 for a clean prefix that is not all."""
+    if found is None or left == -1:
+        return found is None and left == -1
+    return found == list(range(len(found))) and (len(found) == left if left >= 0 else len(found) < RECORDS)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("how", ["flipped", *(pytest.param(how, marks=pytest.mark.long) for how in ("gone", "cut"))])
+def test_checkpoints_are_not_needed(killed: tuple[Any, str], how: str) -> None:
+    broker, topic = killed
+    for name in (checkpoints.RECOVERY_POINT, checkpoints.HIGH_WATERMARK):
+        path = broker.data_dir / name
+        path.unlink() if how == "gone" else flip(path, 0.0) if how == "flipped" else shorten(path, 0.5)
+    broker.start()
+    with broker.wire() as wire:
+        for index in range(len(DAMAGES)):
+            assert stored(wire, topic, index) == list(range(RECORDS))
+    assert how == "gone" or f"{checkpoints.RECOVERY_POINT}: not used" in broker.log
+
+
+def spoil(path: Path) -> None:
+    """What no SQLite reads."""
+    path.write_bytes(b"not a database at all " * 400)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("name", "do", "said"),
+    [
+        (checkpoints.META_PROPERTIES, lambda path: path.write_text("nonsense"), "meta.properties"),
+        (FILE_NAME, spoil, "restore it from a backup, or move it away"),
+        pytest.param(
+            FILE_NAME, lambda path: flip(path, 0.0), "restore it from a backup, or move it away", marks=pytest.mark.long
+        ),
+    ],
+    ids=["meta.properties", "metadata-overwritten", "metadata-flipped"],
+)
+def test_what_cannot_be_repaired_is_named(
+    killed: tuple[Any, str], name: str, do: Callable[[Path], Any], said: str
+) -> None:
+    """The start is refused with the file's name; with the file moved away the logs make the topics again."""
+    broker, topic = killed
+    path = broker.data_dir / name
+    for beside in broker.data_dir.glob(f"{name}-*"):
+        beside.unlink()
+    do(path)
+    with pytest.raises(AssertionError, match="ended with"):
+        broker.start()
+    assert said in broker.log and str(path) in broker.log
+    path.rename(path.with_suffix(".old"))
+    broker.start()
+    with broker.wire() as wire:
+        for index in range(len(DAMAGES)):
+            assert stored(wire, topic, index) == list(range(RECORDS))

@@ -1,0 +1,113 @@
+"""A disk that fails under one of two log directories: that one goes offline, the other one serves on."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.storage.names import partition_dir
+
+from ..clients.admin import create_topic
+from ..clients.raw.batches import batch, parse
+from ..clients.raw.calls import fetch, produce
+from ..harness.process import wait_until
+from .power import SEAM
+
+STORAGE_ERROR = 56
+PARTITIONS = 6
+
+
+class World:
+    """A broker on the log directories `one` and `two`, the second of which can be broken."""
+
+    def __init__(self, broker: Any, folder: Path, **config: Any) -> None:
+        self.broker = broker
+        self.one, self.two = broker.data_dir, folder / "two"
+        self._faults = folder / "faults.json"
+        broker.env |= {"PYTHONPATH": str(SEAM), "ODRADEK_TEST_FAULTS": str(self._faults)}
+        broker.set(log_dirs=f"{self.one},{self.two}")
+        broker.start()
+        self.topic = create_topic(broker, "t", PARTITIONS, **config)
+        self.hurt = [index for index in range(PARTITIONS) if (self.two / partition_dir(self.topic, index)).exists()]
+        self.well = sorted(set(range(PARTITIONS)) - set(self.hurt))
+        assert self.hurt and self.well
+
+    def break_(self, *calls: str) -> None:
+        """From now on these system calls fail under `two`."""
+        text = json.dumps({"under": str(self.two), "errno": errno.EIO, "calls": calls})
+        beside = self._faults.with_suffix(".new")
+        beside.write_text(text)
+        beside.rename(self._faults)
+
+    def mend(self) -> None:
+        self._faults.unlink()
+
+    def put(self, index: int) -> int:
+        """One record; the error code."""
+        with self.broker.wire() as wire:
+            return produce(wire, self.topic, batch([b"x"]), partition=index).error_code
+
+    def count(self, index: int) -> int:
+        """Records that can be read; -1 when they cannot."""
+        with self.broker.wire() as wire:
+            part = fetch(wire, self.topic, 0, partition=index, wait_ms=0, min_bytes=0)
+        return len(parse(part.records)) if part.error_code == 0 else -1
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("calls", [("pwritev",), ("fsync",), ("pread", "preadv")])
+def test_one_of_two_fails(fresh_broker: Any, tmp_path: Path, calls: tuple[str, ...]) -> None:
+    config = {"flush_messages": 1} if "fsync" in calls else {}
+    world = World(fresh_broker(start=False), tmp_path, **config)
+    broker = world.broker
+    assert [world.put(index) for index in range(PARTITIONS)] == [0] * PARTITIONS
+    workers = broker.pids("worker")
+    world.break_(*calls)
+    if "pread" in calls:
+        for pid in workers:  # what they remember answers without the disk
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: len(set(broker.pids("worker")) - set(workers)) == 2, 20, "two workers again")
+        workers = broker.pids("worker")
+        broker.await_ready()
+        wait_until(lambda: world.count(world.hurt[0]) == -1, 10, "a read fails")
+    else:
+        assert world.put(world.hurt[0]) == STORAGE_ERROR
+    # The others of that directory follow, though nobody has written to them.
+    wait_until(lambda: [world.count(index) for index in world.hurt] == [-1] * len(world.hurt), 5, "all are offline")
+    assert [world.put(index) for index in world.hurt] == [STORAGE_ERROR] * len(world.hurt)
+    assert [world.put(index) for index in world.well] == [0] * len(world.well)
+    assert [world.count(index) for index in world.well] == [2] * len(world.well)
+    assert broker.log.count(f"{world.two} is offline") == 1
+    new = create_topic(broker, "new", 4)
+    assert not [index for index in range(4) if (world.two / partition_dir(new, index)).exists()]
+    assert broker.pids("worker") == workers
+    broker.stop()
+    assert not (world.two / ".kafka_cleanshutdown").exists()
+    assert (world.one / ".kafka_cleanshutdown").exists()
+    world.mend()
+    broker.start()
+    assert [world.put(index) for index in range(PARTITIONS)] == [0] * PARTITIONS
+    assert all(world.count(index) >= 2 for index in world.hurt)
+
+
+@pytest.mark.timeout(120)
+def test_a_directory_that_is_broken_at_start(fresh_broker: Any, tmp_path: Path) -> None:
+    """Its partitions are offline, not empty, and nothing is made anew in their place."""
+    world = World(fresh_broker(start=False), tmp_path)
+    broker = world.broker
+    assert [world.put(index) for index in range(PARTITIONS)] == [0] * PARTITIONS
+    broker.stop()
+    world.break_("open")
+    broker.start()
+    assert [world.count(index) for index in world.well] == [1] * len(world.well)
+    assert [world.count(index) for index in world.hurt] == [-1] * len(world.hurt)
+    assert [world.put(index) for index in world.hurt] == [STORAGE_ERROR] * len(world.hurt)
+    assert f"log directory {world.two} is offline" in broker.log
+    world.mend()
+    broker.restart()
+    assert [world.count(index) for index in range(PARTITIONS)] == [1] * PARTITIONS

@@ -1,0 +1,167 @@
+"""A disk without room: produces are refused, reads go on, and it heals by itself when there is room again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..clients.admin import create_named, create_topic
+from ..clients.raw.batches import batch, parse
+from ..clients.raw.calls import fetch, produce, producer_id
+from ..harness.process import wait_until
+from .mounts import Mounts
+
+STORAGE_ERROR = 56
+SIZE = 100_000
+MIB = 1 << 20
+
+
+@pytest.fixture
+def on_disk(fresh_broker: Any, tmp_path: Path) -> Iterator[Callable[..., tuple[Any, Path]]]:
+    """`on_disk(mib, **settings)`: a broker whose data is on a disk of that size, and the disk as seen from here."""
+    made: list[Mounts] = []
+
+    def make(mib: int, **settings: Any) -> tuple[Any, Path]:
+        broker = fresh_broker(start=False, **settings)
+        broker.data_dir.mkdir(parents=True)
+        mounts = Mounts({broker.data_dir: mib})
+        made.append(mounts)
+        broker.prefix = mounts.prefix
+        return broker.start(), mounts.path(broker.data_dir)
+
+    yield make
+    for mounts in made:
+        mounts.close()
+
+
+def put(wire: Any, topic: str, number: int) -> int:
+    """One numbered record; the error code."""
+    return produce(wire, topic, batch([b"%d." % number + b"." * SIZE])).error_code
+
+
+def fill(wire: Any, topic: str, first: int = 0) -> int:
+    """Produce until it is refused; how many the topic has then."""
+    number = first
+    while (code := put(wire, topic, number)) == 0:
+        number += 1
+    assert code == STORAGE_ERROR
+    return number
+
+
+def stored(wire: Any, topic: str) -> list[int]:
+    """All numbers in the topic."""
+    numbers: list[int] = []
+    while True:
+        part = fetch(wire, topic, len(numbers), wait_ms=0, min_bytes=0)
+        assert part.error_code == 0
+        found = [int((row.value or b"").split(b".")[0]) for row in parse(part.records)]
+        if not found:
+            return numbers
+        numbers += found
+
+
+def free(disk: Path) -> int:
+    """Bytes that are free."""
+    found = os.statvfs(disk)
+    return found.f_bavail * found.f_frsize
+
+
+@pytest.mark.timeout(120)
+def test_full_while_producing_and_rolling(on_disk: Callable[..., tuple[Any, Path]]) -> None:
+    """Also: a topic can be deleted on a full disk, and that is enough to go on."""
+    settings = {"log_segment_bytes": 3 * MIB, "log_index_interval_bytes": 4096, "odradek_disk_reserve_bytes": 4 * MIB}
+    broker, disk = on_disk(40, **settings)
+    victim, topic = create_topic(broker, "victim"), create_topic(broker, "kept")
+    with broker.wire() as wire:
+        for number in range(80):
+            assert put(wire, victim, number) == 0
+        count = fill(wire, topic)
+        assert free(disk) < SIZE + 10_000, "not full: this test shows nothing"
+        assert stored(wire, topic) == list(range(count))
+        create_named(wire, "another")  # the reserve lends its room
+        assert broker.command("topics", "--delete", "--topic", victim, "--bootstrap-server", broker.bootstrap)
+        wait_until(lambda: put(wire, topic, count) == 0, 20, "there is room again")
+        assert stored(wire, topic) == list(range(count + 1))
+        assert broker.pids("worker"), "a worker died"
+
+
+@pytest.mark.timeout(120)
+def test_full_at_start(on_disk: Callable[..., tuple[Any, Path]]) -> None:
+    """Nothing is left but the reserve; the broker starts from it, reads, and writes when there is room."""
+    settings = {"log_segment_bytes": 3 * MIB, "odradek_disk_reserve_bytes": 2 * MIB}
+    broker, disk = on_disk(32, **settings)
+    topic = create_topic(broker, "kept")
+    wait_until(lambda: (disk / "odradek-reserve").exists(), 10, "the reserve is there")
+    ballast = disk / "ballast"  # somebody else's file
+    ballast.write_bytes(bytes(8 * MIB))
+    with broker.wire() as wire:
+        count = fill(wire, topic)
+        with ballast.open("ab") as rest:
+            while free(disk):
+                rest.write(bytes(min(65536, free(disk))))
+                rest.flush()
+    for _ in range(2):
+        broker.kill()
+        broker.start()
+        with broker.wire() as wire:
+            assert stored(wire, topic) == list(range(count))
+            assert put(wire, topic, count) in (0, STORAGE_ERROR)
+            count = len(stored(wire, topic))
+    ballast.unlink()
+    with broker.wire() as wire:
+        wait_until(lambda: put(wire, topic, count) == 0, 10, "it heals by itself")
+        assert stored(wire, topic) == list(range(count + 1))
+    checked = subprocess.run([*broker.prefix, *check_command(broker)], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+
+
+def check_command(broker: Any) -> list[str]:
+    """`odradek check` of the broker's data."""
+    import sys
+
+    return [sys.executable, "-m", "odradek.broker", "check", str(broker.data_dir)]
+
+
+@pytest.mark.timeout(120)
+def test_old_segments_go_before_the_disk_is_full(on_disk: Callable[..., tuple[Any, Path]]) -> None:
+    """Segments of the default size, larger than the disk: they are sealed early. No produce is ever refused."""
+    settings = {"odradek_retention_free_bytes": 20 * MIB, "odradek_disk_reserve_bytes": 2 * MIB}
+    broker, disk = on_disk(64, **settings)
+    topic = create_topic(broker, "flood")
+    with broker.wire() as wire:
+        for number in range(1500):  # 150 MB
+            assert put(wire, topic, number) == 0, f"refused at {number} with {free(disk)} bytes free"
+            time.sleep(0.004)
+        last = fetch(wire, topic, 1499)
+        assert [row.offset for row in parse(last.records)] == [1499]
+    assert "odradek.retention.free.bytes" in broker.log
+
+
+@pytest.mark.timeout(60)
+def test_idempotent_producers_on_a_full_disk(on_disk: Callable[..., tuple[Any, Path]]) -> None:
+    """A batch that was refused is not remembered: its retry goes in, once."""
+    broker, disk = on_disk(24, odradek_disk_reserve_bytes=MIB)
+    topic = create_topic(broker, "kept")
+    ballast = disk / "ballast"
+    ballast.write_bytes(bytes(4 * MIB))
+    with broker.wire() as wire:
+        identity, epoch = producer_id(wire)
+        number = 0
+        while True:
+            data = batch([b"%d." % number + b"." * SIZE], producer=identity, epoch=epoch, sequence=number)
+            part = produce(wire, topic, data)
+            if part.error_code:
+                break
+            number += 1
+        assert part.error_code == STORAGE_ERROR
+        ballast.unlink()
+        for _ in range(2):
+            again = produce(wire, topic, data)
+            assert (again.error_code, again.base_offset) == (0, number)
+        assert stored(wire, topic) == list(range(number + 1))

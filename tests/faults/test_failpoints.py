@@ -1,0 +1,189 @@
+"""kill -9 exactly there: at every named failpoint, under load of three producers on the same partitions.
+
+The points are in failpoints/points.py. Many are met in one broker's life, one after the other; at the end everything
+acknowledged must be there and the directory be whole. `ODRADEK_TEST_SEED` replays at which hit each goes off,
+`ODRADEK_TEST_POINTS` names other points to go through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..harness.process import wait_until
+from .failpoints.arming import Arming
+from .failpoints.points import POINTS, Point
+from .world import BUSY, World
+
+WORKERS = 3
+REACHED_S = 60  # the janitor gives way to everyone (nice)
+BY_NAME = {point.name: point for point in POINTS}
+# What `make test` goes through; `make test-long` goes through all.
+SHORT = (
+    "append.before-write", "append.between-write-and-index", "append.after-index", "append.before-publish",
+    "append.after-publish", "append.before-unlock", "append.doorbell-owed", "roll.after-snapshot", "roll.index-made",
+    "roll.before-publish", "flush.after-fsync", "handoff.before-send", "handoff.received", "journal.before-publish",
+    "metadata.before-commit", "metadata.after-slot", "metadata.region-made", "metadata.directory-retired",
+    "checkpoint.recovery-point", "retention.after-rename", "swap.marked", "swap.moved-in", "repair.cut",
+    "recovery.before-publish", "stop.before-mark",
+)  # fmt: skip
+
+
+class Drill:
+    """One broker and its load, led through points."""
+
+    def __init__(self, broker: Any, arming: Arming, dice: random.Random) -> None:
+        self.broker, self.arming, self.dice = broker, arming, dice
+        self.world = World(broker, sides=True)
+        self.through: dict[str, Callable[[Point], None]] = {
+            "load": self.load, "respawn": self.respawn, "repair": self.repair, "retire": self.retire,
+            "boot": self.boot, "restart": self.restart, "stop": self.stop,
+        }  # fmt: skip
+
+    def go(self, points: Sequence[Point]) -> None:
+        """Through all of `points`, and on."""
+        with self.world.running():
+            for point in points:
+                began = time.monotonic()
+                self.through[point.phase](point)
+                self.up()
+                self.world.await_more(5)
+                print(f"{point.name}: {time.monotonic() - began:.1f} s")
+        self.world.verify()
+
+    def up(self) -> None:
+        """The broker is there, and at least two workers are: else the next point is met by nobody in particular."""
+        if self.broker.process is None or self.broker.process.poll() is not None:
+            if self.broker.process is not None:
+                self.broker.kill()
+            self.broker.start()
+        wait_until(lambda: len(self.broker.pids("worker")) > 1, 30, "two workers")
+
+    def reached(self, point: Point) -> None:
+        """Wait until a process has died there."""
+        try:
+            wait_until(lambda: self.arming.fired(point.name), REACHED_S, fail=False)
+            assert self.arming.fired(point.name), (
+                f"{point.name} was never reached\n{self.world.problems}\n{self.broker.log[-5000:]}"
+            )
+        finally:
+            self.arming.disarm()
+
+    def load(self, point: Point) -> None:
+        """What goes on reaches it."""
+        hit = 1 if point.roles != ("worker",) or point.path else self.dice.randint(1, 40)
+        self.arming.arm(point.name, hit)
+        self.reached(point)
+
+    def respawn(self, point: Point) -> None:
+        """The successor of a dead child reaches it; it may be the supervisor."""
+        role = "janitor" if point.roles[0] in ("supervisor", "fork-server") else point.roles[0]
+        pids = wait_until(lambda: self.broker.pids(role), 30, f"a {role} to kill")
+        self.arming.arm(point.name, point.hit)
+        with contextlib.suppress(ProcessLookupError):  # it was just starting, and reached the point itself
+            os.kill(pids[0], signal.SIGKILL)
+        self.reached(point)
+
+    def repair(self, point: Point) -> None:
+        """One dies between write and publish (or before its producers are noted); the next to come reaches it."""
+        first = "append.after-publish" if "publish" in point.name else "append.between-write-and-index"
+        self.arming.arm(point.name)
+        self.arming.arm(first, self.dice.randint(1, 5))
+        self.reached(point)
+
+    def retire(self, point: Point) -> None:
+        """A worker is scaled away and gives its connections back; the number of workers is as before after that."""
+        self.arming.arm(point.name)
+        self._scale(WORKERS - 1)
+        self.reached(point)
+        self._scale(WORKERS)
+
+    def _scale(self, workers: int) -> None:
+        done = self.broker.command("scale", "--workers", str(workers), "--override", f"log.dirs={self.broker.data_dir}")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def boot(self, point: Point) -> None:
+        """Kill all, tear a log's end as a power failure does, and start: the start reaches it."""
+        self.broker.kill()
+        for path in self.broker.data_dir.glob(f"{self.world.topic}-*"):
+            _tear(max(path.glob("*.log")))
+        self.arming.arm(point.name)
+        self._start(point)
+
+    def restart(self, point: Point) -> None:
+        """The start after a clean stop reaches it."""
+        self.broker.stop()
+        self.arming.arm(point.name)
+        self._start(point)
+
+    def _start(self, point: Point) -> None:
+        try:
+            self.broker.start()
+        except AssertionError:  # it was the supervisor
+            assert self.arming.fired(point.name), self.broker.log[-5000:]
+        self.reached(point)
+
+    def stop(self, point: Point) -> None:
+        """A clean stop reaches it. Dying is no clean stop, which the next start must see."""
+        self.arming.arm(point.name)
+        process = self.broker.process
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        self.reached(point)
+
+
+def _tear(path: Path) -> None:
+    """The beginning of a batch that never came to its end, and indexes that never came to the disk."""
+    path.with_suffix(".index").unlink()
+    path.with_suffix(".timeindex").unlink()
+    with path.open("ab") as log:
+        log.write(b"\0" * 8 + b"\0\0\1\0" + b"torn")
+
+
+@pytest.fixture
+def drill(fresh_broker: Any, tmp_path: Path) -> Iterator[Drill]:
+    seed = int(os.environ.get("ODRADEK_TEST_SEED", 1))
+    broker = fresh_broker(start=False, odradek_workers=WORKERS, **BUSY)
+    arming = Arming(tmp_path / "failpoints")
+    broker.env |= arming.environment()
+    broker.start()
+    yield Drill(broker, arming, random.Random(seed))
+    arming.disarm()
+
+
+def test_there_are_many() -> None:
+    assert len(POINTS) >= 40
+    assert len({point.name for point in POINTS}) == len(POINTS)
+
+
+@pytest.mark.timeout(300)
+def test_the_most_telling(drill: Drill) -> None:
+    names = os.environ.get("ODRADEK_TEST_POINTS")
+    drill.go([BY_NAME[name] for name in (names.split() if names else SHORT)])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("stem", sorted({point.name.partition(".")[0] for point in POINTS}))
+def test_every_point(drill: Drill, stem: str) -> None:
+    drill.go([point for point in POINTS if point.name.startswith(stem + ".")])
+
+
+@pytest.mark.timeout(120)
+def test_without_the_variable_nothing_is_wrapped(fresh_broker: Any) -> None:
+    """The broker itself knows no failpoints: there is nothing to reach in production."""
+    broker = fresh_broker()
+    for pid in [broker.process.pid, *broker.pids("worker")]:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        assert b"ODRADEK_FAILPOINTS" not in environment
+    root = Path(__file__).parents[2]
+    sources = [path for name in ("broker", "workers", "storage", "ipc") for path in (root / name).rglob("*.py")]
+    assert not [path for path in sources if "FAILPOINT" in path.read_text()]

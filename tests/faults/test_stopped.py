@@ -1,0 +1,95 @@
+"""SIGSTOP of any process, also inside a partition's lock: the others go on within two seconds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ..harness.process import wait_until
+from .failpoints.arming import Arming
+from .world import BUSY, STALL_S, World, await_role
+
+WORKERS = 3
+ROLES = ("worker", "acceptor", "coordinator", "controller", "janitor")
+# Each inside the lock of a partition that all producers write to.
+IN_THE_LOCK = ("append.locked", "append.between-write-and-index", "append.before-publish", "roll.log-made")
+
+
+@pytest.fixture
+def world(fresh_broker: Any, tmp_path: Path) -> Iterator[World]:
+    """A broker with failpoints, under load."""
+    broker = fresh_broker(start=False, odradek_workers=WORKERS, **BUSY)
+    arming = Arming(tmp_path / "failpoints")
+    broker.env |= arming.environment()
+    broker.start()
+    one = World(broker, sides=True)
+    one.arming = arming
+    with one.running():
+        yield one
+    arming.disarm()
+
+
+@pytest.mark.timeout(240)
+def test_one_after_the_other(world: World) -> None:
+    each_stopped(world, 3)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_for_half_a_minute(world: World) -> None:
+    """The others are ended long before; the supervisor is stopped for so long."""
+    each_stopped(world, 30)
+
+
+def each_stopped(world: World, seconds: float) -> None:
+    """A process of each kind, one in each place within the lock, and the supervisor for `seconds`."""
+    for role in ROLES:
+        pid = world.broker.pids(role)[0]
+        os.kill(pid, signal.SIGSTOP)
+        replaced(world, role, pid)
+    for name in IN_THE_LOCK:
+        world.arming.arm(name, 5, signal.SIGSTOP)
+        wait_until(lambda: world.arming.fired(name), 60, name)  # noqa: B023
+        world.arming.disarm()
+        replaced(world, "worker", world.arming.fired(name))
+    supervisor_stopped(world, seconds)
+    world.stop()
+    world.within(STALL_S)
+    world.verify()
+
+
+def replaced(world: World, role: str, pid: int) -> None:
+    """Process `pid` is ended, and another one is there."""
+    wait_until(lambda: not psutil.pid_exists(pid), 10, f"the stopped {role} is ended")
+    await_role(world.broker, role, WORKERS if role == "worker" else 1)
+    world.await_more()
+
+
+def supervisor_stopped(world: World, seconds: float) -> None:
+    """Who is served goes on; nothing is started again until it goes on itself."""
+    process = world.broker.process
+    os.kill(process.pid, signal.SIGSTOP)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        world.await_more()
+    dead = world.broker.kill_role("janitor")
+    os.kill(process.pid, signal.SIGCONT)
+    world.broker.await_respawn("janitor", dead)
+
+
+@pytest.mark.timeout(120)
+def test_it_can_be_turned_off(fresh_broker: Any) -> None:
+    """Who stops processes on purpose says so; then they are left alone."""
+    broker = fresh_broker(odradek_stopped_kill_ms=-1)
+    pid = broker.pids("janitor")[0]
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(2)
+    assert psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,104 @@
+"""Power fails: what was not synced is gone, or there in part. flush.messages=1 keeps its word; the rest is a prefix."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.storage import checkpoints
+from odradek.storage.check import check
+
+from ..clients.admin import create_topic
+from ..clients.raw.batches import batch, parse
+from ..clients.raw.calls import fetch, produce, producer_id
+from ..harness.process import wait_until
+from .power import SEAM, Disk
+
+ROUNDS = 120
+
+
+@pytest.fixture
+def failed(fresh_broker: Any, tmp_path: Path) -> tuple[Any, Disk, dict[str, int]]:
+    """A broker that was killed, the disk under it, and how many records each topic acknowledged."""
+    shadow = tmp_path / "shadow"
+    shadow.mkdir()
+    settings = {"log_flush_offset_checkpoint_interval_ms": 300, "replica_high_watermark_checkpoint_interval_ms": 300}
+    broker = fresh_broker(start=False, odradek_workers=1, log_index_interval_bytes=500, **settings)
+    broker.env |= {"PYTHONPATH": str(SEAM), "ODRADEK_TEST_SHADOW": str(shadow)}
+    broker.start()
+    kept = create_topic(broker, "kept", flush_messages=1, segment_bytes=20_000)
+    lazy = create_topic(broker, "lazy", segment_bytes=20_000)
+    acked = {kept: load(broker, kept), lazy: load(broker, lazy)}
+    wait_until(lambda: seen(broker).get((lazy, 0)) == ROUNDS, 20, "the high watermarks are on the disk")
+    broker.kill()
+    return broker, Disk(broker.data_dir, shadow), acked
+
+
+def seen(broker: Any) -> dict[tuple[str, int], int]:
+    """What the checkpoint of high watermarks says."""
+    return checkpoints.read_offsets(broker.data_dir, checkpoints.HIGH_WATERMARK)
+
+
+def load(broker: Any, topic: str) -> int:
+    """Idempotent records one by one and some rolls; how many are acknowledged."""
+    with broker.wire() as wire:
+        identity, epoch = producer_id(wire)
+        for number in range(ROUNDS):
+            data = batch([b"%d" % number + b"." * 500], producer=identity, epoch=epoch, sequence=number)
+            assert produce(wire, topic, data).error_code == 0
+    return ROUNDS
+
+
+def stored(broker: Any, topic: str) -> list[int]:
+    """The numbers of all records of the topic."""
+    numbers: list[int] = []
+    with broker.wire() as wire:
+        while True:
+            part = fetch(wire, topic, len(numbers), wait_ms=0, min_bytes=0)
+            assert part.error_code == 0, part
+            found = [int(row.value.split(b".")[0]) for row in parse(part.records) if row.value is not None]
+            if not found:
+                return numbers
+            numbers += found
+
+
+def after(broker: Any, disk: Disk, seed: int | None, kept: str, lazy: str, acked: dict[str, int]) -> int:
+    """Bring the broker up on what the disk had; how many of the lazy topic's records there are."""
+    original = broker.data_dir.with_name("original")
+    shutil.move(broker.data_dir, original)
+    disk.root = original
+    disk.rebuild(broker.data_dir, seed)
+    broker.env.pop("ODRADEK_TEST_SHADOW", None)
+    try:
+        broker.start()
+        assert stored(broker, kept) == list(range(acked[kept])), f"seed {seed}: lost what was promised"
+        left = stored(broker, lazy)
+        assert left == list(range(len(left))), f"seed {seed}: not a prefix"
+        broker.stop()
+        assert not list(check(broker.data_dir))
+        return len(left)
+    finally:
+        shutil.rmtree(broker.data_dir)
+        shutil.move(original, broker.data_dir)
+
+
+@pytest.mark.timeout(180)
+def test_what_was_promised_survives(failed: tuple[Any, Disk, dict[str, int]]) -> None:
+    broker, disk, acked = failed
+    kept, lazy = acked
+    left = after(broker, disk, None, kept, lazy, acked)
+    assert left < acked[lazy], "the seam lost nothing: this test shows nothing"
+    assert f"{lazy}-0 ends at offset {left}, but once ended at" in broker.log
+    for seed in range(2):
+        after(broker, disk, seed, kept, lazy, acked)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_whatever_part_of_it_reached_the_disk(failed: tuple[Any, Disk, dict[str, int]]) -> None:
+    broker, disk, acked = failed
+    kept, lazy = acked
+    for seed in range(100, 140):
+        after(broker, disk, seed, kept, lazy, acked)

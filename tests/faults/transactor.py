@@ -1,0 +1,62 @@
+"""Transactions one after the other, each over two partitions: of each either all is to be read, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+from ..clients.admin import unique
+from ..clients.test_transactions import Raw, read
+from ..harness.wire import Wire
+from .load import Client
+
+PARTITIONS = (0, 1)
+PAUSE_S = 0.05
+
+
+class Transactor(Client):
+    """One transactional producer. After a death it begins anew with its id, which ends what was open."""
+
+    def __init__(self, bootstrap: str, topic: str, number: int = 0) -> None:
+        super().__init__(bootstrap, number)
+        self.decided: dict[bytes, bool] = {}  # acknowledged: committed or aborted
+        self._topic, self._name = topic, unique("transactor")
+        self._turns = 0
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            with contextlib.suppress(OSError, EOFError, AssertionError), Wire(self.bootstrap, 20) as wire:
+                self._session(Raw(wire, self._name))
+
+    def _session(self, raw: Raw) -> None:
+        turn = 0
+        while not self._stop.is_set():
+            self._turns += 1  # also when it fails: another try is another transaction
+            self._transaction(raw, b"%d" % self._turns, turn)
+            turn += 1
+            time.sleep(PAUSE_S)
+
+    def _transaction(self, raw: Raw, value: bytes, turn: int) -> None:
+        commit = self.dice.random() < 0.7
+        assert raw.add(self._topic, *PARTITIONS) == [0, 0]
+        for partition in PARTITIONS:
+            raw.sequence = turn  # each partition counts for itself
+            assert not raw.write(self._topic, value, partition=partition).error_code
+        if raw.end(commit) == 0:
+            self.decided[value] = commit
+
+    def faults(self, broker: Any) -> list[str]:
+        """Promises that were not kept, once it has stopped."""
+        with broker.wire(60) as wire:
+            Raw(wire, self._name)  # its last transaction may be open
+        found = [read(broker, self._topic, "read_committed", partition) for partition in PARTITIONS]
+        seen = [set(values) for values in found]
+        faults = [f"transaction: {value!r} is in one partition and not in the other" for value in seen[0] ^ seen[1]]
+        for value, committed in self.decided.items():
+            if committed != (value in seen[0]):
+                faults.append(f"transaction: {value!r}, committed {committed}, is read: {value in seen[0]}")
+        for values in found:
+            if list(map(int, values)) != sorted(set(map(int, values))):
+                faults.append("transaction: records are doubled or out of order")
+        return faults if self.decided else [*faults, "transaction: none was ever ended"]

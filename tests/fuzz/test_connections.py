@@ -1,0 +1,183 @@
+"""Thousands of connections at once, and the settings that bound them, as Kafka's ConnectionQuotas has it.
+
+An address above `max.connections.per.ip` is closed at once; above `max.connections`, and faster than
+`max.connection.creation.rate`, clients wait in the backlog and nobody is refused.
+"""
+
+from __future__ import annotations
+
+import resource
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from ..clients.admin import create_topic
+from ..clients.raw.batches import batch
+from ..clients.raw.calls import produce_request
+from ..harness.broker import Broker
+from ..harness.process import wait_until
+from ..harness.wire import header
+from .innocent import Innocent
+from .watch import Watch
+
+API_VERSIONS = struct.pack(">i", 17) + header(18, 0, 1)
+MOST_KIB = 24  # of a worker's memory for a connection that has nothing under way
+
+
+@contextmanager
+def descriptors(number: int) -> Iterator[None]:
+    """This process, and what it starts, may have that many open files; skips where the machine does not let it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < number:
+        pytest.skip(f"ulimit -Hn is {hard}, this test wants {number}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, number), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def connect(broker: Broker, number: int) -> list[socket.socket]:
+    """That many connections, begun all at once."""
+    made = []
+    for _ in range(number):
+        sock = socket.socket()
+        sock.setblocking(False)
+        sock.connect_ex((broker.host, broker.port))
+        made.append(sock)
+    return made
+
+
+def ask_all(socks: list[socket.socket], frame: bytes, seconds: float) -> list[bytes]:
+    """Send `frame` on each as soon as it is connected; all the answers."""
+    answers: dict[socket.socket, bytes] = {}
+    deadline = time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        for sock in socks:
+            selector.register(sock, selectors.EVENT_WRITE)
+        while len(answers) < len(socks):
+            assert time.monotonic() < deadline, f"{len(answers)} of {len(socks)} were answered in {seconds} s"
+            for key, events in selector.select(1):
+                sock: Any = key.fileobj
+                if events & selectors.EVENT_WRITE:
+                    sock.send(frame)
+                    selector.modify(sock, selectors.EVENT_READ)
+                else:
+                    answers[sock] = sock.recv(1 << 16)
+                    assert answers[sock], "a connection was closed"
+                    selector.unregister(sock)
+    return list(answers.values())
+
+
+def _crowd(broker: Broker, number: int) -> None:
+    watch, innocent = Watch(broker), Innocent(broker)
+    topic = create_topic(broker, "crowd")
+    request = produce_request(topic, batch([b"x"]))
+    request.with_header(correlation_id=1, client_id="crowd")
+    before = watch.memory()
+    socks = connect(broker, number)
+    try:
+        assert len({len(answer) for answer in ask_all(socks, API_VERSIONS, 120)}) == 1
+        after = watch.memory()
+        grown = {name: (after[name] - before[name]) // number for name in after}
+        assert all(size < MOST_KIB << 10 for size in grown.values()), grown
+        answers = ask_all(socks, bytes(request.encode(header=True, framed=True)), 120)
+        offsets = sorted(struct.unpack_from(">q", answer, len(answer) - 28)[0] for answer in answers)
+        assert offsets == list(range(number)), "each was appended once"
+        innocent.await_more()
+    finally:
+        for sock in socks:
+            sock.close()
+    innocent.finish()
+    assert not watch.fault()
+
+
+def test_five_thousand_at_once(fresh_broker: Callable[..., Broker]) -> None:
+    with descriptors(12_000):
+        _crowd(fresh_broker(), 5000)
+
+
+def test_max_connections(fresh_broker: Callable[..., Broker]) -> None:
+    """The eleventh waits until another goes."""
+    broker = fresh_broker(max_connections=10)
+    wait_until(lambda: not broker_connections(broker))
+    first = connect(broker, 10)
+    ask_all(first, API_VERSIONS, 10)
+    (late,) = connect(broker, 1)
+    with pytest.raises(AssertionError, match="0 of 1"):
+        ask_all([late], API_VERSIONS, 1)
+    first.pop().close()
+    late.setblocking(True)
+    late.settimeout(10)
+    assert late.recv(1 << 16)
+    for sock in [*first, late]:
+        sock.close()
+
+
+def broker_connections(broker: Broker) -> int:
+    """As the acceptor counts them."""
+    import json
+
+    status = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)
+    return sum(row["connections"] for row in status["processes"] if row["name"] == "acceptor")
+
+
+def test_max_connections_per_ip(fresh_broker: Callable[..., Broker]) -> None:
+    """Above it a connection is closed at once; another address has a number of its own, one has another."""
+    broker = fresh_broker(max_connections_per_ip=5, max_connections_per_ip_overrides="127.0.0.3:2")
+    wait_until(lambda: not broker_connections(broker))
+    for address, number in (("127.0.0.1", 5), ("127.0.0.2", 5), ("127.0.0.3", 2)):
+        socks = [from_address(broker, address) for _ in range(number)]
+        ask_all(socks, API_VERSIONS, 10)
+        refused = from_address(broker, address)
+        assert refused.recv(1) == b"", "refused"
+        socks.pop().close()
+        wait_until(lambda address=address: not refuses(broker, address), 10, "its place is free again")  # type: ignore[misc]
+        for sock in socks:
+            sock.close()
+
+
+def from_address(broker: Broker, address: str) -> socket.socket:
+    """A connection from one of this machine's addresses."""
+    return socket.create_connection((broker.host, broker.port), 10, (address, 0))
+
+
+def refuses(broker: Broker, address: str) -> bool:
+    """Whether a connection from `address` is closed before it is answered."""
+    with from_address(broker, address) as sock:
+        try:
+            sock.sendall(API_VERSIONS)
+            return not sock.recv(1)
+        except ConnectionError:
+            return True
+
+
+def test_max_connection_creation_rate(fresh_broker: Callable[..., Broker]) -> None:
+    """Twenty a second: sixty more than a second's worth take three seconds, and none is refused."""
+    broker = fresh_broker(max_connection_creation_rate=20)
+    time.sleep(1.2)
+    began = time.monotonic()
+    socks = connect(broker, 80)
+    ask_all(socks, API_VERSIONS, 30)
+    assert time.monotonic() - began > 2.5
+    for sock in socks:
+        sock.close()
+
+
+def test_limits_change_while_it_runs(fresh_broker: Callable[..., Broker]) -> None:
+    broker = fresh_broker()
+    words = ["--bootstrap-server", broker.bootstrap, "--entity-type", "brokers", "--entity-default", "--alter"]
+    done = broker.command("configs", *words, "--add-config", "max.connections.per.ip=3")
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: not broker_connections(broker))
+    socks = [from_address(broker, "127.0.0.1") for _ in range(3)]
+    ask_all(socks, API_VERSIONS, 10)
+    assert refuses(broker, "127.0.0.1")
+    for sock in socks:
+        sock.close()
