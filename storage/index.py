@@ -8,9 +8,9 @@ Writers   : who holds the partition's lock, at the end of the active segment's i
 Lock      : none to read: the slot's counters say how many entries are whole.
 Crash rule: entries past the published count are garbage and are overwritten; indexes can be rebuilt from the log.
 
-A sealed index is mapped and seen as numpy columns; bisection goes element by element, since searchsorted would copy a
-big-endian column whole at each call. The active one grows. Of its offset index a reader keeps what it has read, 8 bytes an entry,
-since entries once published never change; of its time index, which is asked rarely, it reads single elements.
+A sealed index is mapped and seen as numpy columns; bisection goes element by element, since searchsorted would copy
+a big-endian column whole at each call. The active one grows. Of its offset index a reader keeps what it has read,
+8 bytes an entry, since entries once published never change; of its time index it reads single elements.
 """
 
 from __future__ import annotations
