@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
@@ -166,3 +168,17 @@ def _open(broker: Broker) -> int:
         sum(one.laddr.port == broker.port and one.status == psutil.CONN_ESTABLISHED for one in sockets)
         for sockets in (psutil.Process(pid).net_connections("tcp") for pid in broker.pids("worker"))
     )
+
+
+def test_half_a_frame_does_not_hold_a_draining_worker(fresh_broker: Callable[..., Broker]) -> None:
+    """It would wait 30 s for answers that are under way; half a request is none."""
+    broker = fresh_broker()
+    wires = [broker.wire() for _ in range(6)]
+    for wire in wires:
+        wire.send_raw(struct.pack(">i", 1000) + header(0, 7, 1))
+    time.sleep(0.5)  # what was sent has arrived
+    worker = broker.pids("worker")[0]
+    os.kill(worker, signal.SIGTERM)
+    wait_until(lambda: worker not in broker.pids("worker"), 15, "the worker ends")
+    for wire in wires:
+        wire.close()
