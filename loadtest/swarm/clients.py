@@ -5,7 +5,7 @@ does its network work on threads of its own, which gevent neither sees nor patch
 
 - Nothing here is ever called with a time to wait. One greenlet, the pump, looks into the queues of all clients of the
   process every two milliseconds (`poll(0)`, `consume(…, 0)`), and gevent's own sleeps and queues do the waiting.
-- What does wait, closing, goes to gevent's pool of threads, after the client has left the pump.
+- What does wait, making a client (for its threads to start) and closing it, goes to a pool of threads.
 - No Python code runs on other threads, so nothing contends for the interpreter's lock. (A thread for each client that
   waits in `poll` was tried: with 100 users, waiting for that lock doubled the latency that was measured.)
 
@@ -17,6 +17,7 @@ do not survive a fork.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 import gevent
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from gevent.queue import Empty, Queue
+from gevent.threadpool import ThreadPool
 from odradek.loadtest.swarm.pump import Pump
 from odradek.loadtest.swarm.runs import Runs
 
@@ -32,9 +34,21 @@ PAUSE_SECONDS = 0.01
 WAIT_SECONDS = 0.5
 BATCH = 500
 BATCHES = 4
+THREADS = 100
 Delivered = Callable[[Any, Message], None]
 
 pump = Pump()
+
+
+def _apart(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Make a call that waits, while other greenlets run."""
+    return _threads().apply(call, arguments)
+
+
+@functools.cache
+def _threads() -> ThreadPool:
+    """Many, since all users of a process stop at once; gevent's own pool has ten."""
+    return ThreadPool(THREADS)
 
 
 class Sender:
@@ -42,7 +56,8 @@ class Sender:
 
     def __init__(self, bootstrap: str, idempotent: bool, delivered: Delivered, **config: Any) -> None:
         self._delivered = delivered
-        self._producer = Producer(
+        self._producer = _apart(
+            Producer,
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": idempotent,
@@ -51,7 +66,7 @@ class Sender:
                 "message.timeout.ms": FLUSH_SECONDS * 1000,
                 "log_level": 0,  # what goes wrong shows as failures in locust's table
                 **config,
-            }
+            },
         )
         pump.add(self._serve)
 
@@ -73,7 +88,7 @@ class Sender:
         while (left := len(self._producer)) and time.monotonic() < until:
             gevent.sleep(PAUSE_SECONDS)
         pump.remove(self._serve)
-        gevent.get_hub().threadpool.apply(self._producer.close)
+        _apart(self._producer.close)
         return left
 
 
@@ -83,7 +98,8 @@ class Reader:
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         self._batches: Queue[list[Message]] = Queue()
         self.runs = Runs()
-        self._consumer = Consumer(
+        self._consumer = _apart(
+            Consumer,
             {
                 "bootstrap.servers": bootstrap,
                 "group.id": group,
@@ -94,7 +110,7 @@ class Reader:
                 "heartbeat.interval.ms": 500,
                 "fetch.wait.max.ms": 500,
                 "log_level": 0,
-            }
+            },
         )
         self._consumer.subscribe([topic], on_assign=self._moved, on_revoke=self._moved, on_lost=self._moved)
         pump.add(self._serve)
@@ -125,5 +141,5 @@ class Reader:
     def close(self) -> None:
         """Commit and leave the group."""
         pump.remove(self._serve)
-        gevent.get_hub().threadpool.apply(self._consumer.close)
+        _apart(self._consumer.close)
         self.runs.end_all()
