@@ -25,7 +25,7 @@ from odradek.loadtest.tools import KAFKA_VERSION, BrokerError, kafka_jars, rabbi
 __all__ = ["KINDS", "ApacheKafka", "Broker", "BrokerError", "Odradek", "RabbitMQ", "kafka_jars"]
 
 START_SECONDS = 120
-STOP_SECONDS = 60
+STOP_SECONDS = 180  # ten thousand partitions are flushed one by one
 # The heap is kafka-server-start's; so are the collector's settings (kafka-run-class).
 _JAVA_OPTIONS = [
     "-Xms1g",
