@@ -16,9 +16,13 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, length, pid
 _FENCES = 1 << 40
+TAKEN = (BlockingIOError, PermissionError)  # what the kernel says of a byte that another description holds
 
 
 def _flock(kind: int, byte: int) -> bytes:
@@ -45,13 +49,21 @@ class ByteLocks:
             self._free[byte] = _flock(fcntl.F_UNLCK, byte)
         try:
             fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, request)
-        except (BlockingIOError, PermissionError):
+        except TAKEN:
             return False
         return True
 
     def unlock(self, byte: int) -> None:
         """Give back a byte that `try_lock` took."""
         fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, self._free[byte])
+
+    def calls(self, byte: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+        """What takes and what frees `byte`, for who does it all day; taking raises TAKEN instead of waiting."""
+        command = fcntl.F_OFD_SETLK
+        return (
+            partial(fcntl.fcntl, self._fd, command, _flock(fcntl.F_WRLCK, byte)),
+            partial(fcntl.fcntl, self._fd, command, _flock(fcntl.F_UNLCK, byte)),
+        )
 
     def held(self, byte: int) -> bool:
         """Whether some *other* open file description holds `byte` now."""

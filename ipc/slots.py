@@ -115,14 +115,14 @@ CHANGED = slice(F_LEO, F_PSTATE_LEO + 1)  # all that a plain one changes
 Fields = array  # of int64: a holder's own copy of the fields, in the order of FIELDS: changed, then published
 
 _COPY_STRUCT = struct.Struct(f"={len(FIELDS)}q")
-_NOBODY = bytes(ROLES)
+NOBODY = bytes(ROLES)
 _ALL = slice(None)
 
 
 class Slot:
     """One partition's slot in this process's mapping."""
 
-    __slots__ = ("_bytes", "_copies", "_map", "_offsets", "_row", "_row_at", "at", "number", "words")
+    __slots__ = ("_bytes", "_copies", "_offsets", "_row", "at", "map", "number", "row_at", "words")
 
     def __init__(self, number: int, region: Region) -> None:
         first = number % CHUNK * STRIDE
@@ -131,9 +131,9 @@ class Slot:
         self.words = words = region.words
         self._copies = tuple(words[first + copy : first + copy + len(FIELDS)] for copy in _COPY)
         self._bytes = tuple(copy.cast("B") for copy in self._copies)
-        self._map = region.map  # slices of the map itself cost a third of a memoryview's
+        self.map = region.map  # slices of the map itself cost a third of a memoryview's
         self._offsets = tuple(region.at + (first + copy) * 8 for copy in _COPY)
-        self._row_at = slice(region.at + (first + _WAITERS) * 8, region.at + (first + _WAITERS) * 8 + ROLES)
+        self.row_at = slice(region.at + (first + _WAITERS) * 8, region.at + (first + _WAITERS) * 8 + ROLES)
         start = (first + _WAITERS) * 8
         self._row = region.buf[start : start + ROLES]
 
@@ -142,7 +142,7 @@ class Slot:
         words, at = self.words, self.at
         while True:
             sequence = words[at]
-            values = _COPY_STRUCT.unpack_from(self._map, self._offsets[sequence & 1])
+            values = _COPY_STRUCT.unpack_from(self.map, self._offsets[sequence & 1])
             if words[at] == sequence:
                 return values
 
@@ -210,10 +210,13 @@ class Slot:
         """Ask for a ring of `role`'s bell at the next change. Fence, then look again before sleeping."""
         self._row[role] = 1
 
-    def waiters(self) -> tuple[int, ...] | list[int]:
+    @property
+    def awaited(self) -> bool:
+        """Whether anybody asked to be rung: see `waiters`."""
+        return self.map[self.row_at] != NOBODY
+
+    def waiters(self) -> list[int]:
         """Roles that asked to be rung; forgets them. Call after the change was published and the lock given back."""
-        if self._map[self._row_at] == _NOBODY:
-            return ()
         row = self._row
         roles = [role for role in range(ROLES) if row[role]]
         for role in roles:

@@ -11,7 +11,8 @@ the correlation id and the record length (`prefix`): the next request that begin
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from odradek.protocol import wire
 
@@ -95,27 +96,30 @@ class PartResult(NamedTuple):
     record_errors: tuple[tuple[int, str | None], ...] = ()
 
 
-class SingleReply:
-    """Frames for answers about one partition of one topic without a message: one pack call each."""
+class Stored(Protocol):
+    """What the answer to a stored batch says, and to which request."""
 
-    def __init__(self, version: int, topic: bytes, index: int) -> None:
-        flexible = version >= FLEXIBLE
-        named = topic if version >= TOPIC_IDS else wire.pack_string(topic, flexible)
-        head = (b"\x00" if flexible else b"") + wire.pack_count(1, flexible) + named + wire.pack_count(1, flexible)
-        self._head = head + wire.I32.pack(index)
-        self._tail = _tail(version, flexible)
-        self._fields = 1 + (version >= 2) + (version >= 5)
-        packer = struct.Struct(f">ii{len(self._head)}sh{'q' * self._fields}{len(self._tail)}s")
-        self._size = packer.size - 4
-        self._pack = packer.pack
+    correlation: int
+    base_offset: int
+    append_time: int
+    log_start: int
 
-    def pack(self, correlation: int, error: int, base: int, append_time: int, log_start: int) -> bytes:
-        """The whole frame, length first."""
-        if self._fields == 3:
-            return self._pack(self._size, correlation, self._head, error, base, append_time, log_start, self._tail)
-        if self._fields == 2:
-            return self._pack(self._size, correlation, self._head, error, base, append_time, self._tail)
-        return self._pack(self._size, correlation, self._head, error, base, self._tail)
+
+def single_reply(version: int, topic: bytes, index: int) -> Callable[[Stored], bytes]:
+    """What makes the whole frame, length first, of "stored" for one partition of one topic: one pack call each."""
+    flexible = version >= FLEXIBLE
+    named = topic if version >= TOPIC_IDS else wire.pack_string(topic, flexible)
+    head = (b"\x00" if flexible else b"") + wire.pack_count(1, flexible) + named + wire.pack_count(1, flexible)
+    head += wire.I32.pack(index) + b"\x00\x00"  # no error
+    tail = _tail(version, flexible)
+    fields = 1 + (version >= 2) + (version >= 5)
+    packer = struct.Struct(f">ii{len(head)}s{fields}q{len(tail)}s")
+    pack, size = packer.pack, packer.size - 4
+    if fields == 3:
+        return lambda s: pack(size, s.correlation, head, s.base_offset, s.append_time, s.log_start, tail)
+    if fields == 2:
+        return lambda s: pack(size, s.correlation, head, s.base_offset, s.append_time, tail)
+    return lambda s: pack(size, s.correlation, head, s.base_offset, tail)
 
 
 def _tail(version: int, flexible: bool) -> bytes:

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.ipc.slots import DELETING, DIRTY, F_INCARNATION, F_STATE, Fields, Slot, SlotState
+from odradek.ipc.locks import TAKEN
+from odradek.ipc.slots import DELETING, DIRTY, F_INCARNATION, F_STATE, NOBODY, Fields, Slot, SlotState
 from odradek.storage import names, repair, swap
 from odradek.storage.config import LogConfig
 from odradek.storage.index import OffsetIndex, TimeIndex
@@ -121,6 +122,8 @@ class Partition:
         self.incarnation = incarnation
         self.directory = directory
         self.config = config
+        self._pid = log.pid
+        self._lock, self._unlock = log.locks.calls(slot.number)
         self.producers = Producers(log.shared.prefix, slot.number, incarnation)
         self.pending: list = []  # a worker's batches of this round
         self.deferred = False  # they wait for the lock
@@ -154,18 +157,20 @@ class Partition:
 
     def acquire(self) -> Fields:
         """Take the lock, repair if needed, and return the fields; Busy or Gone."""
-        owner, slot = self.owner, self.slot
-        if not owner.locks.try_lock(slot.number):
-            raise Busy
+        slot = self.slot
         try:
-            values = slot.taken(owner.pid)
+            self._lock()
+        except TAKEN:
+            raise Busy from None
+        try:
+            values = slot.taken(self._pid)
             if values[F_INCARNATION] != self.incarnation or values[F_STATE] == DELETING:
                 raise Gone
             if slot.words[slot.at + DIRTY]:
                 values = self._repaired(values)
                 slot.dirty = 0
         except BaseException:
-            owner.locks.unlock(slot.number)
+            self._unlock()
             raise
         return values
 
@@ -180,10 +185,11 @@ class Partition:
 
     def release(self) -> None:
         """Give the lock back and ring whoever waits for a change of this slot."""
-        owner, slot = self.owner, self.slot
-        owner.locks.unlock(slot.number)
-        for role in slot.waiters():
-            owner.ring(role)
+        self._unlock()
+        slot = self.slot
+        if slot.map[slot.row_at] != NOBODY:  # `awaited`, without the call
+            for role in slot.waiters():
+                self.owner.ring(role)
 
     # -- files
 

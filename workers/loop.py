@@ -163,7 +163,8 @@ class Loop:
         self.produce_requests += len(order)
         while order and order[0].done:
             pending = order.popleft()
-            answer = k00_produce.answer(pending)
+            reply = pending.reply
+            answer = k00_produce.answer(pending) if reply is None or pending.error else reply(pending)
             if answer is not None:
                 answers.append(answer)
             elif k00_produce.refused_silently(pending):
@@ -192,13 +193,12 @@ class Loop:
         view, partial = self._view, connection.partial
         begin = start + len(partial)
         count = self._receive_into(connection, view[begin : begin + MOST_RECEIVED])
-        if count <= 0:
-            return
-        if partial:
-            view[start:begin] = partial
-            connection.partial = b""
-        self._fill = begin = begin + count
-        self._consume(connection, view, start, begin)
+        if count > 0:
+            if partial:
+                view[start:begin] = partial
+                connection.partial = b""
+            self._fill = begin = begin + count
+            self._consume(connection, view, start, begin)
 
     def _receives_small(self, connection: Connection) -> bool:
         """Whether a connection that is not simply at a boundary may receive into the shared buffer now."""

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class Pending(Batch):
     """A batch with what its answer needs: the connection, where it goes (`target`), whether it is decided."""
 
-    __slots__ = ("connection", "correlation", "done", "target")
+    __slots__ = ("connection", "correlation", "done", "reply", "target")
 
     def __init__(self, view: memoryview, connection: Connection, correlation: int, target: Target) -> None:
         # Not by way of Batch.__init__: one is made for each request.
@@ -35,6 +35,7 @@ class Pending(Batch):
         self.connection = connection
         self.correlation = correlation
         self.target = target
+        self.reply = target.reply  # makes the answer when nothing went wrong; None: see apis.k00_produce.answer
         self.done = False
         self.error = errors.NONE
         self.base_offset = self.log_start = self.producer_id = -1

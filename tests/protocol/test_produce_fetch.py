@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from odradek.protocol import fetch, produce, wire
 from odradek.protocol.fetch import FetchResult
-from odradek.protocol.produce import PartResult, SingleReply
+from odradek.protocol.produce import PartResult, single_reply
 
 PRODUCE = range(produce.VERSIONS[0], produce.VERSIONS[1] + 1)
 FETCH = range(fetch.VERSIONS[0], fetch.VERSIONS[1] + 1)
@@ -165,14 +166,15 @@ def test_produce_answers(version: int, topics: dict[str, list[PartResult]]) -> N
 
 
 @pytest.mark.parametrize("version", PRODUCE)
-@given(name=names, partition=index, error=int16, base=int64, time=int64, start=int64)
+@given(name=names, partition=index, base=int64, time=int64, start=int64)
 @settings(max_examples=10, deadline=None)
 def test_the_short_way_answers_the_same(
-    version: int, name: str, partition: int, error: int, base: int, time: int, start: int
+    version: int, name: str, partition: int, base: int, time: int, start: int
 ) -> None:
     topic, _ = topic_of(name, version >= produce.TOPIC_IDS)
-    whole = produce.response(version, 77, [PartResult(topic, partition, error, base, time, start)])
-    assert SingleReply(version, topic, partition).pack(77, error, base, time, start) == whole
+    whole = produce.response(version, 77, [PartResult(topic, partition, 0, base, time, start)])
+    stored = SimpleNamespace(correlation=77, base_offset=base, append_time=time, log_start=start)
+    assert single_reply(version, topic, partition)(stored) == whole
 
 
 # Fetch

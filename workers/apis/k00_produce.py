@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
@@ -31,7 +32,7 @@ from odradek.protocol.batch import (
     LOG_OVERHEAD,
     TRANSACTIONAL,
 )
-from odradek.protocol.produce import PartResult, SingleReply
+from odradek.protocol.produce import PartResult
 from odradek.protocol.wire import uvarint
 from odradek.workers.api import Api
 from odradek.workers.round import Pending
@@ -64,18 +65,20 @@ class Target:
         self.prefix = b""
         self.size = 0
         self.snapshot: Snapshot | None = None
-        self.reply: SingleReply | None = None  # for acks=0, and for parts of a larger request
+        self.reply: Callable[[Pending], bytes] | None = None  # not for acks=0, nor for parts of a larger request
 
     def remember(self, prefix: bytes, snapshot: Snapshot) -> None:
         """Requests that begin with `prefix` are for just this target."""
         self.prefix, self.size, self.snapshot = prefix, len(prefix), snapshot
-        self.reply = SingleReply(self.version, self.topic, self.index) if self.acks else None
+        self.reply = produce.single_reply(self.version, self.topic, self.index) if self.acks else None
 
 
 class Several:
     """A request for any number of partitions, answered when all are decided."""
 
     __slots__ = ("acks", "correlation", "parts", "version")
+
+    reply = None
 
     def __init__(self, version: int, correlation: int, acks: int) -> None:
         self.version = version
@@ -108,13 +111,9 @@ def answer(pending: Pending | Several) -> bytes | None:
     """The response frame of a decided request, None when the client wants none."""
     if isinstance(pending, Several):
         return pending.answer() if pending.acks else None
-    target = pending.target
-    reply = target.reply
-    if reply is None:
+    if not pending.target.acks:
         return None
-    if pending.error and (pending.message is not None or pending.record_errors):
-        return produce.response(target.version, pending.correlation, [_result(pending)])
-    return reply.pack(pending.correlation, pending.error, pending.base_offset, pending.append_time, pending.log_start)
+    return produce.response(pending.target.version, pending.correlation, [_result(pending)])
 
 
 def refused_silently(pending: Pending | Several) -> bool:
@@ -219,9 +218,9 @@ def _batch(
     One batch whose header and CRC are sound is stored as it came. The header's count is believed up to a record a
     byte; a batch that claims more, and everything else, is opened on the slow path.
     """
-    partition, view = target.partition, buffer[at : at + size]
+    partition, config = target.partition, target.partition.config
+    view = buffer[at : at + size]
     batch = Pending(view, connection, correlation, target)
-    config = partition.config
     if size >= HEADER_SIZE and config.plain and target.version >= 3:
         base, length, _, magic, crc, attributes, delta, _, timestamp, producer_id, epoch, sequence, count = (
             HEADER.unpack_from(buffer, at)
