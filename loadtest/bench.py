@@ -59,7 +59,7 @@ def measure_rows(kinds: Kinds, rows: Sequence[Row], bench: Bench, results: Resul
 def _clear(brokers: Sequence[Broker]) -> None:
     """The disk is for whoever comes next."""
     for broker in brokers:
-        shutil.rmtree(broker.folder)
+        shutil.rmtree(broker.folder, ignore_errors=True)
 
 
 def measure_row(brokers: Sequence[Broker], row: Row, bench: Bench, warm: bool) -> Entry:
