@@ -21,9 +21,13 @@ from odradek.storage.epochs import EpochCache
 
 log = logging.getLogger(__name__)
 
+_IDS_A_MS = 1000  # more producer ids than that nobody gives out
 
-def adopt_topics(state: ClusterState, dirs: PartitionDirs, config: Mapping[str, Any]) -> None:
+
+def adopt_topics(state: ClusterState, dirs: PartitionDirs, config: Mapping[str, Any], now_ms: int) -> None:
     """Make topics of the directories that were found."""
+    if dirs.found():  # whoever wrote those logs gave out ids too: from 0 on or, if it was one of us, by the clock
+        state.skip_producer_ids(now_ms * _IDS_A_MS)
     found: dict[str, list[int]] = {}
     for topic, partition in dirs.found():
         found.setdefault(topic, []).append(partition)

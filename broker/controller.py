@@ -226,7 +226,7 @@ def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
     state.load()
     dirs = PartitionDirs(me.config.log_dirs, me.shared.failed_dirs)
     if start == 1:
-        adoption.adopt_topics(state, dirs, me.config)
+        adoption.adopt_topics(state, dirs, me.config, now_ms)
     ringer = Ringer(me.run_dir)
     book = SlotBook(me.shared, PartitionLocks(me.run_dir / "partition.lock"), start)
     reserve = Reserve(me.config.data_dir, me.config["odradek.disk.reserve.bytes"])

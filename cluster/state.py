@@ -186,6 +186,14 @@ class ClusterState:
         self.tree.set(znodes.PRODUCER_IDS, claimed, stat.version)
         return first, 1000
 
+    def skip_producer_ids(self, upto: int) -> None:
+        """Give out none below `upto` from now on."""
+        data, stat = self.tree.get(znodes.PRODUCER_IDS)
+        if znodes.next_producer_block(data, self.broker)[0] < upto:
+            self.tree.set(
+                znodes.PRODUCER_IDS, znodes.encode_producer_block(self.broker, upto - 1, upto - 1), stat.version
+            )
+
     # -- 0.8's offset commits (OffsetCommit v0)
 
     def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:

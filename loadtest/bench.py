@@ -10,7 +10,8 @@ import contextlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -32,6 +33,16 @@ GROUPS = {"table": [row.key for row in ROWS], "start": list(SIZES), "curves": li
 Kinds = Sequence[type[Broker]]
 
 
+def attempt(key: str, work: Callable[[], Entry], results: Results) -> bool:
+    """Note what `work` finds as `key`; whether it found anything. What goes wrong costs that key only."""
+    try:
+        results.entries[key] = work()
+    except (BrokerError, LoadError, WireError, OSError) as error:
+        say(f"bench: {key}: {error}")
+        results.failed.append(key)
+    return key not in results.failed
+
+
 def measure_rows(kinds: Kinds, rows: Sequence[Row], bench: Bench, results: Results, warm: bool) -> Iterator[str]:
     """All `rows` on brokers that stay up meanwhile; yields each row's key when it is done."""
     with contextlib.ExitStack() as stack:
@@ -40,15 +51,15 @@ def measure_rows(kinds: Kinds, rows: Sequence[Row], bench: Bench, results: Resul
             broker.start()
             results.versions[broker.name] = broker.version
         for row in rows:
-            results.entries[row.key] = measure_row(brokers, row, bench, warm)
-            yield row.key
+            if attempt(row.key, partial(measure_row, brokers, row, bench, warm), results):
+                yield row.key
     _clear(brokers)
 
 
 def _clear(brokers: Sequence[Broker]) -> None:
     """The disk is for whoever comes next."""
     for broker in brokers:
-        shutil.rmtree(broker.folder)
+        shutil.rmtree(broker.folder, ignore_errors=True)
 
 
 def measure_row(brokers: Sequence[Broker], row: Row, bench: Bench, warm: bool) -> Entry:
@@ -99,11 +110,8 @@ def measure(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results, w
     if rows:
         yield from measure_rows(kinds, rows, bench, results, warm)
     for key in keys:
-        if key in SIZES:
-            results.entries[key] = measure_starts(kinds, key, bench)
-            yield key
-        elif key in CURVES:
-            results.entries[key] = measure_curve(kinds, key, bench)
+        work = measure_starts if key in SIZES else measure_curve if key in CURVES else None
+        if work and attempt(key, partial(work, kinds, key, bench), results):
             yield key
 
 
@@ -148,11 +156,14 @@ def main(
         try:
             for _ in [] if report else measure(kinds, keys, bench, results, warm=not quick):
                 write(results, keep)
-        except (BrokerError, LoadError, WireError) as error:
+        except BrokerError as error:
             click.echo(f"bench: {error}", err=True)
             sys.exit(1)
     write(results, keep)
     click.echo(markdown(results) if keep is None else f"wrote {keep / 'RESULTS.md'}\n{summary(results)}")
+    if results.failed:
+        click.echo(f"bench: no figure for {', '.join(results.failed)}: see above", err=True)
+        sys.exit(1)
 
 
 def write(results: Results, keep: Path | None) -> None:

@@ -115,7 +115,7 @@ ROWS = (
         more=2,
     ),
     Row("batch50", "200 B, batch 50, acks=1", _send(1_500_000, 200, 50), _FIFTY, 2),
-    Row("batch50-idem", "… idempotent", _send(1_500_000, 200, 50, *_IDEMPOTENT), _FIFTY, 2),
+    Row("batch50-idem", "… idempotent", _send(600_000, 200, 50, *_IDEMPOTENT), _FIFTY, 2),
     Row(
         "full",
         "1 KB, full batches",

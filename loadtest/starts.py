@@ -30,8 +30,8 @@ def _load(broker: Broker, partitions: int, scale: float) -> Call:
 def prepared(kind: type[Broker], folder: Path, partitions: int) -> Broker:
     """A stopped broker whose directory holds a topic with that many partitions."""
     broker = kind(folder, {"num.partitions": partitions})
-    broker.start()
     try:
+        broker.start()
         if broker.speaks == "kafka":
             wire.create(broker.port, TOPIC, partitions)
         run(_load(broker, partitions, 0.05), broker, TOPIC)

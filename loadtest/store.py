@@ -35,6 +35,7 @@ class Results:
 
     entries: dict[str, Entry] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)  # in this invocation only
 
     def middle(self, key: str, broker: str, name: str) -> float | None:
         """The median over the rounds of `name` in row `key`; None when that was not measured."""

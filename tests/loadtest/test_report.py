@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 import pytest
-from odradek.loadtest.bench import chosen_keys, chosen_kinds
-from odradek.loadtest.clients import Call, Cost
+from odradek.loadtest.bench import attempt, chosen_keys, chosen_kinds
+from odradek.loadtest.clients import Call, Cost, LoadError
 from odradek.loadtest.profile import hottest
 from odradek.loadtest.report import markdown, missed, ratio, summary, table, verdict
 from odradek.loadtest.report_curves import draw, growth, told
@@ -160,6 +160,17 @@ def test_choosing_rows_and_brokers() -> None:
     assert [kind.key for kind in chosen_kinds("odradek,kafka")] == ["kafka", "odradek"]
     with pytest.raises(click.BadParameter):
         chosen_kinds("pulsar")
+
+
+def test_what_goes_wrong_costs_its_row_only() -> None:
+    def fails() -> Entry:
+        raise LoadError("lost a message")
+
+    made = results("one", [cost()], [cost()])
+    assert not attempt("one", fails, made)
+    assert made.failed == ["one"]
+    assert "one" in made.entries  # the former figures stay
+    assert attempt("five", lambda: Entry({}, 1), made)
 
 
 def test_hottest_functions() -> None:

@@ -49,7 +49,7 @@ Requires=sysinit.target systemd-journald.service
 After=sysinit.target systemd-journald.service
 AllowIsolate=yes
 UNIT
-cp -r "$staging/." .
+cp -a "$staging/." .
 systemd-sysusers --root="$root"
 systemd-tmpfiles --root="$root" --create odradek.conf
 pivot_root . old

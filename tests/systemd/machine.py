@@ -87,6 +87,7 @@ class Machine:
         """Install, and boot as far as the journal."""
         self._configure()
         install(self.staging)
+        self._copy_programs()
         (self.folder / "root").mkdir()
         above = _cgroup2()
         assert above is not None
@@ -119,9 +120,15 @@ class Machine:
         }
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
+    def _copy_programs(self) -> None:
+        """The clone as it is now: a process that is started again must not find it half edited."""
+        for folder in ROOT.iterdir():
+            if (folder / "__init__.py").exists() and folder.name != "tests":
+                shutil.copytree(folder, self.staging / folder.relative_to("/"))
+
     def _shown(self) -> list[str]:
-        """The programs: the clone, this environment, and the Python below it, as far as /usr does not have them."""
-        wanted = {str(ROOT), sys.prefix, sys.base_prefix}
+        """This environment, and the Python below it, as far as /usr does not have them."""
+        wanted = {sys.prefix, sys.base_prefix}
         return sorted(path for path in wanted if not path.startswith("/usr/") and path != "/usr")
 
     def _enter(self) -> None:
