@@ -55,7 +55,9 @@ def finish(partition: Partition, values: Fields) -> None:
     elif swaps:
         base = swaps[0].offset
         end = _next_offset(directory, base)
-        others = [file.offset for file in marked(directory) if file.kind == names.LOG and base < file.offset < end]
+        begun = {file.offset for file in marked(directory, names.DELETED)}  # of some nothing may be left in the new one
+        logs = [file.offset for file in marked(directory) if file.kind == names.LOG and file.offset > base]
+        others = [offset for offset in logs if offset < end or offset in begun]
         _move_in(directory, base, sorted(others))
     _publish(partition, values)
     partition.slot.dirty = _BUSY_WITH_IT_NO_MORE

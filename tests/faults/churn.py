@@ -14,7 +14,7 @@ from .load import Client
 
 GROUP = "churn"
 _EXISTS, _UNKNOWN = 36, 3
-_TURNS = 10  # on a connection: new ones keep the acceptor busy
+_TURNS = 3  # on a connection: new ones keep the acceptor busy
 _LIVES = 3  # topics that are there at a time
 
 

@@ -44,6 +44,7 @@ class Client:
         self.bootstrap = bootstrap
         self.dice = random.Random(seed)
         self.problems: list[str] = []
+        self.patient = True  # at the end: until what is in flight is decided
         self.longest_gap = 0.0  # between two answers on a connection that lived, while something was asked for
         self.longest_greeting = 0.0  # until the first answer on a new connection, which the acceptor must hand over
         self.gap_ended = ""  # the clock's time, for the broker's log
@@ -119,7 +120,7 @@ class Producer(Client):
         self._move_in = self.dice.randint(*MOVE_AFTER)
 
     def _run(self) -> None:
-        while not self._stop.is_set() or self._flying or self._again:
+        while not self._stop.is_set() or (self.patient and (self._flying or self._again)):
             frames = self._connected()
             if frames is None:
                 continue
@@ -235,6 +236,10 @@ def running(clients: list[Client]) -> Iterator[None]:
         client.start()
     try:
         yield
+    except BaseException:
+        for client in clients:  # there may be no broker any more that would answer them
+            client.patient = False
+        raise
     finally:
         for client in clients:
             client.stop()

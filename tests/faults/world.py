@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from odradek.ipc import roles
+from odradek.ipc.rundir import shm_prefix
+from odradek.ipc.shm import Shared
+
 from ..clients.admin import create_topic, unique
 from ..clients.raw.calls import list_offsets
 from ..harness.process import wait_until
@@ -80,7 +84,14 @@ class World:
         """Load over the block."""
         with load.running(self.clients):
             self.await_more()
+            wait_until(self._spread, 60, "every worker serves producers")
             yield
+
+    def _spread(self) -> bool:
+        """The producers' connections move now and then, so that all workers write to the same partitions."""
+        table = Shared.attach(shm_prefix(self.broker.data_dir)).processes
+        workers = range(roles.FIRST_WORKER, roles.FIRST_WORKER + self.broker.properties["odradek.workers"])
+        return all(table.get(role, "produce_requests") for role in workers)
 
     def stop(self) -> None:
         """End the load; what is in flight is decided first."""

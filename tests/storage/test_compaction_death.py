@@ -80,6 +80,31 @@ def test_death_at_every_step(tmp_path: Path) -> None:
     pytest.fail("the work never came to its end")
 
 
+def test_death_while_a_segment_is_put_aside_of_which_nothing_is_left(tmp_path: Path) -> None:
+    """The new segment ends before it, so that its offsets do not tell that it was replaced too."""
+    for step, world in _deaths(tmp_path, **CONFIG):
+        partition = world.partition()
+        for key, value in ((b"a", b"1" * 60), (b"b", b"2" * 60), (b"b", b"3" * 500)):
+            put(partition, keyed([(key, value)]))
+            seal(partition)
+        put(partition, keyed([(b"c", b"active")]))
+
+        def work(mine: Partition, world: Live = world) -> None:
+            assert compact(mine, world) is not None
+
+        died = _dies_at(world, step, work)
+        expected = {b"a": b"1" * 60, b"b": b"3" * 500, b"c": b"active"}
+        assert _values(consume(world.partition(2))) == expected, f"step {step}"
+        with world.partition(3).locked():
+            pass
+        assert not _faults(world), f"step {step}"
+        compact(world.partition(3), world)
+        assert _values(consume(world.partition(4))) == expected, f"step {step}"
+        if not died:
+            return
+    pytest.fail("the work never came to its end")
+
+
 def _start_anew(world: Live, copy: Path, expected: dict[bytes, bytes]) -> None:
     """The same directory after a kill of the whole broker."""
     shutil.rmtree(copy, ignore_errors=True)
