@@ -25,6 +25,7 @@ from odradek.storage.partition import Partition
 from odradek.workers import api, dispatch, unavailable, upstream
 from odradek.workers.acceptance import Acceptance
 from odradek.workers.api import Api
+from odradek.workers.apis import k00_produce
 from odradek.workers.catalog import Catalog
 from odradek.workers.connection import Connection
 from odradek.workers.loop import Loop, skip_header_tags
@@ -78,6 +79,7 @@ class Worker:
         self.round = Round(self.syncer.submit)
         self.sessions = Sessions(config["max.incremental.fetch.session.cache.slots"])
         self.producer_ids = ProducerIds(self)
+        self.targets = k00_produce.Targets()
         self.pager = Pager(self)
         self.fetch_max_bytes = config["fetch.max.bytes"]
         self.rows: dict[int, Api] = {}

@@ -10,7 +10,7 @@ it with INVALID_REQUIRED_ACKS. Left out: asking the coordinator whether a
 transaction has the partition (KIP-890's verification); its markers reach only partitions that were added.
 
 A client's requests begin with the same bytes again and again (client id, acks, topic, partition). So those bytes are
-remembered for each connection with what they mean (`targets`), and such a request costs one comparison.
+remembered with what they mean (`Targets`), and a request that goes where the last one went costs one comparison.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ log = logging.getLogger(__name__)
 _I32 = struct.Struct(">i")
 _ZSTD = 4
 _LONGEST_PREFIX = 1024  # twice what clients send; names may be 32 KiB long each
-_PREFIXES = 256  # remembered for a connection; a client has one for each partition it writes to
+_REMEMBERED = 16 << 20  # bytes of prefixes that a worker remembers; clients of one name share them
+_TARGET = 400  # bytes of what is remembered beside each
 
 
 class Target:
     """Where records go and how to answer: what a prefix means, while the metadata is `snapshot`."""
 
-    __slots__ = ("acks", "index", "partition", "prefix", "reply", "size", "snapshot", "topic", "version")
+    __slots__ = ("acks", "follower", "index", "partition", "prefix", "reply", "size", "snapshot", "topic", "version")
 
     def __init__(self, partition: Partition | None, topic: bytes, index: int, acks: int, version: int) -> None:
         self.partition: Any = partition  # None only for a part that is refused
@@ -64,6 +65,7 @@ class Target:
         self.version = version
         self.prefix = b""
         self.size = 0
+        self.follower: Target | None = None  # where a client went after this one
         self.snapshot: Snapshot | None = None
         self.reply: Callable[[Pending], bytes] | None = None  # not for acks=0, nor for parts of a larger request
 
@@ -71,6 +73,27 @@ class Target:
         """Requests that begin with `prefix` are for just this target."""
         self.prefix, self.size, self.snapshot = prefix, len(prefix), snapshot
         self.reply = produce.single_reply(self.version, self.topic, self.index) if self.acks else None
+
+
+class Targets:
+    """What a worker remembers of prefixes while the metadata stays as it is."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+        self._known: dict[tuple[int, bytes], Target] = {}
+        self._bytes = 0
+
+    def get(self, version: int, prefix: bytes, snapshot: Snapshot) -> Target | None:
+        """The target of requests of `version` that begin with `prefix`."""
+        return self._known.get((version, prefix)) if snapshot is self._snapshot else None
+
+    def keep(self, target: Target, snapshot: Snapshot) -> None:
+        """Remember `target`; everything is forgotten when it becomes too much, and when the metadata changes."""
+        if snapshot is not self._snapshot or self._bytes > _REMEMBERED:
+            self._snapshot, self._bytes = snapshot, 0
+            self._known.clear()
+        self._known[target.version, target.prefix] = target
+        self._bytes += target.size + _TARGET
 
 
 class Several:
@@ -158,14 +181,16 @@ def raw(
 
 
 def _known_target(worker: Worker, connection: Connection, version: int, buffer: memoryview, head: int) -> Target | None:
-    """Another target that this connection has written to, if the request begins as it did then."""
+    """Another target that a request has begun like this for, on any connection."""
     last = connection.target
     if last is None:
         return None
-    target = connection.targets.get(bytes(buffer[head : head + last.size]))
-    if target is None or target.version != version or target.snapshot is not worker.snapshot:
-        return None
-    connection.target = target
+    target = worker.targets.get(version, bytes(buffer[head : head + last.size]), worker.snapshot)
+    if target is None and last.follower is not None:  # one of another length, that came after this one before
+        size = last.follower.size
+        target = worker.targets.get(version, bytes(buffer[head : head + size]), worker.snapshot)
+    if target is not None:
+        connection.target = target
     return target
 
 
@@ -181,19 +206,20 @@ def _parse(
         if partition is not None and part.size > 0:
             target = Target(partition, part.topic, part.partition, request.acks, version)
             target.remember(bytes(buffer[head : request.prefix_end]), worker.snapshot)
-            _remember(connection, target)
+            _remember(worker, connection, target)
             batch = _batch(worker, connection, correlation, target, buffer, part.start, part.size)
             connection.order.append(batch)
             return
     _take_several(worker, connection, request, version, correlation, buffer)
 
 
-def _remember(connection: Connection, target: Target) -> None:
-    if target.size > _LONGEST_PREFIX:
-        return
-    if len(connection.targets) >= _PREFIXES:
-        connection.targets.clear()
-    connection.target = connection.targets[target.prefix] = target
+def _remember(worker: Worker, connection: Connection, target: Target) -> None:
+    last, connection.target = connection.target, None
+    if target.size <= _LONGEST_PREFIX:
+        worker.targets.keep(target, worker.snapshot)
+        connection.target = target
+        if last is not None:
+            last.follower = target
 
 
 def _place(worker: Worker, part: produce.Part, acks: int, version: int) -> Partition | None:
