@@ -71,7 +71,7 @@ def kills(fresh_broker: Any, count: int) -> None:
     world = World(fresh_broker(odradek_workers=WORKERS, **BUSY), sides=True)
     killer = Killer(world, seed)
     with world.running():
-        for _ in range(count):
+        while killer.killed.total() < count:
             killer.kill_one()
         world.await_more()
     print(f"{killer.killed.total()} kills {dict(killer.killed)}, {world.acked} acknowledged")
