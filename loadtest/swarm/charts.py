@@ -1,41 +1,29 @@
 """Charts of end-to-end latency and lag among locust's own, on its web page and in its report.
 
-Locust draws three charts, whose list is fixed in the script of its page. Ours are put into that list, and their
-values into the same history and answers that feed the others. A release of locust whose script has another list
-shows its own three charts only; a test says so.
+Ours are put into the list of its page's script (chart_script), and their values into the same history and answers
+that feed the others.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import gevent
 import locust.stats
 from odradek.loadtest.swarm import metrics
+from odradek.loadtest.swarm.chart_script import PERCENTILES, into_script
 
 EVERY_SECONDS = 2
-_PERCENTILES = (0.5, 0.99)
 _OURS = {
     "end_to_end": (metrics.END_TO_END, metrics.CONSUME),
     "lag": (metrics.BEHIND, metrics.LAG),
 }
-_TITLES = {
-    "Total Requests per Second": "Records acknowledged per second",
-    "Response Times (ms)": "Produce ack latency (ms)",
-}
-_TITLE = re.compile(r"(\{title:[\"`])(" + "|".join(map(re.escape, _TITLES)) + ")")
-_LAST = re.compile(r"\{title:([\"`])Number of Users\1")
-_CHARTS = [
-    ("End-to-end latency, send to read (ms)", "endToEnd", ["#ff9f00", "#9966CC"]),
-    ("Lag of a group (records)", "lag", ["#ff9f00", "#9966CC"]),
-]
 
 
 def choose() -> None:
     """The percentiles that matter for a broker, and a history fine enough for a run of a minute."""
-    locust.stats.PERCENTILES_TO_CHART = list(_PERCENTILES)
+    locust.stats.PERCENTILES_TO_CHART = list(PERCENTILES)
     locust.stats.PERCENTILES_TO_STATISTICS = [0.99, 0.999]
     locust.stats.HISTORY_STATS_INTERVAL_SEC = EVERY_SECONDS
 
@@ -45,7 +33,7 @@ def now(stats: Any) -> dict[str, float]:
     lines = {}
     for name, place in _OURS.items():
         entry = stats.entries.get(place)
-        for percentile in _PERCENTILES:
+        for percentile in PERCENTILES:
             value = entry.get_current_response_time_percentile(percentile) if entry else None
             lines[f"{name}_{percentile}"] = value or 0
     return lines
@@ -55,21 +43,9 @@ def keep_history(runner: Any) -> None:
     """Add our lines to each point of locust's history, from which the report draws; never returns."""
     while True:
         history = runner.stats.history
-        if history and f"lag_{_PERCENTILES[0]}" not in history[-1]:
+        if history and f"lag_{PERCENTILES[0]}" not in history[-1]:
             history[-1].update({line: [history[-1]["time"], value] for line, value in now(runner.stats).items()})
         gevent.sleep(EVERY_SECONDS / 4)
-
-
-def into_script(text: str) -> str:
-    """`text`, a page or script of locust, with our charts before its last and with Kafka's words in the titles."""
-    text = _TITLE.sub(lambda found: found[1] + _TITLES[found[2]], text)
-    return _LAST.sub(lambda found: ",".join(map(_chart, _CHARTS)) + "," + found[0], text)
-
-
-def _chart(chart: tuple[str, str, list[str]]) -> str:
-    title, key, colors = chart
-    lines = [{"name": f"{percentile * 100:g}th percentile", "key": f"{key}{percentile}"} for percentile in _PERCENTILES]
-    return json.dumps({"title": title, "lines": lines, "colors": colors})
 
 
 def into_page(web_ui: Any, runner: Any) -> None:

@@ -20,7 +20,7 @@ import click
 from confluent_kafka import KafkaException
 from odradek.loadtest.swarm import ledger
 from odradek.loadtest.swarm.broker import free_port, running
-from odradek.loadtest.swarm.charts import into_script
+from odradek.loadtest.swarm.chart_script import into_script
 from odradek.loadtest.swarm.compare import Findings
 from odradek.loadtest.swarm.options import TOPICS
 from odradek.loadtest.swarm.reading import ReadError, verify

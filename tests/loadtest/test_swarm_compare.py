@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from odradek.loadtest.swarm.compare import READ, Findings
 from odradek.loadtest.swarm.ledger import ACKED, RUN, Ledger
 from odradek.loadtest.swarm.record import IDEMPOTENT, PLAIN
 from odradek.loadtest.swarm.runs import Run, Runs
-from odradek.loadtest.swarm.shapes import SHAPES, Shape
+from odradek.loadtest.swarm.turnout import CURVES, users
 
 USERS = 3
 COUNT = 12
@@ -181,34 +182,16 @@ def test_users_have_numbers_of_their_own() -> None:
     assert max(numbers) < 1 << 63
 
 
-class _Runner:
-    """As much of locust's runner as a shape asks."""
-
-    class environment:
-        class parsed_options:
-            num_users, run_time = 40, 100
-
-
-class _At(Shape):
-    """A shape at a time of our choosing."""
-
-    seconds = 0.0
-
-    def get_run_time(self) -> float:
-        return self.seconds
-
-
-@pytest.mark.parametrize("name", sorted(SHAPES))
+@pytest.mark.parametrize("name", sorted(CURVES))
 def test_shapes_reach_everybody_and_end(name: str) -> None:
-    shape = type(name, (_At, SHAPES[name]), {"abstract": True})(_Runner())
-    counts = [_users(shape, seconds) for seconds in range(100)]
+    counts = [users(CURVES[name], 40, seconds, 100) or 0 for seconds in range(100)]
     assert max(counts) == 40
     assert min(counts) >= 1
     assert len(set(counts)) > 1
-    shape.seconds = 100
-    assert shape.tick() is None
+    assert users(CURVES[name], 40, 100, 100) is None
 
 
-def _users(shape: Any, seconds: float) -> int:
-    shape.seconds = seconds
-    return int(shape.tick()[0])
+def test_nothing_here_loads_locust() -> None:
+    """It would patch the sockets and threads of the process that runs the tests."""
+    code = "import sys; import odradek.loadtest.swarm.run; sys.exit('locust' in sys.modules or 'gevent' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
