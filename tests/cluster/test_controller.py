@@ -150,7 +150,7 @@ def test_a_deleted_topic_is_gone_and_its_name_free(controller: ControllerHarness
     with_bell = Doorbell(controller.run_dir, controller.role)
     controller.shared.slots[place.slot].wait(controller.role)
     assert [result.error_code for result in controller.delete("t", "nope")] == [0, errors.UNKNOWN_TOPIC_OR_PARTITION]
-    assert controller.shared.slots[place.slot].waiters() == ()
+    assert controller.shared.slots[place.slot].waiters() == []
     with_bell.close()
     assert "t" not in controller.snapshot().topics
     assert all(name.endswith("-delete") for name in controller.directories())

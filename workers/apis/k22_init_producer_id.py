@@ -28,7 +28,7 @@ _COMPACT = 2  # from here on the transactional id has a varint length, 0 for nul
 
 def route(version: int, body: bytes) -> str:
     """Where a request is handled: its first field is the transactional id."""
-    is_null = uvarint(body, 0)[0] == 0 if version >= _COMPACT else body[:1] > b"\x7f"  # any negative length
+    is_null = uvarint(body, 0)[0] == 0 if version >= _COMPACT else body[0] > 0x7F  # any negative length
     return WORKER if is_null else COORDINATOR
 
 
