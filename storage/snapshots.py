@@ -57,17 +57,24 @@ def _pack(producer_id: int, entry: ProducerEntry) -> bytes:
 
 def decode(data: bytes) -> dict[int, ProducerEntry]:
     """The producers of a snapshot's contents; SnapshotError when they are not intact."""
+    _check(data)
     try:
-        version, crc = HEAD.unpack_from(data)
-        if version != VERSION:
-            raise SnapshotError(f"version {version}, known is {VERSION}")
-        if crc32c(memoryview(data)[HEAD.size :]) != crc:
-            raise SnapshotError("the checksum does not match")
         (count,) = COUNT.unpack_from(data, HEAD.size)
         at = HEAD.size + COUNT.size
         return dict(_unpack(data, at + index * ENTRY.size) for index in range(count))
     except error:
         raise SnapshotError(f"{len(data)} bytes are too few") from None
+
+
+def _check(data: bytes) -> None:
+    try:
+        version, crc = HEAD.unpack_from(data)
+    except error:
+        raise SnapshotError(f"{len(data)} bytes are too few") from None
+    if version != VERSION:
+        raise SnapshotError(f"version {version}, known is {VERSION}")
+    if crc32c(memoryview(data)[HEAD.size :]) != crc:
+        raise SnapshotError("the checksum does not match")
 
 
 def _unpack(data: bytes, at: int) -> tuple[int, ProducerEntry]:
@@ -112,16 +119,17 @@ def newest_snapshot(
 ) -> tuple[int, dict[int, ProducerEntry]] | None:
     """(offset, producers) of the newest intact snapshot at or below `upto`, None without one.
 
-    Broken ones on the way are removed, with a line in `notes`.
+    Broken ones on the way, also above `upto`, are removed, with a line in `notes`: the next start may need them.
     """
     for offset in reversed(snapshot_offsets(directory)):
         path = names.segment_path(directory, offset, names.SNAPSHOT)
-        if offset > upto:
-            continue
         try:
-            return offset, read_snapshot(path)
+            data = path.read_bytes()
+            if offset <= upto:
+                return offset, decode(data)
+            _check(data)
         except SnapshotError as problem:
-            notes.append(f"removed a broken producer snapshot, {problem}")
+            notes.append(f"removed a broken producer snapshot, {path}: {problem}")
             remove(path, files=files)
     return None
 

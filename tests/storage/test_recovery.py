@@ -289,13 +289,17 @@ def test_a_snapshot_and_the_batches_after_it(tmp_path: Path, clean: bool, at: in
     assert known == list(range(first, 20, 2))[-5:]
 
 
-def test_a_broken_snapshot_is_replaced_by_the_one_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_broken_snapshot_is_replaced_by_the_one_before(tmp_path: Path, clean: bool) -> None:
+    """It is named also where nothing needs it, as all is replayed from before it."""
     write_segment(tmp_path, 0, produced(0, 5, 7, 0), sealed=False)
     snapshots.write_snapshot(tmp_path, 0, {99: ProducerEntry(1)})
-    (tmp_path / "00000000000000000010.snapshot").write_bytes(b"rubbish")
-    found = recover(tmp_path, CONFIG, clean=True)
+    broken = tmp_path / "00000000000000000010.snapshot"
+    broken.write_bytes(b"rubbish")
+    found = recover(tmp_path, CONFIG, clean=clean)
     assert set(found.producers) == {7, 99}
-    assert "broken producer snapshot" in found.notes[0]
+    assert f"broken producer snapshot, {broken}" in found.notes[0]
+    assert not broken.exists()
 
 
 def test_a_snapshot_past_the_end_goes(tmp_path: Path) -> None:
