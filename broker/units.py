@@ -6,7 +6,7 @@ import importlib
 import os
 import pwd
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from odradek.broker import config as configuration
@@ -41,7 +41,7 @@ def machine_of(config: BrokerConfig, user: str) -> Machine:
     """What the units need to know. Raises UnitsError when systemd cannot listen as `listeners` says."""
     return Machine(
         python=Path(sys.executable),
-        programs=tuple(_programs()),
+        programs=tuple(programs()),
         user=user,
         sockets=tuple(listen_stream(endpoint) for endpoint in config.listeners),
         workers=config.workers or os.cpu_count() or 1,
@@ -67,11 +67,22 @@ def _apart(hosts: set[str]) -> bool:
     return "" not in hosts and bool(hosts & {"::", "0.0.0.0"})
 
 
-def _programs() -> Iterator[Path]:
+def programs() -> Iterator[Path]:
     """Every directory that this interpreter reads modules from."""
     yield from {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent}
     for package in _PACKAGES:
         yield Path(importlib.import_module(f"odradek.{package}").__path__[0])
+
+
+def swept(folders: Iterable[Path]) -> str:
+    """A warning when systemd-tmpfiles would remove programs in `folders`, at a boot or for their age; else empty."""
+    found = [path for path in folders if any(path.is_relative_to(private) for private in render.PRIVATE)]
+    if not found:
+        return ""
+    return (
+        f"the programs are in {min(found)}: systemd empties /tmp at every boot and removes what is old from /var/tmp; "
+        "install them elsewhere (python3 -m venv /opt/odradek), then the units from there"
+    )
 
 
 def trap(user: str) -> str:

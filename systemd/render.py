@@ -32,7 +32,7 @@ PLACES = {
 }
 _NAMES = {"sysusers.conf": "odradek.conf", "tmpfiles.conf": "odradek.conf"}
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))  # what ProtectHome= hides
-_PRIVATE = (Path("/tmp"), Path("/var/tmp"))  # what PrivateTmp= hides
+PRIVATE = (Path("/tmp"), Path("/var/tmp"))  # what PrivateTmp= hides
 _MARK = re.compile(r"@([A-Z0-9]+(?:_[A-Z]+)?)@")
 
 
@@ -104,7 +104,7 @@ def escaped(path: Path) -> str:
 
 def _home(programs: Iterable[Path]) -> list[str]:
     """Homes are hidden; programs that live in one are shown again, read-only."""
-    shown = sorted({path for path in programs if any(path.is_relative_to(hidden) for hidden in _HOMES + _PRIVATE)})
+    shown = sorted({path for path in programs if any(path.is_relative_to(hidden) for hidden in _HOMES + PRIVATE)})
     outermost = [path for path in shown if not any(path != other and path.is_relative_to(other) for other in shown)]
     at_home = any(path.is_relative_to(home) for path in outermost for home in _HOMES)
     lines = ["ProtectHome=tmpfs" if at_home else "ProtectHome=yes"]

@@ -33,10 +33,9 @@ def install(prefix: Path | None, user: str) -> None:
 
     for path in units.install(prefix or Path("/"), user):
         click.echo(path)
+    for warning in filter(None, (units.swept(units.programs()), units.trap(user) if prefix is None else "")):
+        click.echo(f"odradek: warning: {warning}", err=True)
     if prefix is None:
-        warning = units.trap(user)
-        if warning:
-            click.echo(f"odradek: warning: {warning}", err=True)
         _settle_in()
 
 

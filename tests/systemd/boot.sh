@@ -1,6 +1,6 @@
 #!/bin/sh
 # In fresh mount, pid, cgroup, ipc and uts namespaces: make a root of the machine's own programs and run systemd there.
-# boot.sh ROOT STAGING PATH…: STAGING is what `odradek systemd install --prefix` wrote; each PATH is shown read-only.
+# boot.sh ROOT STAGING [PATH PLACE]…: STAGING is copied into the root; each PATH is shown at its PLACE, read-only.
 set -eu
 root=$1 staging=$2
 shift 2
@@ -11,10 +11,11 @@ mkdir -p usr etc/systemd/system var/lib run tmp proc sys dev root old
 chmod 1777 tmp
 for dir in bin lib lib32 lib64 sbin; do [ ! -L /$dir ] || ln -s "usr/$dir" $dir; done
 mount --rbind /usr usr
-for path; do
-    mkdir -p ".$path"
-    mount --rbind "$path" ".$path"
-    mount -o remount,bind,ro ".$path"
+while [ $# -gt 0 ]; do
+    mkdir -p ".$2"
+    mount --rbind "$1" ".$2"
+    mount -o remount,bind,ro ".$2"
+    shift 2
 done
 mount -t proc proc proc
 for path in proc/sys proc/sysrq-trigger; do [ ! -e $path ] || { mount --bind $path $path; mount -o remount,bind,ro $path; }; done
@@ -50,8 +51,6 @@ After=sysinit.target systemd-journald.service
 AllowIsolate=yes
 UNIT
 cp -a "$staging/." .
-systemd-sysusers --root="$root"
-systemd-tmpfiles --root="$root" --create odradek.conf
 pivot_root . old
 umount -l /old
 cd /

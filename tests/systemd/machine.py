@@ -1,5 +1,6 @@
 """A real systemd as PID 1 of namespaces of its own, with the units as `odradek systemd install` writes them.
 
+Its programs are in /opt, wherever this clone may be: the boot of a machine empties /tmp.
 It shares this machine's network, so that clients here reach the broker there; processes, mounts, cgroups and /dev/shm
 are its own and go with it.
 """
@@ -10,6 +11,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ from ..harness.wire import Wire
 
 ROOT = Path(__file__).parents[2]
 BOOT = Path(__file__).with_name("boot.sh")
+HOME = Path("/opt/odradek")  # the environment inside, as the README has it
+LENT = Path("/opt/packages")  # what it takes of this environment: all that is not ours
 PROCESSES = ("supervisor", "controller", "coordinator", "janitor", "acceptor")
 SETTINGS = {
     "odradek.workers": 2,
@@ -84,9 +89,8 @@ class Machine:
     # -- life
 
     def boot(self) -> Machine:
-        """Install, and boot as far as the journal."""
+        """Boot as far as the journal, and install the units."""
         self._configure()
-        install(self.staging)
         self._copy_programs()
         (self.folder / "root").mkdir()
         above = _cgroup2()
@@ -106,6 +110,7 @@ class Machine:
             )
         self.pid = wait_until(self._find_systemd, 20, "systemd runs") or 0
         wait_until(lambda: self.state("proof.target") == "active", 60, self.console)
+        self.odradek("systemd", "install")
         return self
 
     def _configure(self) -> None:
@@ -122,14 +127,19 @@ class Machine:
 
     def _copy_programs(self) -> None:
         """The clone as it is now: a process that is started again must not find it half edited."""
+        home = self.staging / HOME.relative_to("/")
+        venv.create(home, symlinks=True)
+        packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(home)}))
         for folder in ROOT.iterdir():
             if (folder / "__init__.py").exists() and folder.name != "tests":
-                shutil.copytree(folder, self.staging / folder.relative_to("/"))
+                shutil.copytree(folder, packages / "odradek" / folder.name)
+        # Directories named here are searched last, and what they say of the clone (its own .pth) is not read.
+        (packages / "lent.pth").write_text(f"{LENT}/purelib\n{LENT}/platlib\n")
 
     def _shown(self) -> list[str]:
-        """This environment, and the Python below it, as far as /usr does not have them."""
-        wanted = {sys.prefix, sys.base_prefix}
-        return sorted(path for path in wanted if not path.startswith("/usr/") and path != "/usr")
+        """What is mounted, and where: the packages of this environment; Python itself unless /usr has it."""
+        pairs = [word for name in ("purelib", "platlib") for word in (sysconfig.get_path(name), f"{LENT}/{name}")]
+        return pairs if Path(sys.base_prefix).is_relative_to("/usr") else [*pairs, sys.base_prefix, sys.base_prefix]
 
     def _enter(self) -> None:
         die_with_parent()
@@ -198,7 +208,11 @@ class Machine:
 
     def odradek(self, *words: str) -> str:
         """`odradek …` as its administrator would call it."""
-        return self.run(sys.executable, "-m", "odradek.broker", *words)
+        return self.run(*self.command(*words))
+
+    def command(self, *words: str, home: Path = HOME) -> list[str]:
+        """The words of `odradek …` inside, of the environment in `home`."""
+        return [f"{home}/bin/python", "-P", "-m", "odradek.broker", *words]
 
     def show(self, unit: str, name: str) -> str:
         """One property of a unit."""

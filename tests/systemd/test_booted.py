@@ -15,7 +15,7 @@ from ..clients.raw.calls import produce
 from ..faults.acknowledged import Load
 from ..harness.process import wait_until
 from ..harness.wire import Wire
-from .machine import PROCESSES, Machine
+from .machine import HOME, PROCESSES, Machine
 
 pytestmark = pytest.mark.timeout(300)
 UNITS = [*(f"odradek-{name}.service" for name in PROCESSES), "odradek-worker@0.service", "odradek-worker@1.service"]
@@ -181,19 +181,13 @@ def test_the_journal_has_fields(machine: Machine) -> None:
 
 def test_commands_know_who_runs_the_broker(machine: Machine) -> None:
     assert "serving" in machine.odradek("status", "/etc/odradek/server.properties")
-    assert "systemctl stop odradek.target" in machine.run(*_command("stop"), check=False)
-    assert "systemctl start odradek-worker@2" in machine.run(*_command("scale", "--workers", "3"), check=False)
+    assert "systemctl stop odradek.target" in machine.run(*machine.command("stop"), check=False)
+    assert "systemctl start odradek-worker@2" in machine.run(*machine.command("scale", "--workers", "3"), check=False)
     machine.odradek("log-level", "broker.acceptor", "DEBUG")
     with machine.wire() as wire:
         assert wire.api_versions()
     wait_until(lambda: "127.0.0.1" in machine.run("journalctl", "ODRADEK_PROCESS=acceptor"), 10, "the new level")
     machine.odradek("log-level", "broker.acceptor", "INFO")
-
-
-def _command(*words: str) -> list[str]:
-    import sys
-
-    return [sys.executable, "-m", "odradek.broker", *words]
 
 
 def test_stop_and_start(machine: Machine) -> None:
@@ -228,6 +222,28 @@ def test_a_restart_of_all(machine: Machine) -> None:
     assert not set(machine.pids().values()) & set(before.values())
     with machine.wire() as wire:
         assert produce(wire, topic, batch([b"x"])).error_code == 0
+
+
+@pytest.mark.parametrize("place", ["/tmp", "/var/tmp", "/home"])
+def test_programs_where_services_cannot_look(machine: Machine, place: str) -> None:
+    """The units show them what PrivateTmp= and ProtectHome= hide, and what only its owner may enter."""
+    topic = create_topic(machine)
+    mine = f"{place}/mine"
+    home = Path(mine, "odradek")
+    machine.run("mkdir", "-p", "-m", "700", mine)
+    machine.run("cp", "-a", str(HOME), str(home))
+    try:
+        machine.run(*machine.command("systemd", "install", home=home))
+        machine.systemctl("restart", "odradek.target")
+        for unit, pid in machine.pids().items():
+            assert _inside(machine, pid, "cmdline").startswith(f"{home}/bin/python"), unit
+            assert f" {home} " in _inside(machine, pid, "mountinfo"), unit
+        with machine.wire() as wire:
+            assert produce(wire, topic, batch([b"x"])).error_code == 0
+    finally:
+        machine.odradek("systemd", "install")
+        machine.systemctl("restart", "odradek.target")
+        machine.run("rm", "-r", mine)
 
 
 def test_install_again_on_the_machine(machine: Machine) -> None:

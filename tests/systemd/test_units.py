@@ -136,6 +136,13 @@ def test_programs_in_a_home_are_shown() -> None:
     assert "ProtectHome=yes\n" in render.files(PLAIN)["etc/systemd/system/odradek-worker@.service"]
 
 
+def test_programs_that_a_boot_removes_are_warned_of() -> None:
+    opt, tmp = Path("/opt/odradek"), Path("/var", "tmp", "x")
+    assert units.swept([opt]) == ""
+    assert f"programs are in {tmp}: " in units.swept([opt, tmp])
+    assert Path(sys.prefix) in units.programs()
+
+
 def test_paths_are_escaped() -> None:
     assert str(render.escaped(Path("/a b/50%"))) == '"/a b/50%%"'
 
