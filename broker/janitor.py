@@ -8,6 +8,7 @@ a clock here would cut a log of old records into segments of one batch each.
 from __future__ import annotations
 
 import logging
+import math
 import select
 import signal
 import time
@@ -24,7 +25,7 @@ from odradek.broker.partitions import Partitions
 from odradek.broker.process import Process, Signals
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Doorbell
-from odradek.storage import checkpoints, disks, opening
+from odradek.storage import checkpoints, disks, machine, opening
 from odradek.storage.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ FLUSH_LOOK_MS = 500
 REMOVE_LOOK_MS = 1000
 SPACE_LOOK_MS = 500
 FORGET_MS = 3_600_000
+NOTE_LOOK_MS = 100  # until everything is recovered
 
 
 @dataclass
@@ -62,6 +64,7 @@ class Janitor:
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._cleaner = Cleaner(me.config, self._intact)
         self._cleaning = Task(me.config["log.cleaner.backoff.ms"], self._clean)
+        self._noting = Task(NOTE_LOOK_MS, self._note_boot)
         self._tasks = self._table()
 
     def _table(self) -> list[Task]:
@@ -80,6 +83,7 @@ class Janitor:
             ),
             Task(FORGET_MS, self._aging.forget),
             self._cleaning,
+            self._noting,
         ]
 
     def run(self) -> None:
@@ -213,6 +217,15 @@ class Janitor:
 
         write.__name__ = name
         return write
+
+    def _note_boot(self) -> None:
+        """Once: what recovery has found the next one need not excuse."""
+        if self._recovering or not self._partitions.snapshot.version:
+            return
+        self._noting.period_ms = math.inf
+        for number, log_dir in enumerate(self._me.config.log_dirs):
+            if number not in self._disks.broken:
+                machine.note_boot(log_dir)
 
     def _keep_space(self) -> None:
         for number, log_dir in enumerate(self._me.config.log_dirs):

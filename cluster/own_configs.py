@@ -51,7 +51,8 @@ OWN_CONFIGS = (
     ConfigKey(
         "odradek.recovery.on.corruption", STRING, "refuse", MEDIUM,
         "What to do with a log that is damaged in the middle: refuse takes the partition offline and says where, "
-        "cut keeps what lies before the damage and puts the rest aside in .corrupt files.",
+        "cut keeps what lies before the damage and puts the rest aside in .corrupt files. Where the machine went down "
+        "before records were synced, they may be missing in the middle too: that is always cut.",
         check=one_of("refuse", "cut"),
     ),
     ConfigKey(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from odradek.ipc import slots
 from odradek.ipc.slots import Fields, SlotState
-from odradek.storage import checkpoints, disks, recovery, transactions
+from odradek.storage import checkpoints, disks, machine, recovery, transactions
 from odradek.storage.log import Log
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.storage.sequences import recovered as shared_producers
@@ -29,6 +29,7 @@ class LogDir(NamedTuple):
     recovery_points: dict[tuple[str, int], int]
     log_starts: dict[tuple[str, int], int]
     high_watermarks: dict[tuple[str, int], int]
+    restarted: bool = False  # the machine, since it was in use
 
     @classmethod
     def read(cls, path: str, clean: bool, cut: bool = False) -> LogDir:
@@ -39,6 +40,7 @@ class LogDir(NamedTuple):
             _offsets(path, checkpoints.RECOVERY_POINT),
             _offsets(path, checkpoints.LOG_START),
             _offsets(path, checkpoints.HIGH_WATERMARK),
+            machine.restarted_since(path),
         )
 
 
@@ -87,6 +89,7 @@ def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
             recovery_point=log_dir.recovery_points.get(key, 0),
             log_start=log_dir.log_starts.get(key, 0),
             clean=log_dir.clean,
+            restarted=log_dir.restarted,
             on_corruption="cut" if log_dir.cut else "refuse",
         )
     except (recovery.CorruptLog, OSError) as error:

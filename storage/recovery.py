@@ -6,7 +6,8 @@ indexes are built anew and the producers' state is replayed. The log is the trut
 snapshots are disposable: missing or broken ones are made again from it.
 
 A torn write at the end is cut off. Damage in the middle raises `CorruptLog` before anything there is
-changed, unless the caller asks to cut it (see `damage`).
+changed, unless the caller asks to cut it (see `damage`), or the machine went down: then any of what was
+not synced may be missing, with later records there, and the log ends before the first that is.
 
 Caller owns the directory alone. Crash rule: every step can be repeated from the start.
 """
@@ -27,7 +28,7 @@ from odradek.storage.epochs import Epoch, EpochCache
 from odradek.storage.index_files import MAX_RELATIVE, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetPosition
 from odradek.storage.producers import ProducerEntry
 from odradek.storage.rebuild import LogState, Scanned, scan_segment, walk_headers
-from odradek.storage.scan import Scan
+from odradek.storage.scan import BadBatch, Scan
 from odradek.storage.snapshots import newest_snapshot, prune_snapshots, snapshot_offsets
 from odradek.storage.tidy import tidy
 
@@ -87,15 +88,17 @@ def recover(
     log_start: int = 0,
     clean: bool = False,
     on_corruption: Literal["refuse", "cut"] = "refuse",
+    restarted: bool = False,
     files: Files = FILES,
 ) -> Recovered:
     """Opens the partition directory, mending it as the module says; creates the first segment if none is there.
 
     `recovery_point` and `log_start` are the log directory's checkpoints (0 when unknown), `clean` its
-    clean-shutdown mark. Raises CorruptLog, and OSError as the disk does.
+    clean-shutdown mark; `restarted`: the machine has been down since. Raises CorruptLog, and OSError as the disk does.
     """
     work = _Recovery(Path(directory), config.index_interval_bytes, clean, on_corruption == "cut", files)
     work.compacted = config.compacted
+    work.unsynced_from = recovery_point if restarted and not clean else None
     work.open(recovery_point, log_start)
     work.load_state(log_start)
     return work.finish(recovery_point)
@@ -115,6 +118,7 @@ class _Recovery:
         self.sizes: dict[int, int] = {}  # base offset → bytes, rising
         self.state = LogState(EpochCache(), {}, 0)
         self.compacted = False
+        self.unsynced_from: int | None = None  # offset from which on a power failure may have taken anything
         self.scanned_from: int | None = None  # base from which on every batch was checked
         self.epochs_as_read: tuple[Epoch, ...] | None = None
 
@@ -185,18 +189,29 @@ class _Recovery:
         bases = [base for base in self.sizes if base >= (self.scanned_from or 0)]
         self._load_producers(upto=bases[0])
         scanned = None
-        for base in bases:
+        for base, following in zip(bases, [*bases[1:], None], strict=True):
             if base not in self.sizes:  # damage or a torn write before it has ended the log
                 break
             if scanned is not None:
                 self._note_gap(scanned.next_offset, base)
             scanned = scan_segment(self.directory, base, self.interval, self.state)
             self.out.bytes_scanned += scanned.end
+            if following is not None and self._lacks_its_end(scanned, following):
+                scanned.bad = BadBatch(scanned.end, f"its end is missing, up to offset {following - 1}")
             if scanned.bad is not None:
                 self._damaged(scanned)
             self._write_indexes(scanned, sealed=base != list(self.sizes)[-1])
             scanned.write_txn_index(self.directory, files=self.files)
         return scanned
+
+    def _may_be_lost(self, offset: int) -> bool:
+        """Whether the records from there on may not have reached the disk before the machine went down."""
+        return self.unsynced_from is not None and offset >= self.unsynced_from
+
+    def _lacks_its_end(self, scanned: Scanned, following: int) -> bool:
+        """Whether a power failure took the last batches of a segment and left the next segment."""
+        ends_early = scanned.bad is None and scanned.next_offset < following
+        return ends_early and not self.compacted and self._may_be_lost(scanned.next_offset)
 
     def _note_gap(self, end: int, following: int) -> None:
         """Where nothing was compacted, each segment begins where the one before it ends."""
@@ -214,7 +229,7 @@ class _Recovery:
         path = names.segment_path(self.directory, scanned.base)
         later = [(base, size) for base, size in self.sizes.items() if base > scanned.base]
         follows = damage.intact_after(path, scanned, later)
-        if follows and not self.cut:
+        if follows and not self.cut and not self._may_be_lost(scanned.next_offset):
             raise CorruptLog(path, scanned, follows)
         if follows:
             damage.set_aside(path, scanned.end, [base for base, _ in later], files=self.files)
@@ -224,7 +239,7 @@ class _Recovery:
             del self.sizes[base]
         self.sizes[scanned.base] = scanned.end
         self.out.bytes_cut += gone
-        self.notes.append(_cut_note(path, scanned, gone, follows))
+        self.notes.append(_cut_note(path, scanned, gone, follows, self._may_be_lost(scanned.next_offset)))
 
     def _look_at_active(self, base: int) -> Scanned:
         """The trusted active segment as its files have it: its indexes, and the batches past their end."""
@@ -328,9 +343,12 @@ class _Recovery:
         return out
 
 
-def _cut_note(path: Path, scanned: Scanned, gone: int, follows: str) -> str:
+def _cut_note(path: Path, scanned: Scanned, gone: int, follows: str, lost: bool) -> str:
     assert scanned.bad is not None
-    kind = f"cut damage ({follows}; kept as {damage.CORRUPT} files)" if follows else "cut a torn write"
+    kind = "cut a torn write"
+    if follows:
+        what = "what the end of the machine left in pieces" if lost else "damage"
+        kind = f"cut {what} ({follows}; kept as {damage.CORRUPT} files)"
     return (
         f"{path.name}: {kind} at byte {scanned.end}, offset {scanned.next_offset}: {gone} bytes, {scanned.bad.reason}"
     )

@@ -162,6 +162,34 @@ def test_damage_is_cut_on_request_and_kept_aside(log: Path, base: int, offset: i
     assert (facts(again), again.notes) == (facts(found), [])
 
 
+@pytest.mark.parametrize(("base", "offset"), [(0, 0), (0, 100), (200, 200), (200, 399), (400, 500)])
+@pytest.mark.parametrize("how", ["zeros", "ends"])
+def test_after_a_power_failure_a_log_ends_before_its_first_gap(log: Path, base: int, offset: int, how: str) -> None:
+    path, position = segment(log, base), 118 * (offset - base)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:position] + (bytes(118) + whole[position + 118 :] if how == "zeros" else b""))
+    found = recover(log, CONFIG, restarted=True, recovery_point=offset)
+    assert (found.leo, found.active_base) == (offset, base)
+    assert ("machine" in found.notes[0]) if (base, how) != (400, "ends") else not found.notes
+    assert list(check(log)) == []
+    again = recover(log, CONFIG)
+    assert (facts(again), again.notes) == (facts(found), [])
+
+
+@pytest.mark.parametrize("known", [{}, {"recovery_point": 101, "restarted": True}, {"clean": True, "restarted": True}])
+def test_what_was_synced_no_power_failure_excuses(log: Path, known: dict) -> None:
+    spoil(segment(log, 0), 118 * 100 + 100)
+    os.unlink(segment(log, 0, names.INDEX))
+    with pytest.raises(CorruptLog):
+        recover(log, CONFIG, **known)
+
+
+def test_a_compacted_log_has_gaps_also_after_a_power_failure(log: Path) -> None:
+    path = segment(log, 0)
+    path.write_bytes(path.read_bytes()[: 118 * 100])
+    assert recover(log, Interval(compacted=True), restarted=True).leo == 550
+
+
 def test_damage_below_the_recovery_point_shows_when_an_index_is_rebuilt(log: Path) -> None:
     spoil(segment(log, 0), 500)
     os.unlink(segment(log, 0, names.INDEX))
