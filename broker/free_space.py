@@ -3,6 +3,9 @@
 With `odradek.retention.free.bytes` set, segments are sealed early when room gets short, so that a few huge active
 ones cannot hold it all, and the oldest sealed ones of all topics that delete are let go until there is enough again.
 They are unlinked at once: file.delete.delay.ms would keep their room for a minute.
+
+Looks are rare while nothing is written. The faster the room shrinks the sooner is the next look, so that a part of
+the room is left at each.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ log = logging.getLogger(__name__)
 _EARLY = 2  # times the room to keep: from here on large active segments are sealed
 _PIECES = 8  # of the room to keep: an active segment smaller than one such piece may stay
 _SILENCE_S = 60.0
+RARELY_MS = 500.0
+_OFTEN_MS = 20.0
+_LOOKS = 4  # as many at least until a disk would be full
 
 
 class FreeSpace:
@@ -36,14 +42,25 @@ class FreeSpace:
         self._keep = int(config["odradek.retention.free.bytes"])
         size = int(config["odradek.disk.reserve.bytes"])
         self._reserves = [Reserve(log_dir, size) for log_dir in config.log_dirs]
+        self._paces = [Pace() for _ in config.log_dirs]
         self._warned = -_SILENCE_S
 
-    def look(self, number: int, log_dir: str, now_ms: int) -> None:
-        """See to log directory `number`. Raises OSError as the disk does."""
-        free = disks.room(log_dir).free
-        if self._keep and free < self._keep * _EARLY:
-            self._make_room(number, log_dir, free, now_ms)
+    def look(self, number: int, log_dir: str, now_ms: int) -> float:
+        """See to log directory `number`; in how many ms to look again. Raises OSError as the disk does."""
+        pause = RARELY_MS
+        if self._keep:
+            pause = self._keep_free(number, log_dir, now_ms)
         self._reserves[number].fill()
+        return pause
+
+    def _keep_free(self, number: int, log_dir: str, now_ms: int) -> float:
+        pace, free = self._paces[number], disks.room(log_dir).free
+        pace.see(free, time.monotonic())
+        if free < self._keep * _EARLY:
+            self._make_room(number, log_dir, free, now_ms)
+            free = disks.room(log_dir).free
+            pace.start(free, time.monotonic())
+        return pace.pause_ms(free)
 
     def _make_room(self, number: int, log_dir: str, free: int, now_ms: int) -> None:
         mine = [one for one in self._partitions() if one.state().log_dir == number and _deletes(one)]
@@ -92,6 +109,31 @@ class FreeSpace:
         if time.monotonic() - self._warned >= _SILENCE_S:
             self._warned = time.monotonic()
             log.warning("%s: less than odradek.retention.free.bytes is free, and nothing more may be deleted", log_dir)
+
+
+class Pace:
+    """How fast a disk fills, by what is free from look to look; and when to look again."""
+
+    def __init__(self) -> None:
+        self._rate = 0.0  # bytes a second; a shorter pause of the writers does not make us slow at once
+        self._free, self._at = 0, 0.0
+
+    def see(self, free: int, now: float) -> None:
+        """Take what is free at `now` (s, monotonic)."""
+        seconds = now - self._at
+        lately = (self._free - free) / seconds if self._at and seconds > 0 else 0.0
+        self._rate = max(lately, self._rate / 2)
+        self.start(free, now)
+
+    def start(self, free: int, now: float) -> None:
+        """Measure from here on: what we do ourselves is not the writers' doing."""
+        self._free, self._at = free, now
+
+    def pause_ms(self, free: int) -> float:
+        """How long the next look may wait."""
+        if self._rate <= 0:
+            return RARELY_MS
+        return min(RARELY_MS, max(_OFTEN_MS, free / self._rate * 1000 / _LOOKS))
 
 
 def _deletes(partition: Partition) -> bool:

@@ -20,7 +20,7 @@ from odradek.broker import aging, flushing, process, removal
 from odradek.broker.checkpointing import Checkpoints
 from odradek.broker.cleaning import Cleaner
 from odradek.broker.disk_watch import DiskWatch
-from odradek.broker.free_space import FreeSpace
+from odradek.broker.free_space import RARELY_MS, FreeSpace
 from odradek.broker.partitions import Partitions
 from odradek.broker.process import Process, Signals
 from odradek.ipc import roles, slots
@@ -34,7 +34,6 @@ LOOK_MS = 500  # the longest sleep: a ring that tells of new metadata may be los
 RECOVER_MS = 20  # while partitions wait for recovery that others may leave half done
 FLUSH_LOOK_MS = 500
 REMOVE_LOOK_MS = 1000
-SPACE_LOOK_MS = 500
 FORGET_MS = 3_600_000
 NOTE_LOOK_MS = 100  # until everything is recovered
 
@@ -64,6 +63,7 @@ class Janitor:
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._cleaner = Cleaner(me.config, self._intact)
         self._cleaning = Task(me.config["log.cleaner.backoff.ms"], self._clean)
+        self._keeping = Task(RARELY_MS, self._keep_space)
         self._noting = Task(NOTE_LOOK_MS, self._note_boot)
         self._tasks = self._table()
 
@@ -72,7 +72,7 @@ class Janitor:
         return [
             Task(FLUSH_LOOK_MS, self._flush),
             Task(REMOVE_LOOK_MS, self._remove),
-            Task(SPACE_LOOK_MS, self._keep_space),
+            self._keeping,
             Task(config["log.retention.check.interval.ms"], self._retain),
             Task(config["producer.id.expiration.check.interval.ms"], self._expire),
             Task(config["log.flush.offset.checkpoint.interval.ms"], self._checkpoint(checkpoints.RECOVERY_POINT)),
@@ -228,9 +228,11 @@ class Janitor:
                 machine.note_boot(log_dir)
 
     def _keep_space(self) -> None:
+        self._keeping.period_ms = RARELY_MS
         for number, log_dir in enumerate(self._me.config.log_dirs):
             if number not in self._disks.broken:
-                self._space.look(number, log_dir, _now_ms())
+                pause = self._space.look(number, log_dir, _now_ms())
+                self._keeping.period_ms = min(self._keeping.period_ms, pause)
 
 
 def _flush_due(partition: Partition) -> None:

@@ -18,11 +18,14 @@ log = logging.getLogger(__name__)
 
 
 def remove_segments(partition: Partition, now_ms: int, delay_ms: int | None = None) -> tuple[int, int]:
-    """Unlink what has waited for `delay_ms` (file.delete.delay.ms) in a partition's directory; (removed, waiting)."""
+    """Unlink what has waited for `delay_ms` (file.delete.delay.ms) in a partition's directory; (removed, waiting).
+
+    With 0 all goes, also what was renamed after `now_ms`.
+    """
     removed = waiting = 0
     delay = partition.config.file_delete_delay_ms if delay_ms is None else delay_ms
     for entry in _marked(partition.directory):
-        if _waited_ms(entry, now_ms) >= delay:
+        if not delay or _waited_ms(entry, now_ms) >= delay:
             os.unlink(entry.path)
             removed += 1
         else:

@@ -64,7 +64,8 @@ OWN_CONFIGS = (
     ConfigKey(
         "odradek.retention.free.bytes", LONG, "0", MEDIUM,
         "Room to keep free on the disk of each log directory: with less, the oldest segments of all topics with "
-        "cleanup.policy=delete go at once, whatever their retention. 0 deletes nothing for room.",
+        "cleanup.policy=delete go at once, whatever their retention. Have it larger than what is written there in a "
+        "second. 0 deletes nothing for room.",
         check=at_least(0),
     ),
     ConfigKey(
