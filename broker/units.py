@@ -74,15 +74,23 @@ def programs() -> Iterator[Path]:
         yield Path(importlib.import_module(f"odradek.{package}").__path__[0])
 
 
-def swept(folders: Iterable[Path]) -> str:
-    """A warning when systemd-tmpfiles would remove programs in `folders`, at a boot or for their age; else empty."""
+def warnings(root: Path, user: str) -> list[str]:
+    """What will go wrong one day with what was installed below `root`."""
+    config = configuration.load(root / render.CONFIG.relative_to("/"))
+    found = [
+        swept("the programs are", programs(), "install them elsewhere (python3 -m venv /opt/odradek), then the units"),
+        swept("log.dirs is", map(Path, config.log_dirs), "move it, then install the units again"),
+        trap(user) if root == Path("/") else "",
+    ]
+    return [text for text in found if text]
+
+
+def swept(what: str, folders: Iterable[Path], remedy: str) -> str:
+    """A warning when systemd-tmpfiles would remove what is in `folders`, at a boot or for its age; else empty."""
     found = [path for path in folders if any(path.is_relative_to(private) for private in render.PRIVATE)]
     if not found:
         return ""
-    return (
-        f"the programs are in {min(found)}: systemd empties /tmp at every boot and removes what is old from /var/tmp; "
-        "install them elsewhere (python3 -m venv /opt/odradek), then the units from there"
-    )
+    return f"{what} in {min(found)}: systemd empties /tmp at boot and removes what is old from /var/tmp; {remedy}"
 
 
 def trap(user: str) -> str:

@@ -33,6 +33,7 @@ PLACES = {
 _NAMES = {"sysusers.conf": "odradek.conf", "tmpfiles.conf": "odradek.conf"}
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))  # what ProtectHome= hides
 PRIVATE = (Path("/tmp"), Path("/var/tmp"))  # what PrivateTmp= hides
+_HIDDEN = _HOMES + PRIVATE
 _MARK = re.compile(r"@([A-Z0-9]+(?:_[A-Z]+)?)@")
 
 
@@ -85,7 +86,7 @@ def _values(machine: Machine) -> dict[str, str]:
         "RUN_DIR": str(RUN_DIR),
         "HARDENING": _text("hardening.conf").rstrip("\n"),
         "DAEMON": _text("daemon.conf").rstrip("\n"),
-        "HOME": "\n".join(_home(machine.programs)),
+        "HOME": "\n".join(_home(machine)),
         "WRITABLE": "".join(f"{line}\n" for line in _writable(machine)),
         "DIRECTORIES": "".join(f"{line}\n" for line in _directories(machine)),
         "LISTEN": "\n".join(f"ListenStream={address}" for address in machine.sockets),
@@ -102,11 +103,11 @@ def escaped(path: Path) -> str:
     return f'"{text}"' if re.search(r"[\s'\";]", text) else text
 
 
-def _home(programs: Iterable[Path]) -> list[str]:
+def _home(machine: Machine) -> list[str]:
     """Homes are hidden; programs that live in one are shown again, read-only."""
-    shown = sorted({path for path in programs if any(path.is_relative_to(hidden) for hidden in _HOMES + PRIVATE)})
+    shown = sorted({path for path in machine.programs if _below(path, _HIDDEN)})
     outermost = [path for path in shown if not any(path != other and path.is_relative_to(other) for other in shown)]
-    at_home = any(path.is_relative_to(home) for path in outermost for home in _HOMES)
+    at_home = any(_below(path, _HOMES) for path in (*outermost, *_written(machine)))
     lines = ["ProtectHome=tmpfs" if at_home else "ProtectHome=yes"]
     if outermost:
         lines.insert(0, "# The programs live where services cannot look; /opt would be a better place for them.")
@@ -114,16 +115,28 @@ def _home(programs: Iterable[Path]) -> list[str]:
     return lines
 
 
+def _below(path: Path, folders: Iterable[Path]) -> bool:
+    return any(folder in path.parents for folder in folders)
+
+
 def _outside(machine: Machine) -> list[Path]:
     return [path for path in machine.log_dirs if not path.is_relative_to(STATE_DIR)]
 
 
+def _written(machine: Machine) -> list[Path]:
+    return [*_outside(machine), *([machine.log_file.parent] if machine.log_file else [])]
+
+
 def _writable(machine: Machine) -> list[str]:
-    """ProtectSystem=strict makes everything read-only but the state directory."""
-    lines = [f"ReadWritePaths={escaped(path)}" for path in _outside(machine)]
-    if machine.log_file is not None:
-        lines.append(f"ReadWritePaths=-{machine.log_file.parent}")  # its owner and mode are the administrator's
+    """ProtectSystem=strict makes everything read-only but the state directory; what is hidden must be shown first."""
+    lines = [f"{_opening(path)}={escaped(path)}" for path in _outside(machine)]
+    if machine.log_file is not None:  # its folder's owner and mode are the administrator's, and whether it is there
+        lines.append(f"{_opening(machine.log_file.parent)}=-{escaped(machine.log_file.parent)}")
     return lines
+
+
+def _opening(path: Path) -> str:
+    return "BindPaths" if _below(path, _HIDDEN) else "ReadWritePaths"
 
 
 def _directories(machine: Machine) -> list[str]:

@@ -31,9 +31,10 @@ def install(prefix: Path | None, user: str) -> None:
     """
     from odradek.broker import units
 
-    for path in units.install(prefix or Path("/"), user):
+    root = prefix or Path("/")
+    for path in units.install(root, user):
         click.echo(path)
-    for warning in filter(None, (units.swept(units.programs()), units.trap(user) if prefix is None else "")):
+    for warning in units.warnings(root, user):
         click.echo(f"odradek: warning: {warning}", err=True)
     if prefix is None:
         _settle_in()

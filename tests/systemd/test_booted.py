@@ -225,25 +225,32 @@ def test_a_restart_of_all(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("place", ["/tmp", "/var/tmp", "/home"])
-def test_programs_where_services_cannot_look(machine: Machine, place: str) -> None:
-    """The units show them what PrivateTmp= and ProtectHome= hide, and what only its owner may enter."""
-    topic = create_topic(machine)
-    mine = f"{place}/mine"
-    home = Path(mine, "odradek")
-    machine.run("mkdir", "-p", "-m", "700", mine)
-    machine.run("cp", "-a", str(HOME), str(home))
+def test_where_services_cannot_look(machine: Machine, place: str) -> None:
+    """The units show them programs and data that PrivateTmp= and ProtectHome= hide, and their owner's mode closes."""
+    config = machine.root / "etc/odradek/server.properties"
+    before = config.read_text()
+    mine = Path(place, "mine")
+    machine.run("mkdir", "-p", "-m", "700", str(mine))
+    machine.run("cp", "-a", str(HOME), str(mine))
     try:
-        machine.run(*machine.command("systemd", "install", home=home))
-        machine.systemctl("restart", "odradek.target")
+        config.write_text(before.replace("log.dirs=/var/lib/odradek", f"log.dirs={mine}/data"))
+        _install_from(machine, mine / HOME.name)
         for unit, pid in machine.pids().items():
-            assert _inside(machine, pid, "cmdline").startswith(f"{home}/bin/python"), unit
-            assert f" {home} " in _inside(machine, pid, "mountinfo"), unit
+            assert _inside(machine, pid, "cmdline").startswith(f"{mine}/{HOME.name}/bin/python"), unit
+        topic = create_topic(machine)
         with machine.wire() as wire:
             assert produce(wire, topic, batch([b"x"])).error_code == 0
+        assert (machine.root / str(mine)[1:] / f"data/{topic}-0").is_dir()
     finally:
-        machine.odradek("systemd", "install")
-        machine.systemctl("restart", "odradek.target")
-        machine.run("rm", "-r", mine)
+        config.write_text(before)
+        _install_from(machine, HOME)
+        machine.run("rm", "-r", str(mine))
+
+
+def _install_from(machine: Machine, home: Path) -> None:
+    machine.stop()
+    machine.run(*machine.command("systemd", "install", home=home))
+    machine.systemctl("start", "odradek.target")
 
 
 def test_install_again_on_the_machine(machine: Machine) -> None:

@@ -136,11 +136,24 @@ def test_programs_in_a_home_are_shown() -> None:
     assert "ProtectHome=yes\n" in render.files(PLAIN)["etc/systemd/system/odradek-worker@.service"]
 
 
-def test_programs_that_a_boot_removes_are_warned_of() -> None:
+def test_data_where_services_cannot_look_is_shown() -> None:
+    dirs = (Path("/srv/log"), Path("/tmp/kafka-logs"))
+    there = dataclasses.replace(PLAIN, log_dirs=dirs, log_file=Path("/home", "me", "odradek.log"))
+    text = render.files(there)["etc/systemd/system/odradek-worker@.service"]
+    home = Path("/home", "me")
+    assert f"ReadWritePaths=/srv/log\nBindPaths=/tmp/kafka-logs\nBindPaths=-{home}\n" in text
+    assert "ProtectHome=tmpfs\n" in text
+
+
+def test_what_a_boot_removes_is_warned_of(tmp_path: Path) -> None:
     opt, tmp = Path("/opt/odradek"), Path("/var", "tmp", "x")
-    assert units.swept([opt]) == ""
-    assert f"programs are in {tmp}: " in units.swept([opt, tmp])
+    assert units.swept("a is", [opt], "move it") == ""
+    assert units.swept("a is", [opt, tmp], "move it").startswith(f"a is in {tmp}: ")
     assert Path(sys.prefix) in units.programs()
+    install(tmp_path)
+    assert not [text for text in units.warnings(tmp_path, "odradek") if "log.dirs" in text]
+    (tmp_path / "etc/odradek/server.properties").write_text("log.dirs=/tmp/kafka-logs\n")
+    assert "log.dirs is in /tmp/kafka-logs" in units.warnings(tmp_path, "odradek")[-1]
 
 
 def test_paths_are_escaped() -> None:
