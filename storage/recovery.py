@@ -174,6 +174,8 @@ class _Recovery:
         upto = bases.index(self.scanned_from) if self.scanned_from is not None else len(bases) - 1
         for base, following in pairwise(bases[: upto + 1]):
             if index_files.indexes_look_right(self.directory, base, self.sizes[base], following):
+                if not self.sizes[base]:  # empty indexes fit it, but nothing empty is ever sealed
+                    self._note_gap(base, following)
                 continue
             scanned = scan_segment(self.directory, base, self.interval)
             if scanned.bad is not None:  # below the recovery point nothing can be torn

@@ -199,6 +199,16 @@ def test_damage_below_the_recovery_point_shows_when_an_index_is_rebuilt(log: Pat
     assert (found.leo, found.recovery_point) == (4, 4)
 
 
+@pytest.mark.parametrize("known", [{}, {"recovery_point": 399}, {"recovery_point": 550}, {"clean": True}])
+def test_an_empty_segment_is_named(log: Path, known: dict) -> None:
+    for kind in (names.LOG, *names.INDEXES):
+        if segment(log, 0, kind).exists():
+            segment(log, 0, kind).write_bytes(b"")
+    found = recover(log, CONFIG, **known)
+    assert found.leo == 550
+    assert "offsets 0 to 199 are missing before the segment at offset 200" in found.notes
+
+
 def test_an_empty_last_segment_after_a_torn_one_goes(log: Path) -> None:
     write_segment(log, 551, [], sealed=False)
     segment(log, 400).write_bytes(segment(log, 400).read_bytes() + batch(550)[:-1])
