@@ -37,6 +37,7 @@ class ByteLocks:
     """Exclusive try-locks on the bytes of one file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._fd = -1
         self._fd = _open(path)
         self._take: dict[int, bytes] = {}
         self._free: dict[int, bytes] = {}
@@ -71,8 +72,13 @@ class ByteLocks:
         return _FLOCK.unpack(answer)[0] != fcntl.F_UNLCK
 
     def close(self) -> None:
-        """Close the file, which frees every byte held here."""
-        os.close(self._fd)
+        """Close the file, which frees every byte held here. Dropping the object does it too."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class RoleLocks(ByteLocks):

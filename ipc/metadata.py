@@ -30,6 +30,10 @@ class MetadataRegion:
         self._at = at
         self._spare: list[int] = []
 
+    def __del__(self) -> None:
+        for fd in self._spare:
+            os.close(fd)
+
     @property
     def version(self) -> int:
         """The current version; 0 before the first. Cheap: compare it once a batch of events."""

@@ -18,7 +18,8 @@ from odradek.ipc.shm import Shared
 HOLD = """
 import sys, time
 from odradek.ipc.locks import PartitionLocks
-assert PartitionLocks(sys.argv[1]).try_lock(3)
+locks = PartitionLocks(sys.argv[1])
+assert locks.try_lock(3)
 print("held", flush=True)
 time.sleep(600)
 """

@@ -14,7 +14,8 @@ def _child_holds(path: Path, byte: int) -> tuple[int, int]:
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
-        PartitionLocks(path).try_lock(byte)
+        locks = PartitionLocks(path)  # held for as long as there is a name for it
+        locks.try_lock(byte)
         os.write(write, b"!")
         signal.pause()
     os.read(read, 1)
