@@ -29,6 +29,7 @@ class LogDir(NamedTuple):
     recovery_points: dict[tuple[str, int], int]
     log_starts: dict[tuple[str, int], int]
     high_watermarks: dict[tuple[str, int], int]
+    compacted: dict[tuple[str, int], int]
     restarted: bool = False  # the machine, since it was in use
 
     @classmethod
@@ -40,6 +41,7 @@ class LogDir(NamedTuple):
             _offsets(path, checkpoints.RECOVERY_POINT),
             _offsets(path, checkpoints.LOG_START),
             _offsets(path, checkpoints.HIGH_WATERMARK),
+            _offsets(path, checkpoints.CLEANER),
             machine.restarted_since(path),
         )
 
@@ -90,6 +92,7 @@ def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
             log_start=log_dir.log_starts.get(key, 0),
             clean=log_dir.clean,
             restarted=log_dir.restarted,
+            compacted_upto=log_dir.compacted.get(key, 0),
             on_corruption="cut" if log_dir.cut else "refuse",
         )
     except (recovery.CorruptLog, OSError) as error:

@@ -89,15 +89,17 @@ def recover(
     clean: bool = False,
     on_corruption: Literal["refuse", "cut"] = "refuse",
     restarted: bool = False,
+    compacted_upto: int = 0,
     files: Files = FILES,
 ) -> Recovered:
     """Opens the partition directory, mending it as the module says; creates the first segment if none is there.
 
     `recovery_point` and `log_start` are the log directory's checkpoints (0 when unknown), `clean` its
-    clean-shutdown mark; `restarted`: the machine has been down since. Raises CorruptLog, and OSError as the disk does.
+    clean-shutdown mark; `restarted`: the machine has been down since; `compacted_upto`: there may be gaps below, also
+    when the topic is not compacted any more. Raises CorruptLog, and OSError as the disk does.
     """
     work = _Recovery(Path(directory), config.index_interval_bytes, clean, on_corruption == "cut", files)
-    work.compacted = config.compacted
+    work.gaps_upto = 1 << 63 if config.compacted else compacted_upto
     work.unsynced_from = recovery_point if restarted and not clean else None
     work.open(recovery_point, log_start)
     work.load_state(log_start)
@@ -117,7 +119,7 @@ class _Recovery:
         self.notes = self.out.notes
         self.sizes: dict[int, int] = {}  # base offset → bytes, rising
         self.state = LogState(EpochCache(), {}, 0)
-        self.compacted = False
+        self.gaps_upto = 0  # below, compaction may have left gaps
         self.unsynced_from: int | None = None  # offset from which on a power failure may have taken anything
         self.scanned_from: int | None = None  # base from which on every batch was checked
         self.epochs_as_read: tuple[Epoch, ...] | None = None
@@ -212,12 +214,12 @@ class _Recovery:
 
     def _lacks_its_end(self, scanned: Scanned, following: int) -> bool:
         """Whether a power failure took the last batches of a segment and left the next segment."""
-        ends_early = scanned.bad is None and scanned.next_offset < following
-        return ends_early and not self.compacted and self._may_be_lost(scanned.next_offset)
+        ends_early = scanned.bad is None and self.gaps_upto <= scanned.next_offset < following
+        return ends_early and self._may_be_lost(scanned.next_offset)
 
     def _note_gap(self, end: int, following: int) -> None:
         """Where nothing was compacted, each segment begins where the one before it ends."""
-        if end < following and not self.compacted:
+        if self.gaps_upto <= end < following:
             self.notes.append(f"offsets {end} to {following - 1} are missing before the segment at offset {following}")
 
     def _write_indexes(self, scanned: Scanned, sealed: bool) -> None:

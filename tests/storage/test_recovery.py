@@ -188,6 +188,9 @@ def test_a_compacted_log_has_gaps_also_after_a_power_failure(log: Path) -> None:
     path = segment(log, 0)
     path.write_bytes(path.read_bytes()[: 118 * 100])
     assert recover(log, Interval(compacted=True), restarted=True).leo == 550
+    found = recover(log, CONFIG, restarted=True, compacted_upto=150)  # it is compacted no more
+    assert (found.leo, found.notes) == (550, [])
+    assert recover(log, CONFIG, restarted=True, compacted_upto=100).leo == 100
 
 
 def test_damage_below_the_recovery_point_shows_when_an_index_is_rebuilt(log: Path) -> None:
