@@ -210,11 +210,6 @@ class Slot:
         """Ask for a ring of `role`'s bell at the next change. Fence, then look again before sleeping."""
         self._row[role] = 1
 
-    @property
-    def awaited(self) -> bool:
-        """Whether anybody asked to be rung: see `waiters`."""
-        return self.map[self.row_at] != NOBODY
-
     def waiters(self) -> list[int]:
         """Roles that asked to be rung; forgets them. Call after the change was published and the lock given back."""
         row = self._row

@@ -187,7 +187,7 @@ class Partition:
         """Give the lock back and ring whoever waits for a change of this slot."""
         self._unlock()
         slot = self.slot
-        if slot.map[slot.row_at] != NOBODY:  # `awaited`, without the call
+        if slot.map[slot.row_at] != NOBODY:
             for role in slot.waiters():
                 self.owner.ring(role)
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from odradek.protocol.records import varint
+
 from ..clients.raw.batches import batch, record
 from ..harness.wire import header
 from .checker import Found, key_of
@@ -101,28 +103,17 @@ def records_in(data: bytes, least: int) -> Iterator[Found]:
 
 def _records(data: bytes, at: int, base: int, count: int, least: int) -> Iterator[Found]:
     for _ in range(count):
-        size, at = _varint(data, at)
+        size, at = varint.decode(data, at)
         end = at + size
-        _, at = _varint(data, at + 1)
-        delta, at = _varint(data, at)
-        length, at = _varint(data, at)
+        _, at = varint.decode(data, at + 1)
+        delta, at = varint.decode(data, at)
+        length, at = varint.decode(data, at)
         key = data[at : at + length]
-        length, at = _varint(data, at + length)
+        length, at = varint.decode(data, at + length)
         if base + delta >= least:
             producer, number = data[at : at + length].rstrip(b".").split()
             yield Found(base + delta, int(producer), int(number), bytes(key))
         at = end
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
 
 
 class Frames:

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from odradek.protocol.wire import pack_uvarint
+
 from ..clients.raw.batches import batch, message
 from ..clients.test_every_version import request_classes
 from ..harness.wire import header
@@ -60,16 +62,6 @@ class Grammar:
 def framed(request: bytes) -> bytes:
     """A request with its size."""
     return struct.pack(">i", len(request)) + request
-
-
-def uvarint(value: int) -> bytes:
-    """7 bits a byte."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 class _Body:
@@ -127,7 +119,7 @@ class _Body:
     def _count(self, count: int) -> bytes:
         if not self._flexible:
             return struct.pack(">i", max(count, -(1 << 31)))
-        return uvarint((count + 1) & 0xFFFFFFFF) if not self._edge() else b"\xff" * self._dice.randrange(1, 12)
+        return pack_uvarint((count + 1) & 0xFFFFFFFF) if not self._edge() else b"\xff" * self._dice.randrange(1, 12)
 
     def _simple(self, field: Any) -> bytes:
         kind = field.type_str.removeprefix("[]")
@@ -165,7 +157,7 @@ class _Body:
 
     def _length(self, length: int, kind: str) -> bytes:
         if self._flexible:
-            return uvarint((length + 1) & 0xFFFFFFFF)
+            return pack_uvarint((length + 1) & 0xFFFFFFFF)
         return struct.pack(">h" if kind == "string" else ">i", max(-(1 << 15), min(length, (1 << 15) - 1)))
 
     def _records(self) -> bytes:
@@ -181,11 +173,11 @@ class _Body:
             yield b"\0"
             return
         known = [field for field in schema._fields if field.tagged_field_q(self._version)]
-        yield uvarint(self._dice.choice((1, 1, 2, 1 << 28)))
+        yield pack_uvarint(self._dice.choice((1, 1, 2, 1 << 28)))
         for field in known[:1]:
             value = b"".join(self._field(field, depth + 1))
-            yield uvarint(field.tag) + uvarint(len(value) + self._dice.choice((0, 0, 1, 100))) + value
-        yield uvarint(self._dice.choice((0, 1, 77))) + uvarint(self._dice.choice((0, 3, 1 << 30))) + b"abc"
+            yield pack_uvarint(field.tag) + pack_uvarint(len(value) + self._dice.choice((0, 0, 1, 100))) + value
+        yield pack_uvarint(self._dice.choice((0, 1, 77))) + pack_uvarint(self._dice.choice((0, 3, 1 << 30))) + b"abc"
 
 
 _HEADER_FIELDS = {

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ..clients.admin import create_topic
 from ..clients.raw.batches import batch, parse
 from ..clients.raw.calls import fetch, produce
+from ..harness.broker import Broker
+from .watch import Watch
 
 CONNECTIONS = 6  # the acceptor shares them out among the workers
 
@@ -79,3 +84,17 @@ class Innocent:
                 at += len(records)
         for wire in self._wires:
             wire.close()
+
+
+@contextmanager
+def beside(folder: Path, **settings: Any) -> Iterator[tuple[Broker, Innocent]]:
+    """A broker with a client that must not suffer from what is done over the block; looked at when it ends."""
+    broker = Broker(folder, **settings)
+    try:
+        broker.start()
+        watch, innocent = Watch(broker), Innocent(broker)
+        yield broker, innocent
+        innocent.finish()
+        assert not watch.fault()
+    finally:
+        broker.close()

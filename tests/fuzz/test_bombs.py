@@ -18,8 +18,7 @@ from ..clients.raw.batches import CODEC_BITS, batch
 from ..clients.raw.calls import fetch, list_offsets, produce
 from ..harness.broker import Broker
 from .bombs import batch_of, message_of
-from .innocent import Innocent
-from .watch import Watch
+from .innocent import Innocent, beside
 
 MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 2, 87, 76
 SIZES = {"gzip": 1 << 30, "snappy": 1 << 30, "lz4": 200 << 20, "zstd": 1 << 30}  # lz4 packs 255 bytes in one at most
@@ -44,15 +43,8 @@ class Peak:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Innocent]]:
     """A broker, and a client that must not suffer."""
-    broker = Broker(tmp_path_factory.mktemp("bombs"))
-    try:
-        broker.start()
-        watch, innocent = Watch(broker), Innocent(broker)
-        yield broker, innocent
-        innocent.finish()
-        assert not watch.fault()
-    finally:
-        broker.close()
+    with beside(tmp_path_factory.mktemp("bombs")) as both:
+        yield both
 
 
 @pytest.mark.parametrize("config", [{"cleanup_policy": "compact"}, {"compression_type": "gzip"}], ids=["compact", "gz"])

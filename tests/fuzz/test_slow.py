@@ -21,7 +21,7 @@ from ..clients.raw.calls import fetch_request, produce, produce_request
 from ..harness.broker import Broker
 from ..harness.process import wait_until
 from ..harness.wire import Wire, header
-from .innocent import CONNECTIONS, Innocent
+from .innocent import CONNECTIONS, Innocent, beside
 from .watch import Watch
 
 IDLE_MS = 3000
@@ -33,15 +33,8 @@ MOST_MIB = 160
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Innocent]]:
     """A broker that is quick to find connections idle, and a client that must not suffer."""
-    broker = Broker(tmp_path_factory.mktemp("slow"), connections_max_idle_ms=IDLE_MS)
-    try:
-        broker.start()
-        watch, innocent = Watch(broker), Innocent(broker)
-        yield broker, innocent
-        innocent.finish()
-        assert not watch.fault()
-    finally:
-        broker.close()
+    with beside(tmp_path_factory.mktemp("slow"), connections_max_idle_ms=IDLE_MS) as both:
+        yield both
 
 
 def feed(wires: list[Wire], data: bytes, step: int, pause: float) -> float:
