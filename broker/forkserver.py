@@ -60,8 +60,10 @@ def _settle(supervisor: int) -> None:
 def _serve(sock: socket.socket, supervisor: int) -> None:
     """Import what will be asked for while nothing is asked."""
     ahead = list(AHEAD)
+    asked = select.poll()
+    asked.register(sock, select.POLLIN)
     while True:
-        if ahead and not select.select([sock], [], [], 0)[0]:
+        if ahead and not asked.poll(0):
             _import(ahead.pop(0))
             continue
         request, fds, _, _ = socket.recv_fds(sock, 65536, 64)

@@ -86,6 +86,7 @@ class Syncer:
             except OSError as error:
                 group.error = error
             self._finished(group)
+        os.close(self._event)
 
     def _finished(self, group: _Group) -> None:
         self._done.put(group)
@@ -143,8 +144,11 @@ class Syncer:
                 batch.refuse(errors.KAFKA_STORAGE_ERROR)
 
     def close(self) -> None:
-        """Let the thread end; what it holds is not waited for."""
-        self._todo.put(None)
+        """Let the thread end; what it holds is not waited for, so the descriptor it rings is its own to close."""
+        if self._thread is None:
+            os.close(self._event)
+        else:
+            self._todo.put(None)
 
 
 def _paths(partition: Partition) -> list[str]:

@@ -133,6 +133,8 @@ class Worker:
     def _recover(self, ask: Callable[[], None]) -> None:
         """Help to open the log: go on until nothing is left to recover, here or elsewhere."""
         log_dirs = self.catalog.log_dirs()
+        bell = select.poll()
+        bell.register(self.bell, select.POLLIN)
         while not self._stopping:
             ask()
             self.catalog.follow()
@@ -144,7 +146,7 @@ class Worker:
                 count = opening.open_all(self.catalog.log, self.catalog.names(), log_dirs, self._recovered_one)
                 if count:
                     continue
-            select.select([self.bell.fileno()], [], [], RECOVER_LOOK_S)  # rung for metadata, not for a log
+            bell.poll(RECOVER_LOOK_S * 1000)  # rung for metadata, not for a log
             self.bell.drain()
 
     def _recovered_one(self) -> None:

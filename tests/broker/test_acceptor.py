@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from odradek.broker import config as configuration
 from odradek.ipc import channel, handoff
 from odradek.ipc.channel import Channel
 
-from ..harness.process import wait_until
+from ..harness.process import readable, wait_until
 from .test_supervisor import Standin
 
 SECONDS = 15
@@ -44,8 +43,7 @@ class FakeWorker:
 
     def _receive(self) -> int:
         """Take in what comes; how many connections there are."""
-        readable, _, _ = select.select([self.link], [], [], 0.05)
-        if not readable:
+        if not readable(self.link, 0.05):
             return len(self.sockets)
         messages = self.link.receive()
         fds = self.link.take_fds()

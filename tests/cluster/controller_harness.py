@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from odradek.ipc.shm import Shared
 from odradek.storage.checkpoints import MetaProperties, write_meta_properties
 from odradek.workers.api import message_class
 
-from ..harness.process import die_with_parent, wait_until
+from ..harness.process import die_with_parent, readable, wait_until
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
@@ -127,7 +126,7 @@ class ControllerHarness:
     def answered(self, token: int, seconds: float = 0.05) -> bool:
         """Whether the answer has come, after waiting a little."""
         if token not in self._answers:
-            select.select([self.link], [], [], seconds)
+            readable(self.link, seconds)
             for message in self.link.receive():
                 number, flags, body = forward.decode_reply(message)
                 assert flags == forward.OK

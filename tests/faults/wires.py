@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import struct
 import time
@@ -12,6 +11,7 @@ from typing import NamedTuple
 from odradek.protocol.records import varint
 
 from ..clients.raw.batches import batch, record
+from ..harness.process import readable
 from ..harness.wire import header
 from .checker import Found, key_of
 
@@ -131,7 +131,7 @@ class Frames:
 
     def take(self, seconds: float) -> Iterator[bytes]:
         """The answers that are there, after a wait of up to `seconds` for the first; OSError or EOFError at the end."""
-        if not select.select([self.socket], [], [], seconds)[0]:
+        if not readable(self.socket, seconds):
             return
         data = self.socket.recv(1 << 20)
         if not data:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import socket
 import time
@@ -27,6 +28,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def readable(thing: Any, seconds: float) -> bool:
+    """Whether something can be read from a descriptor or socket, after waiting up to `seconds` for it."""
+    poll = select.poll()
+    poll.register(thing, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def family(pid: int) -> list[psutil.Process]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,8 @@ from odradek.ipc import channel, forward, handoff
 from odradek.ipc.channel import FRAGMENT, Channel, Listener
 from odradek.ipc.doorbell import Doorbell, Ringer
 from odradek.ipc.forward import Forwarded
+
+from ..harness.process import readable
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def _receive(end: Channel, sender: Channel, count: int) -> list[bytes]:
     until = time.monotonic() + 20
     while len(got) < count and time.monotonic() < until:
         sender.flush()
-        select.select([end], [], [], 0.05)
+        readable(end, 0.05)
         got += end.receive()
     return got
 
@@ -105,9 +106,9 @@ def test_a_bell_rings_until_drained(tmp_path: Path, times: int) -> None:
     bell, ringer = Doorbell(tmp_path, 8), Ringer(tmp_path)
     for _ in range(times):
         ringer.ring(8)
-    assert select.select([bell], [], [], 5)[0]
+    assert readable(bell, 5)
     bell.drain()
-    assert not select.select([bell], [], [], 0)[0]
+    assert not readable(bell, 0)
     bell.close()
     ringer.close()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from odradek.ipc.locks import PartitionLocks, RoleLocks
 
 
-def _child_holds(path: Path, byte: int) -> tuple[int, int]:
-    """A process that holds `byte` until it is killed; (pid, read end that is readable once it holds)."""
+def _child_holds(path: Path, byte: int) -> int:
+    """A process that holds `byte` until it is killed; its pid."""
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
@@ -18,8 +18,10 @@ def _child_holds(path: Path, byte: int) -> tuple[int, int]:
         locks.try_lock(byte)
         os.write(write, b"!")
         signal.pause()
-    os.read(read, 1)
-    return pid, read
+    os.close(write)
+    assert os.read(read, 1)
+    os.close(read)
+    return pid
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
@@ -33,7 +35,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
 
 def test_death_frees(tmp_path: Path) -> None:
     locks = PartitionLocks(tmp_path / "l")
-    pid, _ = _child_holds(tmp_path / "l", 5)
+    pid = _child_holds(tmp_path / "l", 5)
     assert not locks.try_lock(5)
     assert locks.held(5)
     os.kill(pid, signal.SIGKILL)

@@ -12,6 +12,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -177,13 +178,21 @@ def test_ending_a_transaction(tmp_path: Path, commit: bool) -> None:
     pytest.fail("the work never came to its end")
 
 
-def test_sigkill_at_random_under_three_writers(tmp_path: Path) -> None:
+@pytest.fixture
+def acks() -> Iterator[list[tuple[int, int]]]:
+    """A pipe for each of three writers."""
+    made = [os.pipe() for _ in range(3)]
+    yield made
+    for end in chain(*made):
+        os.close(end)
+
+
+def test_sigkill_at_random_under_three_writers(tmp_path: Path, acks: list[tuple[int, int]]) -> None:
     """Three processes append for one idempotent producer each; each is killed and replaced again and again."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     dice = random.Random(seed)
     with live(tmp_path, segment_bytes=20_000, index_interval_bytes=500) as world:
-        acks = [os.pipe() for _ in range(3)]
 
         def write_for_ever(number: int, first: int) -> None:
             partition, n = world.partition(number), first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from odradek.ipc.locks import PartitionLocks
@@ -21,7 +22,8 @@ ROLE = worker_role(0)
 class _Locks(PartitionLocks):
     """Calls `between` where another process may come in: at the fence."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self.between: Callable[[], None] | None = None
 
     def fence(self, role: int) -> None:
@@ -51,8 +53,8 @@ class _Waiting:
 
 
 @pytest.fixture
-def locks() -> _Locks:
-    return _Locks()
+def locks(tmp_path: Path) -> _Locks:
+    return _Locks(tmp_path / "partition.lock")
 
 
 @pytest.fixture
