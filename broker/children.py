@@ -20,22 +20,29 @@ from odradek.ipc.roles import ACCEPTOR, CONTROLLER, FIRST_WORKER, role_name
 log = logging.getLogger(__name__)
 
 FIRST_DELAY_S = 0.1
-LONGEST_DELAY_S = 5.0
-HEALTHY_S = 10.0
+LONGEST_DELAY_S = 1.0  # clients wait as long
+HEALTHY_S = 2.0
 
 
 @dataclass
 class Backoff:
-    """When to start a dead process again: at once after a long life, later and later after short ones."""
+    """When to start a dead process again.
+
+    At once after a long life, so that clients wait for nothing; later and later after lives that ended before the
+    process was of any use, as there will be more of them. One that had served and died young, as of a request that
+    is sent again and again, waits a little each time, which bounds what its starts cost.
+    """
 
     delay: float = 0.0
     deaths: int = 0
 
-    def died(self, lived: float) -> float:
-        """Seconds to wait before the next start, of a process that lived for `lived` seconds."""
+    def died(self, lived: float, served: bool) -> float:
+        """Seconds to wait before the next start, of a process that lived for `lived` seconds and may have served."""
         self.deaths += 1
         if lived >= HEALTHY_S:
             self.delay = 0.0
+        elif served:
+            self.delay = min(self.delay, FIRST_DELAY_S)
         waiting = self.delay
         self.delay = min(LONGEST_DELAY_S, max(FIRST_DELAY_S, self.delay * 2))
         return waiting
@@ -121,7 +128,8 @@ class Children:
         del self._living[role]
         now = time.monotonic()
         backoff = self._backoffs.setdefault(role, Backoff())
-        self._not_before[role] = now + backoff.died(now - child.started)
+        served = self._table.get(role, "state") in (processes.RUNNING, processes.DRAINING)
+        self._not_before[role] = now + backoff.died(now - child.started, served)
         self._table.set(role, "state", processes.DEAD)
         self._table.set(role, "pid", 0)
 

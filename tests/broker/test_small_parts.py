@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from odradek.broker import config as configuration
 from odradek.broker import limits, logs, systemd
 from odradek.broker.banner import banner, ready_line
-from odradek.broker.children import HEALTHY_S, LONGEST_DELAY_S, Backoff, Death, is_fatal
+from odradek.broker.children import FIRST_DELAY_S, HEALTHY_S, LONGEST_DELAY_S, Backoff, Death, is_fatal
 from odradek.broker.connection_limits import NAMES, UNLIMITED, Bound, ConnectionCounts, Limits, parse_overrides
 
 
@@ -134,11 +134,20 @@ def test_notify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_backoff_grows_and_forgets() -> None:
     backoff = Backoff()
-    waits = [backoff.died(0.1) for _ in range(10)]
+    waits = [backoff.died(0.1, served=False) for _ in range(10)]
     assert waits[0] == 0
     assert waits == sorted(waits)
-    assert waits[-1] == LONGEST_DELAY_S
-    assert backoff.died(HEALTHY_S) == 0
+    assert waits[-1] == LONGEST_DELAY_S <= 1
+    assert backoff.died(HEALTHY_S, served=False) == 0
+
+
+def test_backoff_of_what_serves_and_is_killed_again_and_again() -> None:
+    """Its clients wait for no more than a moment, and yet its starts are bounded."""
+    backoff = Backoff()
+    assert [backoff.died(0.3, served=True) for _ in range(4)] == [0, FIRST_DELAY_S, FIRST_DELAY_S, FIRST_DELAY_S]
+    for _ in range(10):
+        backoff.died(0.1, served=False)
+    assert backoff.died(0.3, served=True) == FIRST_DELAY_S, "what could not start starts again"
 
 
 def test_deaths_in_words() -> None:

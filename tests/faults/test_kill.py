@@ -31,6 +31,15 @@ def test_kill_of_a_child(fresh_broker: Any, role: str) -> None:
 
 
 @pytest.mark.timeout(180)
+def test_new_clients_while_the_acceptor_is_killed_again_and_again(fresh_broker: Any) -> None:
+    """It had served, so it is started soon: nobody waits for the back-off of what cannot start."""
+    broker = fresh_broker()
+    for _ in range(9):
+        broker.kill_role("acceptor")
+        wait_until(lambda: greeted(broker), 3, "a new client is answered")
+
+
+@pytest.mark.timeout(180)
 def test_kill_of_all_workers_at_once(fresh_broker: Any) -> None:
     broker = fresh_broker()
     load = Load(broker)
@@ -104,6 +113,15 @@ def test_topics_survive_a_kill_of_the_controller_in_between(fresh_broker: Any) -
     with broker.wire() as wire:
         for name in names:
             assert produce(wire, name, batch([b"x"])).error_code == 0
+
+
+def greeted(broker: Any) -> bool:
+    """Does a new client get an answer? (It is cut off when the acceptor dies that has its connection.)"""
+    try:
+        with broker.wire(3) as wire:
+            return bool(wire.api_versions())
+    except (OSError, EOFError):
+        return False
 
 
 def created(broker: Any) -> bool:
