@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from .harness.broker import Broker, ExternalBroker
+from .harness.descriptors import assert_few_left, descriptors
 from .harness.needs import missing, must_not_skip
 
 
@@ -26,6 +28,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 pytest.fail(why, pytrace=False)
             if why:
                 pytest.skip(why)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now lives for ever: without it a full collection is quick, and so comes often.
+
+    Brokers' parts within the tests' process refer to each other, so their descriptors go when they are collected."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_descriptors_left() -> Iterator[None]:
+    """The tests of a module close what they open."""
+    before = descriptors()
+    yield
+    assert_few_left(before)
 
 
 def _external() -> str | None:

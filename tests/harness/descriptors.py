@@ -1,0 +1,32 @@
+"""Which descriptors this process has. A test that leaves some makes a later one fail, far away and rarely."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections import Counter
+
+from .process import wait_until
+
+MOST_LEFT = 8  # caches, and what a session shares
+
+
+def descriptors() -> dict[int, str]:
+    """What each open descriptor is."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:  # the listing's own, or a thread's
+            pass
+    return found
+
+
+def assert_few_left(before: dict[int, str]) -> None:
+    """Fail when many more are open than `before`, once garbage is gone and threads of clients have ended."""
+    gc.collect()
+    wait_until(lambda: len(descriptors()) <= len(before) + MOST_LEFT, 5, fail=False)
+    now = descriptors()
+    if len(now) > len(before) + MOST_LEFT:
+        new = Counter(what.split(":[")[0] for number, what in now.items() if before.get(number) != what)
+        raise AssertionError(f"{len(now) - len(before)} more descriptors are open than before these tests: {new}")
