@@ -94,7 +94,7 @@ class OffsetsJournal:
             there = self._catalog.log.get(self._topic, index)
             if there is not None:
                 there.slot.wait(self._role)
-        self._catalog.log.locks.fence(self._role)
+        self._catalog.log.locks.fence()
 
     def state(self, partition: int) -> int:
         """The slot's state (ipc.slots): RECOVERING, LEADER, OFFLINE, …"""

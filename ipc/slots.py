@@ -212,10 +212,12 @@ class Slot:
 
     def waiters(self) -> list[int]:
         """Roles that asked to be rung; forgets them. Call after the change was published and the lock given back."""
-        row = self._row
-        roles = [role for role in range(ROLES) if row[role]]
-        for role in roles:
+        row, asked = self._row, self.map[self.row_at]
+        roles, role = [], asked.find(1)
+        while role >= 0:
             row[role] = 0
+            roles.append(role)
+            role = asked.find(1, role + 1)
         return roles
 
 

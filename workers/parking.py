@@ -55,7 +55,7 @@ class Parking:
         self._attach(request)
         heapq.heappush(self.deadlines, (request.deadline, next(self._numbers), request))
         self._parked += 1
-        self._locks.fence(self._role)
+        self._locks.fence()
         if request.look():
             self.forget(request)
 
@@ -99,7 +99,7 @@ class Parking:
         role = self._role
         for slot in by_slot:
             slot.wait(role)
-        self._locks.fence(role)
+        self._locks.fence()
         for slot in [slot for slot, seen in self._seen.items() if slot.sequence != seen]:
             self._changed(slot)
 
@@ -112,7 +112,7 @@ class Parking:
             self._detach(request)
             request.slots = request.find_slots()
             self._attach(request)
-        self._locks.fence(self._role)
+        self._locks.fence()
         self._look(requests)
 
     def _changed(self, slot: Slot) -> None:

@@ -229,7 +229,7 @@ class Worker:
                 self._again.append(work)
 
     def _bell(self) -> None:
-        self.bell.drain()
+        self.bell.hear()
         self._rung = True
 
     def _tick(self, now: float) -> None:

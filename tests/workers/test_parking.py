@@ -26,7 +26,7 @@ class _Locks(PartitionLocks):
         super().__init__(path)
         self.between: Callable[[], None] | None = None
 
-    def fence(self, role: int) -> None:
+    def fence(self) -> None:
         if self.between is not None:
             between, self.between = self.between, None
             between()
