@@ -3,32 +3,41 @@
 Kafka's order: producers' snapshots, sync of every log, the three checkpoints, and `.kafka_cleanshutdown` last,
 per log directory. A directory whose disk fails, or with a partition that could not be flushed, gets no mark: its
 partitions are checked at the next start.
+
+Nobody else is left, so what is to be synced is found first, for all partitions, and then synced by several threads:
+file systems write what several wait for in one go, so a stop of thousands of partitions takes a fraction of the time.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from odradek.broker import flushing
 from odradek.broker.boot import Boot
 from odradek.broker.checkpointing import PICK, Checkpoints
+from odradek.broker.flushing import Flush
 from odradek.broker.partitions import Partitions
 from odradek.ipc import roles, slots
 from odradek.ipc.slots import Fields
-from odradek.storage import checkpoints, roll, snapshots
+from odradek.storage import checkpoints, epochs, flush, roll, snapshots
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.storage.sequences import for_snapshot
 
 log = logging.getLogger(__name__)
+
+THREADS = 32  # they wait, and a file system's journal takes as many at once as come
+_LAZY = (epochs.FILE_NAME, checkpoints.PARTITION_METADATA)  # files that are written without waiting for the disk
+_FAULTS = (OSError, Busy, Gone)
 
 
 def finish(boot: Boot) -> None:
     """Sync all logs, write the checkpoints and mark the clean shutdown of every log directory."""
     partitions = Partitions(boot.shared, boot.run_dir, boot.config, roles.SUPERVISOR)
     partitions.follow()
-    unclean: set[int] = set()
-    for partition in partitions:
-        unclean |= _settle(partition)
+    unclean = _settle(partitions)
     written = Checkpoints(boot.config.log_dirs)
     broken = boot.shared.failed_dirs()
     for name in PICK:
@@ -40,31 +49,70 @@ def finish(boot: Boot) -> None:
     partitions.log.close()
 
 
-def _settle(partition: Partition) -> set[int]:
-    """Flush one partition; the index of its log directory when that cannot be called clean."""
-    state = partition.state()
-    if state.incarnation != partition.incarnation or state.state in (slots.FREE, slots.DELETING):
-        return set()
-    if state.state in (slots.OFFLINE, slots.RECOVERING):  # damaged, or stopped before it was looked at
-        return {state.log_dir}
+def _settle(partitions: Partitions) -> set[int]:
+    """Flush all partitions; the indexes of the log directories that cannot be called clean."""
+    unclean: set[int] = set()
+    begun = list(_begin(partitions, unclean))
+    with ThreadPoolExecutor(THREADS) as pool:
+        results = list(pool.map(_sync, begun))
+    for one, error in zip(begun, results, strict=True):
+        try:
+            if error is not None:
+                raise error
+            one.publish()
+        except _FAULTS as fault:
+            _not_flushed(one.partition, fault)
+            unclean.add(one.state.log_dir)
+    return unclean
+
+
+def _begin(partitions: Partitions, unclean: set[int]) -> Iterator[Flush]:
+    """Write what a stop adds to the partitions, and find what is to be synced."""
+    for partition in partitions:
+        state = partition.state()
+        if state.incarnation != partition.incarnation or state.state in (slots.FREE, slots.DELETING):
+            continue
+        if state.state in (slots.OFFLINE, slots.RECOVERING):  # damaged, or stopped before it was looked at
+            unclean.add(state.log_dir)
+            continue
+        try:
+            yield _prepare(partition)
+        except _FAULTS as fault:
+            _not_flushed(partition, fault)
+            unclean.add(state.log_dir)
+
+
+def _prepare(partition: Partition) -> Flush:
+    with flushing.patiently(partition) as values:
+        written = _snapshot_producers(partition, values)
+        _seal_time_index(partition, values)
+    one = Flush.begin(partition)
+    lazy = [os.path.join(partition.directory, name) for name in _LAZY]
+    one.paths = list(dict.fromkeys([*one.paths, *lazy, *written]))
+    return one
+
+
+def _sync(one: Flush) -> OSError | None:
+    """In a thread of the pool."""
     try:
-        with flushing.patiently(partition) as values:
-            _snapshot_producers(partition, values)
-            _seal_time_index(partition, values)
-        flushing.sync(partition)
-        flushing.sync_epochs(partition)
-    except (OSError, Busy, Gone) as error:
-        log.error("%r was not flushed: %s", partition, error or type(error).__name__)
-        return {state.log_dir}
-    return set()
+        flush.sync_files(one.paths)
+    except OSError as error:
+        return error
+    return None
 
 
-def _snapshot_producers(partition: Partition, values: Fields) -> None:
-    """So that the next start need not read the log to know them. Caller holds the lock."""
+def _not_flushed(partition: Partition, fault: Exception) -> None:
+    log.error("%r was not flushed: %s", partition, fault or type(fault).__name__)
+
+
+def _snapshot_producers(partition: Partition, values: Fields) -> list[str]:
+    """So that the next start need not read the log to know them; what to sync then. Caller holds the lock."""
     table = partition.producers.table(values[slots.F_PSTATE_GEN])
-    if table is not None:
-        producers = for_snapshot(table.entries())
-        snapshots.write_snapshot(partition.directory, values[slots.F_LEO], producers)
+    if table is None:
+        return []
+    producers = for_snapshot(table.entries())
+    path = snapshots.write_snapshot(partition.directory, values[slots.F_LEO], producers, sync=False)
+    return [str(path), partition.directory]
 
 
 def _seal_time_index(partition: Partition, values: Fields) -> None:

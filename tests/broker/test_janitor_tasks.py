@@ -259,3 +259,21 @@ def test_no_clean_mark_when_the_disk_fails(bench: Maker, monkeypatch: pytest.Mon
     shutdown.finish(_boot(log))
     assert not checkpoints.take_clean_shutdown(log.data)
     assert os.listdir(log.data / "t-0")
+
+
+def test_the_rest_is_flushed_when_one_partition_cannot_be(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = bench(count=2)
+    for index in (0, 1):
+        log.append(index)
+    sync_files = flush.sync_files
+
+    def fail(paths: list[str]) -> None:
+        if any("t-0" in path for path in paths):
+            raise OSError(5, "Input/output error")
+        sync_files(paths)
+
+    monkeypatch.setattr(flush, "sync_files", fail)
+    shutdown.finish(_boot(log))
+    assert not checkpoints.take_clean_shutdown(log.data)
+    assert [log.partition(index).state().flushed for index in (0, 1)] == [0, 1]
+    assert checkpoints.read_offsets(log.data, checkpoints.RECOVERY_POINT) == {("t", 0): 0, ("t", 1): 1}

@@ -19,9 +19,8 @@ from .power import SEAM, Disk
 ROUNDS = 120
 
 
-@pytest.fixture
-def failed(fresh_broker: Any, tmp_path: Path) -> tuple[Any, Disk, dict[str, int]]:
-    """A broker that was killed, the disk under it, and how many records each topic acknowledged."""
+def loaded(fresh_broker: Any, tmp_path: Path) -> tuple[Any, dict[str, int]]:
+    """A broker whose fsyncs are noted in `shadow`, and how many records each topic acknowledged."""
     shadow = tmp_path / "shadow"
     shadow.mkdir()
     settings = {"log_flush_offset_checkpoint_interval_ms": 300, "replica_high_watermark_checkpoint_interval_ms": 300}
@@ -32,8 +31,15 @@ def failed(fresh_broker: Any, tmp_path: Path) -> tuple[Any, Disk, dict[str, int]
     lazy = create_topic(broker, "lazy", segment_bytes=20_000)
     acked = {kept: load(broker, kept), lazy: load(broker, lazy)}
     wait_until(lambda: seen(broker).get((lazy, 0)) == ROUNDS, 20, "the high watermarks are on the disk")
+    return broker, acked
+
+
+@pytest.fixture
+def failed(fresh_broker: Any, tmp_path: Path) -> tuple[Any, Disk, dict[str, int]]:
+    """One that was killed, and the disk under it."""
+    broker, acked = loaded(fresh_broker, tmp_path)
     broker.kill()
-    return broker, Disk(broker.data_dir, shadow), acked
+    return broker, Disk(broker.data_dir, tmp_path / "shadow"), acked
 
 
 def seen(broker: Any) -> dict[tuple[str, int], int]:
@@ -93,6 +99,24 @@ def test_what_was_promised_survives(failed: tuple[Any, Disk, dict[str, int]]) ->
     assert f"{lazy}-0 ends at offset {left}, but once ended at" in broker.log
     for seed in range(2):
         after(broker, disk, seed, kept, lazy, acked)
+
+
+@pytest.mark.timeout(180)
+def test_a_clean_stop_leaves_nothing_unsynced(fresh_broker: Any, tmp_path: Path) -> None:
+    """The mark says that nothing need be looked at."""
+    broker, acked = loaded(fresh_broker, tmp_path)
+    broker.stop()
+    Disk(broker.data_dir, tmp_path / "shadow").rebuild(tmp_path / "durable", None)
+    assert (tmp_path / "durable" / checkpoints.CLEAN_SHUTDOWN).exists()
+    for topic in acked:
+        there, durable = (contents(data / f"{topic}-0") for data in (broker.data_dir, tmp_path / "durable"))
+        assert any(name.endswith(".snapshot") for name in there)
+        assert {name for name in there if durable.get(name) != there[name]} == set()
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """The files of a directory."""
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 @pytest.mark.long
