@@ -12,6 +12,7 @@ WORKER, ACCEPTOR, COORDINATOR, CONTROLLER, JANITOR, SUPERVISOR, FORK_SERVER = (
     ("worker",), ("acceptor",), ("coordinator",), ("controller",), ("janitor",), ("supervisor",), ("fork-server",)
 )  # fmt: skip
 RECOVERS = ("worker", "janitor")
+REPAIRS = ("worker", "janitor", "coordinator")  # whoever takes the lock next
 APPENDING, ROLLING, SWAPPING = 1, 2, 4  # what `dirty` says (storage.append, storage.roll, storage.swap)
 
 
@@ -132,9 +133,9 @@ POINTS: tuple[Point, ...] = (
     Point("swap.after-publish", JANITOR, "publish", "after", note=SWAPPING),
     Point("janitor.started", JANITOR, "enter", "after", phase="respawn"),
     # Mending what another left: the armed partner dies in an append or a roll.
-    Point("repair.cut", WORKER, "truncate", "after", inside="storage.repair:repair", phase="repair"),
-    Point("repair.before-publish", WORKER, "publish", inside="storage.repair:repair", phase="repair"),
-    Point("repair.after-publish", WORKER, "publish", "after", inside="storage.repair:repair", phase="repair"),
+    Point("repair.cut", REPAIRS, "truncate", "after", inside="storage.repair:repair", phase="repair"),
+    Point("repair.before-publish", REPAIRS, "publish", inside="storage.repair:repair", phase="repair"),
+    Point("repair.after-publish", REPAIRS, "publish", "after", inside="storage.repair:repair", phase="repair"),
     # A start after a kill.
     Point("start.before-mark", SUPERVISOR, "unlink", path="*/.kafka_cleanshutdown", phase="restart"),
     Point("start.memory-made", SUPERVISOR, "region", "after", path="*-control", phase="boot"),
