@@ -3,7 +3,8 @@
 After a clean stop the log is trusted and only the end of the active segment is read. Otherwise every
 batch from the segment that holds the recovery point on is checked (checksum, rising offsets), its
 indexes are built anew and the producers' state is replayed. The log is the truth, indexes and
-snapshots are disposable: missing or broken ones are made again from it.
+snapshots are disposable: missing or broken ones are made again from it. (`last_segment` is what is read of a trusted
+log, `former_state` what epochs and producers start from, `rebuild` the reading of a segment, `damage` the cutting.)
 
 A torn write at the end is cut off. Damage in the middle raises `CorruptLog` before anything there is
 changed, unless the caller asks to cut it (see `damage`), or the machine went down: then any of what was
@@ -20,16 +21,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from odradek.storage import damage, epochs, index_files, names
-from odradek.storage.checkpoints import CheckpointError
+from odradek.storage import damage, former_state, index_files, last_segment, names
 from odradek.storage.damage import CorruptLog
 from odradek.storage.durable import FILES, Files, StrPath
 from odradek.storage.epochs import Epoch, EpochCache
-from odradek.storage.index_files import MAX_RELATIVE, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetPosition
+from odradek.storage.index_files import NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY
 from odradek.storage.producers import ProducerEntry
-from odradek.storage.rebuild import LogState, Scanned, scan_segment, walk_headers
-from odradek.storage.scan import BadBatch, Scan
-from odradek.storage.snapshots import newest_snapshot, prune_snapshots, snapshot_offsets
+from odradek.storage.rebuild import LogState, Scanned, scan_segment
+from odradek.storage.scan import BadBatch
+from odradek.storage.snapshots import prune_snapshots, snapshot_offsets
 from odradek.storage.tidy import tidy
 
 __all__ = ["CorruptLog", "Recovered", "Segment", "recover"]
@@ -130,11 +130,13 @@ class _Recovery:
         """Tidies, checks and mends the segments, and describes the active one."""
         self.sizes = tidy(self.directory, self.notes, files=self.files)
         self.scanned_from = self._first_unsure(recovery_point)
-        self._read_epochs()
+        trusted = [base for base in self.sizes if self.scanned_from is None or base < self.scanned_from]
+        epochs, self.epochs_as_read = former_state.read_epochs(self.directory, trusted, self.clean, self.notes)
+        self.state.epochs = epochs
         self._mend_trusted()
         active = self._scan_unsure() if self.scanned_from is not None else None
         if active is None and self.sizes:
-            active = self._look_at_active(list(self.sizes)[-1])
+            active = last_segment.as_it_is(self.directory, *list(self.sizes.items())[-1], self.interval)
         if active is None or active.next_offset < log_start:
             active = self._start_over(log_start, active)
         self._describe(active)
@@ -147,28 +149,10 @@ class _Recovery:
         bases = list(self.sizes)
         if not self.clean:
             return max((base for base in bases if base <= recovery_point), default=bases[0])
-        if self._active_looks_right(bases[-1]):
+        if last_segment.looks_right(self.directory, bases[-1], self.sizes[bases[-1]]):
             return None
         self.notes.append(f"the segment at offset {bases[-1]} does not end as a clean stop leaves it: checked it")
         return bases[-1]
-
-    def _active_looks_right(self, base: int) -> bool:
-        """Whether the indexes end at a batch of the log, and batches lead from there to its end."""
-        if not index_files.indexes_look_right(self.directory, base, self.sizes[base], base + MAX_RELATIVE + 1):
-            return False
-        entry = self._last_entry(base)
-        with FILES.opened(names.segment_path(self.directory, base), os.O_RDONLY) as fd:
-            walk = Scan(fd, entry.position if entry else 0, check=False)
-            first = next(iter(walk), None)
-            if entry is not None and (first is None or first.last_offset != entry.offset):
-                return False
-            for _ in walk:
-                pass
-        newest = index_files.last_time_entry(names.segment_path(self.directory, base, names.TIME_INDEX), base)
-        return walk.bad is None and (newest is None or newest.offset < walk.least_offset)
-
-    def _last_entry(self, base: int) -> OffsetPosition | None:
-        return index_files.last_offset_entry(names.segment_path(self.directory, base, names.INDEX), base)
 
     def _mend_trusted(self) -> None:
         """Rebuilds indexes of trusted segments that are missing or end wrongly; records stay as they are."""
@@ -191,7 +175,7 @@ class _Recovery:
     def _scan_unsure(self) -> Scanned | None:
         """Checks the segments from `scanned_from` on, up to the end or the first bad batch."""
         bases = [base for base in self.sizes if base >= (self.scanned_from or 0)]
-        self._load_producers(upto=bases[0])
+        self._load_producers(bases[0])
         scanned = None
         for base, following in zip(bases, [*bases[1:], None], strict=True):
             if base not in self.sizes:  # damage or a torn write before it has ended the log
@@ -245,29 +229,6 @@ class _Recovery:
         self.out.bytes_cut += gone
         self.notes.append(_cut_note(path, scanned, gone, follows, self._may_be_lost(scanned.next_offset)))
 
-    def _look_at_active(self, base: int) -> Scanned:
-        """The trusted active segment as its files have it: its indexes, and the batches past their end."""
-        view = Scanned(base, index_files.IndexBuilder(base, self.interval), self.sizes[base], base)
-        view.first_timestamp = self._first_timestamp(base)
-        offset_path = names.segment_path(self.directory, base, names.INDEX)
-        time_path = names.segment_path(self.directory, base, names.TIME_INDEX)
-        last = index_files.last_time_entry(time_path, base)
-        view.indexes.adopt(offset_path.read_bytes(), time_path.read_bytes(), self._last_entry(base), last)
-        self._walk_tail(view)
-        return view
-
-    def _walk_tail(self, view: Scanned) -> None:
-        """Adds to `view` the batches from its last index entry on, whose timestamps no index may have yet."""
-        with FILES.opened(names.segment_path(self.directory, view.base), os.O_RDONLY) as fd:
-            for batch in Scan(fd, view.indexes.last_indexed, check=False):
-                view.indexes.note_timestamp(batch.max_timestamp, batch.last_offset)
-                view.next_offset = batch.last_offset + 1
-
-    def _first_timestamp(self, base: int) -> int:
-        with FILES.opened(names.segment_path(self.directory, base), os.O_RDONLY) as fd:
-            first = next(iter(Scan(fd, check=False)), None)
-        return NO_TIMESTAMP if first is None else first.max_timestamp
-
     def _start_over(self, log_start: int, active: Scanned | None) -> Scanned:
         """An empty log that begins at `log_start`, in place of one that ends before it."""
         if active is not None:
@@ -293,43 +254,14 @@ class _Recovery:
 
     # --- leader epochs and producers ---
 
-    def _read_epochs(self) -> None:
-        """Epochs as the file has them; from the batches of trusted segments when it does not tell."""
-        try:
-            if (self.directory / epochs.FILE_NAME).exists():
-                self.state.epochs = EpochCache.read(self.directory)
-                self.epochs_as_read = self.state.epochs.entries
-                if self.epochs_as_read or self.clean:
-                    return  # a power failure leaves an empty file where it was renamed but not synced
-        except CheckpointError as problem:
-            self.notes.append(f"rebuilt the leader epochs: {problem}")
-        collect = LogState(self.state.epochs, {}, 1 << 63)
-        for base in self.sizes:
-            if self.scanned_from is None or base < self.scanned_from:
-                walk_headers(self.directory, base, collect, upto=1 << 63)
-
     def _load_producers(self, upto: int) -> None:
-        """Producers as of offset `upto`: the newest intact snapshot, and the batches from there on."""
-        found = newest_snapshot(self.directory, upto, self.notes, files=self.files)
-        since, producers = found or (next(iter(self.sizes)), {})
-        self.state = LogState(self.state.epochs, producers, since)
-        if since >= upto:
-            return
-        bases = list(self.sizes)
-        for base, following in zip(bases, [*bases[1:], 1 << 63], strict=True):
-            if following > since and base < upto:
-                position = self._position_before(base, since)
-                walk_headers(self.directory, base, self.state, position=position, upto=upto)
-
-    def _position_before(self, base: int, offset: int) -> int:
-        """Where to begin to look for `offset` in a trusted segment, by its index."""
-        entries = index_files.read_offset_index(names.segment_path(self.directory, base, names.INDEX), base)
-        return next((entry.position for entry in reversed(entries) if entry.offset <= offset), 0)
+        bases, cache = list(self.sizes), self.state.epochs
+        self.state = former_state.load_producers(self.directory, bases, upto, cache, self.notes, self.files)
 
     def load_state(self, log_start: int) -> None:
         """Producers and epochs as of the log's end."""
         if self.scanned_from is None and snapshot_offsets(self.directory):
-            self._load_producers(upto=self.out.leo)
+            self._load_producers(self.out.leo)
         # Without any snapshot a clean stop means that there was no producer to remember, as in Kafka.
         self.state.epochs.truncate_from_end(self.out.leo)
         self.state.epochs.truncate_from_start(log_start)

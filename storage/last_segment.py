@@ -1,0 +1,61 @@
+"""The last segment of a log that is trusted, as a clean stop left it: its indexes, and the batches past their end.
+
+Only that end is read, however large the segment is. Caller owns the directory alone; nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from odradek.storage import index_files, names
+from odradek.storage.durable import FILES
+from odradek.storage.index_files import MAX_RELATIVE, NO_TIMESTAMP, OffsetPosition
+from odradek.storage.rebuild import Scanned
+from odradek.storage.scan import Scan
+
+
+def looks_right(directory: Path, base: int, size: int) -> bool:
+    """Whether the indexes end at a batch of the log, and batches lead from there to its end."""
+    if not index_files.indexes_look_right(directory, base, size, base + MAX_RELATIVE + 1):
+        return False
+    entry = _last_entry(directory, base)
+    with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
+        walk = Scan(fd, entry.position if entry else 0, check=False)
+        first = next(iter(walk), None)
+        if entry is not None and (first is None or first.last_offset != entry.offset):
+            return False
+        for _ in walk:
+            pass
+    newest = index_files.last_time_entry(names.segment_path(directory, base, names.TIME_INDEX), base)
+    return walk.bad is None and (newest is None or newest.offset < walk.least_offset)
+
+
+def as_it_is(directory: Path, base: int, size: int, interval: int) -> Scanned:
+    """What a scan from its first byte would find."""
+    view = Scanned(base, index_files.IndexBuilder(base, interval), size, base)
+    view.first_timestamp = _first_timestamp(directory, base)
+    offset_path = names.segment_path(directory, base, names.INDEX)
+    time_path = names.segment_path(directory, base, names.TIME_INDEX)
+    last = index_files.last_time_entry(time_path, base)
+    view.indexes.adopt(offset_path.read_bytes(), time_path.read_bytes(), _last_entry(directory, base), last)
+    _walk_tail(directory, view)
+    return view
+
+
+def _last_entry(directory: Path, base: int) -> OffsetPosition | None:
+    return index_files.last_offset_entry(names.segment_path(directory, base, names.INDEX), base)
+
+
+def _first_timestamp(directory: Path, base: int) -> int:
+    with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
+        first = next(iter(Scan(fd, check=False)), None)
+    return NO_TIMESTAMP if first is None else first.max_timestamp
+
+
+def _walk_tail(directory: Path, view: Scanned) -> None:
+    """Adds to `view` the batches from its last index entry on, whose timestamps no index may have yet."""
+    with FILES.opened(names.segment_path(directory, view.base), os.O_RDONLY) as fd:
+        for batch in Scan(fd, view.indexes.last_indexed, check=False):
+            view.indexes.note_timestamp(batch.max_timestamp, batch.last_offset)
+            view.next_offset = batch.last_offset + 1
