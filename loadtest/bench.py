@@ -22,7 +22,7 @@ from odradek.loadtest.curves import CURVES, Bench
 from odradek.loadtest.report import markdown, micros, summary
 from odradek.loadtest.report_curves import PICTURE, draw
 from odradek.loadtest.report_starts import SIZES
-from odradek.loadtest.rows import ROWS, Row, once
+from odradek.loadtest.rows import ROWS, Row, once, prepare
 from odradek.loadtest.store import Entry, Results, load, save
 from odradek.loadtest.tools import BrokerError, say
 from odradek.loadtest.wire import WireError
@@ -44,12 +44,10 @@ def attempt(key: str, work: Callable[[], Entry], results: Results) -> bool:
 
 
 def measure_rows(kinds: Kinds, rows: Sequence[Row], bench: Bench, results: Results, warm: bool) -> Iterator[str]:
-    """All `rows` on brokers that stay up meanwhile; yields each row's key when it is done."""
+    """All `rows`, each on brokers that are started for it; yields each row's key when it is done."""
     with contextlib.ExitStack() as stack:
         brokers = [stack.enter_context(kind(bench.folder / kind.key)) for kind in kinds]
-        for broker in brokers:
-            broker.start()
-            results.versions[broker.name] = broker.version
+        results.versions.update({broker.name: broker.version for broker in brokers})
         for row in rows:
             if attempt(row.key, partial(measure_row, brokers, row, bench, warm), results):
                 yield row.key
@@ -65,8 +63,13 @@ def _clear(brokers: Sequence[Broker]) -> None:
 def measure_row(brokers: Sequence[Broker], row: Row, bench: Bench, warm: bool) -> Entry:
     """`row` in turn on each broker, `bench.rounds` times, after one round for the JVM to compile in."""
     entry = Entry({}, bench.rounds, bench.scale)
-    for turn in range(0 if warm else 1, bench.rounds + 1):
+    for broker in brokers:
+        _restart(broker)
+    for turn in range(0 if warm and not row.cold else 1, bench.rounds + 1):
         for broker in brokers:
+            if row.cold and row.call(broker, bench.scale):
+                prepare(row, broker, bench.scale)
+                _restart(broker)
             cost = once(row, broker, bench.scale)
             if cost is None:
                 continue
@@ -75,6 +78,12 @@ def measure_row(brokers: Sequence[Broker], row: Row, bench: Bench, warm: bool) -
             if turn:
                 entry.data.setdefault(broker.name, []).append(cost.as_dict())
     return entry
+
+
+def _restart(broker: Broker) -> None:
+    """What a JVM has compiled in one row would speed up the next: the order of rows must not matter."""
+    broker.stop()
+    broker.start()
 
 
 def measure_starts(kinds: Kinds, key: str, bench: Bench) -> Entry:

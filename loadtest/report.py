@@ -11,8 +11,9 @@ from odradek.loadtest.store import Results, machine
 
 NAMES = ("Apache Kafka", "RabbitMQ", "Odradek")
 _METHOD = """\
-All brokers stay up while the rows are measured; one has work at a time. Each row is done to each broker once without
-counting, then in turn, as many rounds as are told; a figure is the median of its rounds. The clients are C programs
+All brokers are started for each row and stay up while it is measured; one has work at a time. A row is done to each
+broker once without counting, then in turn, as many rounds as are told; a figure is the median of its rounds. Where it
+says so, brokers are started for each round instead, and nothing comes before it. The clients are C programs
 (`loadtest/*.c`), one partition a topic, on the same cores as the broker. CPU is user and system time of all processes
 of the broker over the messages. RabbitMQ has durable queues, persistent messages and publisher confirms, and confirms
 a message when it is on the disk, which the others do not do by default; where AMQP has no counterpart there is a dash.

@@ -26,7 +26,8 @@ class Row:
 
     `kafka` is done to Odradek with `more` times the messages, for it is done sooner and a short run is a rough one.
     `amqp` is done to RabbitMQ. `fill` comes first and is not counted; what is filled is named, and read by each row
-    of that name. AMQP's queue is emptied by reading, so `amqp_fill` comes before each run.
+    of that name. AMQP's queue is emptied by reading, so `amqp_fill` comes before each run. A `cold` row is done to
+    brokers that were just started, each time.
     """
 
     key: str
@@ -38,6 +39,7 @@ class Row:
     fill: tuple[str, Call] | None = None
     amqp_fill: Call | None = None
     latency: bool = False
+    cold: bool = False
 
     def call(self, broker: Broker, scale: float) -> Call | None:
         """What to do to `broker`; None when there is nothing that could be compared."""
@@ -126,21 +128,42 @@ ROWS = (
     Row("full-lz4", "… lz4", _send(800_000, 1000, 10_000, "compression.codec=lz4"), _FULL),
     Row(
         "consume",
-        "consume 2 GB from the start, one consumer",
+        "consume 2 GB from the start, one consumer, of a broker just started",
         _read(2_000_000),
         _READ,
         fill=("plain", _GB2),
         amqp=Call("amqp", "consume", {"messages": 40_000, "size": 1000}),
         amqp_fill=_publish(40_000, 10_000, size=1000),
+        cold=True,
     ),
-    Row("consume-idem", "… written with idempotence", _read(2_000_000), _READ, fill=("idempotent", _GB2_IDEMPOTENT)),
-    Row("consume10", "… ten consumers, 0.4 GB each", _read(400_000, 10), _READ, fill=("plain", _GB2)),
+    Row(
+        "consume-idem",
+        "… written with idempotence",
+        _read(2_000_000),
+        _READ,
+        fill=("idempotent", _GB2_IDEMPOTENT),
+        cold=True,
+    ),
+    Row("consume10", "… ten consumers, 0.4 GB each", _read(400_000, 10), _READ, fill=("plain", _GB2), cold=True),
     Row(
         "consume10-idem",
         "… ten consumers, written with idempotence",
         _read(400_000, 10),
         _READ,
         fill=("idempotent", _GB2_IDEMPOTENT),
+        cold=True,
+    ),
+    Row(
+        "consume-warm",
+        "… one consumer, of a broker that has read out 2 GB before",
+        _read(2_000_000),
+        fill=("plain", _GB2),
+    ),
+    Row(
+        "consume10-warm",
+        "… ten consumers, of a broker that has read out 4 GB before",
+        _read(400_000, 10),
+        fill=("plain", _GB2),
     ),
     Row(
         "latency",
@@ -184,6 +207,12 @@ def once(row: Row, broker: Broker, scale: float) -> Cost | None:
         check_end(broker, topic, call)
     wire.delete(broker.port, topic)
     return cost
+
+
+def prepare(row: Row, broker: Broker, scale: float) -> None:
+    """Fill what `row` reads."""
+    if row.fill and broker.speaks == "kafka":
+        _filled(*row.fill, broker, scale)
 
 
 def _once_amqp(row: Row, call: Call, broker: Broker, scale: float) -> Cost:
