@@ -206,9 +206,16 @@ class Slot:
         if not words[at + CONTENDED]:
             words[at + CONTENDED] = now_ms
 
-    def wait(self, role: int) -> None:
-        """Ask for a ring of `role`'s bell at the next change. Fence, then look again before sleeping."""
-        self._row[role] = 1
+    def wait(self, role: int) -> bool:
+        """Ask for a ring of `role`'s bell at the next change; False when it was asked for already.
+
+        If it was not: fence, then look again before sleeping.
+        """
+        row = self._row
+        if row[role]:
+            return False
+        row[role] = 1
+        return True
 
     def waiters(self) -> list[int]:
         """Roles that asked to be rung; forgets them. Call after the change was published and the lock given back."""

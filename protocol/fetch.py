@@ -100,6 +100,11 @@ def _topic(buf: memoryview, at: int, end: int, version: int) -> tuple[bytes, int
     return name, at
 
 
+def skip_topic(buf: memoryview, at: int, end: int, version: int) -> int:
+    """Past a topic's name or id."""
+    return _topic(buf, at, end, version)[1]
+
+
 def _parts(buf: memoryview, at: int, end: int, version: int) -> tuple[list[FetchPart], int]:
     flexible = version >= FLEXIBLE
     parts: list[FetchPart] = []

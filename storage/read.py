@@ -58,6 +58,22 @@ def fetch(
     return FileSlice(file, position, size, following, far)
 
 
+def end_of_log(partition: Partition, values: Values, offset: int, most: int) -> bytes | None:
+    """All records from `offset` on, where a reader stopped there before and they are few and visible; else None."""
+    partition.follow(values[slots.F_GENERATION])
+    known, files, base = partition.positions.get(offset), partition.active_files, values[slots.F_ACTIVE_BASE]
+    if known is None or known[0] != base or files is None or files.base != base:
+        return None
+    leo, end, position = values[slots.F_LEO], values[slots.F_ACTIVE_SIZE], known[1]
+    if values[slots.F_HW] != leo or not 0 < end - position <= most:
+        return None
+    data = os.pread(files.log.fd, end - position, position)
+    if len(data) != end - position:
+        return None
+    _remember(partition, leo, base, end)
+    return data
+
+
 def locate(partition: Partition, values: Values, offset: int) -> tuple[int, int]:
     """(segment base, position) of the batch that holds `offset`, or of the next one where compaction left a gap.
 

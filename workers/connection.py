@@ -28,7 +28,7 @@ class Connection:
     __slots__ = (
         "active", "backlog", "big", "big_fill", "big_size", "blocked", "client_id", "closing", "consuming", "fd",
         "host", "last_active", "listener", "mask", "order", "out", "out_size", "parked", "partial", "port",
-        "request_name", "seen", "settling", "sock", "target", "waiting",
+        "request_name", "seen", "settling", "sock", "standing", "target", "waiting",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, listener: str, host: str, port: int) -> None:
@@ -58,6 +58,7 @@ class Connection:
         self.seen: tuple[bytes, int] = (b"", 0)  # see `trickles`
         self.request_name = ""
         self.target: Any = None  # of its last Produce request; see apis.k00_produce
+        self.standing: Any = None  # its last Fetch; see workers.standing
 
     def __repr__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -2,7 +2,8 @@
 
 A parked fetch asks to be rung for each of its slots (`Slot.wait`), fences, looks again, and only then sleeps: an
 appender publishes before it looks at the waiter bytes, so one of the two sees the other. A ring says "something
-changed": each slot's sequence word tells which. Every 100 ms all are compared without a ring, in case one was lost.
+changed": each slot's sequence word tells which, and its waiter byte whether it will ring again. Every 100 ms all are
+compared without a ring, in case one was lost.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ class Parked(Protocol):
     """A waiting request."""
 
     slots: list[Slot]
-    deadline: float
+    deadline: float  # where one is parked again and again, it never goes back
     finished: bool
+    queued: bool  # of the parking: there is an entry for it among the deadlines
 
     def find_slots(self) -> list[Slot]:
         """Where its partitions are by the current metadata."""
 
     def look(self) -> bool:
-        """Something changed: answer if there is enough; whether it was answered."""
+        """Something changed: whether there is enough to answer now."""
+
+    def answer(self) -> None:
+        """Answer what `look` has found; it is parked no longer."""
 
     def expire(self) -> None:
         """Time is up: look once more and answer with what there is."""
@@ -51,22 +56,33 @@ class Parking:
         return self._parked
 
     def park(self, request: Parked) -> None:
-        """Wait for a change of any of `request.slots`, unless one happened meanwhile."""
-        self._attach(request)
-        heapq.heappush(self.deadlines, (request.deadline, next(self._numbers), request))
-        self._parked += 1
-        self._locks.fence()
-        if request.look():
-            self.forget(request)
+        """Wait for a change of any of `request.slots`, unless one happened meanwhile.
 
-    def _attach(self, request: Parked) -> None:
+        A slot that was asked to ring before is sure to: whatever was published since the request looked rings.
+        """
+        request.finished = False
+        self._parked += 1
+        if not request.queued:
+            self._queue(request)
+        if self._attach(request):
+            self._locks.fence()
+            self._look((request,))
+
+    def _queue(self, request: Parked) -> None:
+        request.queued = True
+        heapq.heappush(self.deadlines, (request.deadline, next(self._numbers), request))
+
+    def _attach(self, request: Parked) -> bool:
+        """Have the slots ring; False when all were asked to before."""
+        asked = False
         for slot in request.slots:
             waiting = self._by_slot.get(slot)
             if waiting is None:
                 waiting = self._by_slot[slot] = {}
                 self._seen[slot] = slot.sequence
             waiting[request] = None
-            slot.wait(self._role)
+            asked = slot.wait(self._role) or asked
+        return asked
 
     def _detach(self, request: Parked) -> None:
         for slot in request.slots:
@@ -88,19 +104,22 @@ class Parking:
     def _compact(self) -> None:
         """Finished requests leave the heap at their deadline; a client may have set that weeks away."""
         if len(self.deadlines) > _LEAST_HEAP + 2 * self._parked:
-            self.deadlines[:] = [entry for entry in self.deadlines if not entry[2].finished]
+            for entry in self.deadlines:
+                entry[2].queued = not entry[2].finished
+            self.deadlines[:] = [entry for entry in self.deadlines if entry[2].queued]
             heapq.heapify(self.deadlines)
 
     def rung(self) -> None:
-        """Look at every request one of whose slots has changed; all slots ask to be rung again first."""
-        by_slot = self._by_slot
-        if not by_slot:
-            return
+        """Look at every request one of whose slots has changed; those that still wait ask to be rung again."""
+        self._look_at_changed(self._seen)
         role = self._role
-        for slot in by_slot:
-            slot.wait(role)
-        self._locks.fence()
-        for slot in [slot for slot, seen in self._seen.items() if slot.sequence != seen]:
+        silent = [slot for slot in self._by_slot if slot.wait(role)]
+        if silent:
+            self._locks.fence()
+            self._look_at_changed({slot: self._seen[slot] for slot in silent})
+
+    def _look_at_changed(self, seen: dict[Slot, int]) -> None:
+        for slot in [slot for slot, sequence in seen.items() if slot.words[slot.at] != sequence]:
             self._changed(slot)
 
     def all_changed(self) -> None:
@@ -123,22 +142,26 @@ class Parking:
     def _look(self, requests: Iterable[Parked]) -> None:
         for request in requests:
             if not request.finished and request.look():
-                self.forget(request)
+                self.forget(request)  # first: once answered, it may be parked again at once
+                request.answer()
 
     def expire(self, now: float) -> None:
         """Answer the requests whose time is up."""
         deadlines = self.deadlines
-        while deadlines and (deadlines[0][2].finished or deadlines[0][0] <= now):
+        while deadlines and deadlines[0][0] <= now:
             request = heapq.heappop(deadlines)[2]
-            if not request.finished:
+            request.queued = False
+            if request.finished:
+                continue
+            if request.deadline > now:  # parked anew since
+                self._queue(request)
+            else:
                 self.forget(request)
                 request.expire()
 
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do next (monotonic seconds)."""
+        """When `expire` may have something to do next (monotonic seconds)."""
         deadlines = self.deadlines
-        while deadlines and deadlines[0][2].finished:
-            heapq.heappop(deadlines)
         return deadlines[0][0] if deadlines else None
 
     def hurry(self) -> None:

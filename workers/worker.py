@@ -34,6 +34,7 @@ from odradek.workers.parking import Parking
 from odradek.workers.producer_ids import ProducerIds
 from odradek.workers.round import Round
 from odradek.workers.sessions import Sessions
+from odradek.workers.standing import Targets
 from odradek.workers.syncer import Syncer
 from odradek.workers.upstream import Upstream
 
@@ -80,6 +81,7 @@ class Worker:
         self.sessions = Sessions(config["max.incremental.fetch.session.cache.slots"])
         self.producer_ids = ProducerIds(self)
         self.targets = k00_produce.Targets()
+        self.fetch_targets = Targets()
         self.pager = Pager(self)
         self.fetch_max_bytes = config["fetch.max.bytes"]
         self.rows: dict[int, Api] = {}
@@ -186,10 +188,12 @@ class Worker:
 
     def _after_events(self) -> float:
         """What follows each batch of events; returns how long the loop may sleep (seconds)."""
-        left = self._next_tick - time.monotonic()
-        if left <= 0 or self._rung or self.round.deferred or self._again or self.parking.deadlines:
-            return self._wake(time.monotonic())
-        return left
+        now, until, deadlines = time.monotonic(), self._next_tick, self.parking.deadlines
+        if deadlines and deadlines[0][0] < until:
+            until = deadlines[0][0]
+        if until <= now or self._rung or self.round.deferred or self._again:
+            return self._wake(now)
+        return until - now
 
     def _wake(self, now: float) -> float:
         """Rings, retries, deadlines and the tick."""
@@ -336,6 +340,10 @@ class Worker:
         self, connection: Connection, key: int, version: int, correlation: int, view: memoryview, at: int, end: int
     ) -> None:
         """One request other than Produce; its client id begins at `at`. The connection waits until it is answered."""
+        standing = connection.standing
+        if standing is not None and key == 1 and standing.again(version, correlation, view, at, end):
+            self.fetches += 1
+            return
         row = self.rows.get(key)
         if row is None or not row.serves(version):
             if key == 18:
@@ -397,6 +405,16 @@ class Worker:
         connection.parked = None
         connection.queue_all(pieces)
         self.loop.send(connection)
+        if not (connection.closing or connection.waiting or connection.blocked):
+            self.loop.resume(connection)
+
+    def answer_bytes(self, connection: Connection, data: bytes) -> None:
+        """`answer_pieces` for an answer that is no more than these bytes."""
+        if connection.closing:
+            return
+        connection.waiting = False
+        connection.parked = None
+        self.loop.send_bytes(connection, data)
         if not (connection.closing or connection.waiting or connection.blocked):
             self.loop.resume(connection)
 

@@ -36,7 +36,7 @@ class _Waiting:
     """Answers once the slots' log ends together reach `goal`."""
 
     def __init__(self, slots: list[Slot], goal: int, deadline: float = 1e9) -> None:
-        self.slots, self.goal, self.deadline, self.finished = slots, goal, deadline, False
+        self.slots, self.goal, self.deadline, self.finished, self.queued = slots, goal, deadline, False, False
         self.looks = self.answers = self.expired = 0
 
     def find_slots(self) -> list[Slot]:
@@ -44,9 +44,10 @@ class _Waiting:
 
     def look(self) -> bool:
         self.looks += 1
-        done = sum(slot.state().leo for slot in self.slots) >= self.goal
-        self.answers += done
-        return done
+        return sum(slot.state().leo for slot in self.slots) >= self.goal
+
+    def answer(self) -> None:
+        self.answers += 1
 
     def expire(self) -> None:
         self.expired += 1

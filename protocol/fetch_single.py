@@ -1,0 +1,68 @@
+"""Fetch of one partition: where the offset stands in such a request, and answers of which a few numbers change.
+
+The same bytes as `protocol.fetch` reads and writes, from version 4 on, for who is asked the same again and again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from odradek.protocol import wire
+from odradek.protocol.fetch import FLEXIBLE, TOPIC_IDS, skip_topic
+
+FIRST = 4
+
+
+def offset_at(buf: memoryview, at: int, end: int, version: int) -> int:
+    """Where the offset of the first partition stands in the well-formed request body buf[at:end]."""
+    at += 13 + (4 if version < 15 else 0) + (8 if version >= 7 else 0)  # wait, bytes, isolation; replica; session
+    _, at = wire.count(buf, at, end, version >= FLEXIBLE)
+    at = skip_topic(buf, at, end, version)
+    _, at = wire.count(buf, at, end, version >= FLEXIBLE)
+    return at + (8 if version >= 9 else 4)
+
+
+class Form:
+    """How answers about one partition without an error or aborted transactions are written.
+
+    A frame is `opening`, then `head`, the records and `tail`; nothing behind the opening depends on who asked.
+    """
+
+    __slots__ = ("_after", "_before", "_numbers", "_size", "opening", "tail")
+
+    def __init__(self, version: int, topic: bytes, index: int, committed: bool) -> None:
+        flexible = version >= FLEXIBLE
+        one = wire.pack_count(1, flexible)
+        named = topic if version >= TOPIC_IDS else wire.pack_string(topic, flexible)
+        self.opening = _opening(version)
+        self._before = one + named + one + wire.I32.pack(index) + b"\x00\x00"  # no error
+        self._numbers = _numbers(version)
+        self._after = wire.pack_count(0 if committed else -1, flexible) + (b"\xff" * 4 if version >= 11 else b"")
+        self._size: Callable[[int], bytes] = _flexible_size if flexible else wire.I32.pack
+        self.tail = b"\x00\x00\x00" if flexible else b""  # the tags of the partition, the topic and the whole
+
+    def head(self, hw: int, stable: int, log_start: int, size: int) -> bytes:
+        """From the count of topics to the size of the records."""
+        return self._before + self._numbers(hw, stable, log_start) + self._after + self._size(size)
+
+
+def _flexible_size(size: int) -> bytes:
+    return wire.pack_count(size, True)
+
+
+def _numbers(version: int) -> Callable[[int, int, int], bytes]:
+    if version >= 5:
+        return struct.Struct(">qqq").pack
+    pack = struct.Struct(">qq").pack
+    return lambda hw, stable, log_start: pack(hw, stable)
+
+
+def _opening(version: int) -> Callable[[int, int, int], bytes]:
+    """(size of what follows, correlation id, session id) → the frame's beginning: no throttling, no error."""
+    if version < 7:
+        short = struct.Struct(">ii4x").pack
+        return lambda size, correlation, session_id: short(size + 8, correlation)
+    packer = struct.Struct(">iix4x2xi" if version >= FLEXIBLE else ">ii4x2xi")
+    pack, more = packer.pack, packer.size - 4
+    return lambda size, correlation, session_id: pack(size + more, correlation, session_id)

@@ -1,0 +1,204 @@
+"""One Fetch request being answered, whatever it asks: any version, any number of partitions, in or out of a session.
+
+What a request repeats of the last one, and its answer is plain, goes a shorter way: workers.standing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from odradek.ipc import slots
+from odradek.ipc.slots import Slot
+from odradek.protocol import errors, fetch
+from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+from odradek.storage import disks, read, transactions
+from odradek.workers.leadership import refusal
+
+if TYPE_CHECKING:
+    from odradek.protocol.fetch import Payload
+    from odradek.storage.openfile import FileSlice
+    from odradek.storage.partition import Partition
+    from odradek.workers.connection import Connection
+    from odradek.workers.sessions import Session
+    from odradek.workers.worker import Worker
+
+log = logging.getLogger(__name__)
+
+READ_COMMITTED = 1
+_NO_STATE = (-1, -1, -1)
+
+
+class Fetch:
+    """One request being answered; parked if there is too little to say (workers.parking.Parked)."""
+
+    __slots__ = (
+        "_results", "connection", "correlation", "deadline", "finished", "parts", "queued", "request", "session",
+        "slots", "version", "worker",
+    )  # fmt: skip
+
+    def __init__(
+        self, worker: Worker, connection: Connection, version: int, correlation: int, request: FetchRequest,
+        session: Session | None,
+    ) -> None:  # fmt: skip
+        self.worker = worker
+        self.connection = connection
+        self.version = version
+        self.correlation = correlation
+        self.request = request
+        self.session = session
+        self.parts = list(session.parts.values()) if session is not None else request.parts
+        self.deadline = 0.0
+        self.finished = self.queued = False
+        self.slots: list[Slot] = []
+        self._results: list[FetchResult] = []
+
+    def start(self) -> None:
+        """Answer now if there is enough or no time to wait, else park."""
+        results, size, failed = self._read()
+        request = self.request
+        if failed or size >= request.min_bytes or request.max_wait_ms <= 0 or not self.parts or self.worker.draining:
+            self._answer(results)
+            return
+        self.deadline = time.monotonic() + request.max_wait_ms / 1000
+        self.slots = self.find_slots()
+        self.connection.parked = self
+        self.worker.parking.park(self)
+
+    def find_slots(self) -> list[Slot]:
+        """Where its partitions are by the current metadata (workers.parking.Parked)."""
+        found: dict[Slot, None] = {}
+        for part in self.parts:
+            partition = self.worker.partition_of(part.topic, part.partition, self.version >= fetch.TOPIC_IDS)
+            if partition is not None:
+                found[partition.slot] = None
+        return list(found)
+
+    def look(self) -> bool:
+        try:
+            self._results, size, failed = self._read()
+        except Exception:
+            self._fault()
+            return False
+        return failed or size >= self.request.min_bytes
+
+    def answer(self) -> None:
+        try:
+            self._answer(self._results)
+        except Exception:
+            self._fault()
+
+    def expire(self) -> None:
+        try:
+            self._answer(self._read()[0])
+        except Exception:
+            self._fault()
+
+    def _fault(self) -> None:
+        """A fault of ours while nobody waits for us but this client costs its connection, not the worker."""
+        log.exception("%r: Fetch failed", self.connection)
+        self.worker.drop(self.connection, "an error of the broker")
+
+    def _read(self) -> tuple[list[FetchResult], int, bool]:
+        """Results for all parts, their bytes, and whether any is an error."""
+        left = min(self.request.max_bytes, self.worker.fetch_max_bytes)
+        results: list[FetchResult] = []
+        total, failed = 0, False
+        for part in self.parts:
+            result, size = self._part(part, min(part.max_bytes, max(left, 0)), not total)
+            results.append(result)
+            failed = failed or result.error != errors.NONE
+            total += size
+            left -= size
+        return results, total, failed
+
+    def _part(self, part: FetchPart, limit: int, whole: bool) -> tuple[FetchResult, int]:
+        by_id = self.version >= fetch.TOPIC_IDS
+        partition = self.worker.partition_of(part.topic, part.partition, by_id)
+        if partition is None:
+            missing = by_id and self.worker.snapshot.by_id(part.topic) is None
+            return _failed(part, errors.UNKNOWN_TOPIC_ID if missing else errors.UNKNOWN_TOPIC_OR_PARTITION), 0
+        for _ in range(3):
+            values = partition.slot.read()
+            error = _refusal(partition, values, part)
+            if error:
+                return _failed(part, error), 0
+            try:
+                return self._slice(partition, values, part, limit, whole)
+            except FileNotFoundError:
+                partition.close_files()  # retention was faster: look again
+            except (OSError, EOFError) as problem:
+                log.error("%r: %s", partition, problem)
+                if isinstance(problem, OSError) and disks.is_broken(problem):
+                    partition.owner.disk_failed(values[slots.F_LOG_DIR])
+                break
+        return _failed(part, errors.KAFKA_STORAGE_ERROR), 0
+
+    def _slice(
+        self, partition: Partition, values: tuple[int, ...], part: FetchPart, limit: int, whole: bool
+    ) -> tuple[FetchResult, int]:
+        hw, unstable = values[slots.F_HW], values[slots.F_UNSTABLE]
+        stable = hw if unstable < 0 else min(hw, unstable)
+        committed = self.request.isolation == READ_COMMITTED
+        upto = stable if committed else hw
+        piece = None
+        if limit > 0 or whole:
+            piece = read.fetch(partition, values, part.offset, upto, limit, whole)
+        if self.version < 10 and partition.config.compression_type == "zstd":
+            return _failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0
+        payloads: list[Payload | bytes] = [] if piece is None else [piece]
+        size = 0 if piece is None else piece.size
+        if piece is not None and self.version < 4:
+            data = self._converted(partition, piece, part, limit)
+            if data is None:
+                return _failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0
+            payloads, size = [data], len(data)
+        result = FetchResult(
+            part.topic, part.partition, errors.NONE, hw, stable, values[slots.F_LOG_START], payloads,
+            self._aborted(partition, values, part.offset, piece) if committed else None,
+        )  # fmt: skip
+        return result, size
+
+    def _aborted(
+        self, partition: Partition, values: tuple[int, ...], offset: int, piece: FileSlice | None
+    ) -> list[tuple[int, int]]:
+        """The transactions that a read_committed consumer must leave out of what it gets."""
+        if piece is None or not values[slots.F_ABORTED]:
+            return []
+        return transactions.aborted_between(partition, values, offset, piece.following)
+
+    def _converted(self, partition: Partition, piece: FileSlice, part: FetchPart, limit: int) -> bytes | None:
+        from odradek.workers import downconvert
+
+        data = downconvert.for_version(partition, piece, part.offset, self.version)
+        if data is not None and self.version < 3:
+            data = data[:limit]  # before KIP-74 the limit was hard: the client sees a cut message and asks for more
+        return data
+
+    def _answer(self, results: list[FetchResult]) -> None:
+        session = self.session
+        session_id = 0
+        if session is not None:
+            if session.epoch != 0:
+                results = session.news(results)
+            else:
+                session.news(results)
+            session_id = session.id
+            session.advance()
+        frame = fetch.response(self.version, self.correlation, results, errors.NONE, session_id)
+        self.worker.pager.when_cached(frame, lambda: self.worker.answer_pieces(self.connection, frame))
+
+
+def _failed(part: FetchPart, error: int) -> FetchResult:
+    return FetchResult(part.topic, part.partition, error, *_NO_STATE)
+
+
+def _refusal(partition: Partition, values: tuple[int, ...], part: FetchPart) -> int:
+    """Why the partition cannot be read at the offset asked for, or NONE."""
+    error = refusal(partition, values, part.leader_epoch)
+    if error:
+        return error
+    if not values[slots.F_LOG_START] <= part.offset <= values[slots.F_LEO]:
+        return errors.OFFSET_OUT_OF_RANGE
+    return errors.NONE

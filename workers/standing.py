@@ -1,0 +1,241 @@
+"""The request that a consumer of one partition sends again and again: only its offset changes.
+
+Each connection remembers the bytes of its last Fetch (`Standing`); a request equal to them but for the offset is not
+decoded. What such requests are answered from is shared (`Target`): the answer to all who wait for the same offset is
+read and written once. Whatever is not plain (an error, a transaction under way, aborted ones) goes the long way of
+workers.fetching, which a Standing is a case of.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from odradek.ipc.slots import (
+    F_ABORTED,
+    F_HW,
+    F_INCARNATION,
+    F_LEADER_EPOCH,
+    F_LEO,
+    F_LOG_START,
+    F_STATE,
+    F_UNSTABLE,
+    LEADER,
+)
+from odradek.protocol import fetch_single
+from odradek.protocol.fetch import TOPIC_IDS
+from odradek.storage import read
+from odradek.workers.fetching import READ_COMMITTED, Fetch
+from odradek.workers.sessions import SESSIONLESS
+
+if TYPE_CHECKING:
+    from odradek.cluster.snapshot import Snapshot
+    from odradek.ipc.slots import Slot
+    from odradek.protocol.fetch import FetchPart, FetchRequest
+    from odradek.storage.openfile import FileSlice
+    from odradek.storage.partition import Partition
+    from odradek.workers.connection import Connection
+    from odradek.workers.worker import Worker
+
+_LONGEST = 1024  # a request that is remembered; names may be 32 KiB long each
+_MOST_TARGETS = 10_000
+_SMALL = 16384  # records that are copied rather than sent from their file: one call for all, and all may share them
+_I64 = struct.Struct(">q")
+
+Found = tuple[int, bytes, "FileSlice | None", bytes]  # size of the records; the frame behind its opening
+Key = tuple[int, bytes, int, int, int, int]
+
+
+class Target:
+    """A partition as one kind of request sees it while the metadata is `snapshot`, and its last short answer."""
+
+    __slots__ = ("_committed", "_epoch", "_found", "_offset", "_sequence", "form", "most", "partition", "slots")
+
+    def __init__(self, partition: Partition, version: int, part: FetchPart, committed: bool, most: int) -> None:
+        self.partition = partition
+        self.slots = [partition.slot]
+        self.form = fetch_single.Form(version, part.topic, part.partition, committed)
+        self.most = most
+        self._committed = committed
+        self._epoch = part.leader_epoch
+        self._sequence = self._offset = -1
+        self._found: Found | None = None
+
+    def find(self, offset: int) -> Found | None:
+        """What there is from `offset` on; None when that is not plain."""
+        slot = self.partition.slot
+        sequence = slot.words[slot.at]
+        if offset == self._offset and sequence == self._sequence:
+            return self._found
+        found = self._find(slot.read(), offset)
+        if found is None or found[2] is not None:
+            self._offset = -1
+        else:
+            self._offset, self._sequence, self._found = offset, sequence, found
+        return found
+
+    def _find(self, values: tuple[int, ...], offset: int) -> Found | None:
+        if self._refuses(values) or not values[F_LOG_START] <= offset <= values[F_LEO]:
+            return None
+        hw, unstable = values[F_HW], values[F_UNSTABLE]
+        if self._committed and (unstable >= 0 or values[F_ABORTED]):
+            return None
+        records = self._records(values, offset, hw) if offset < hw else b""
+        if records is None:
+            return None
+        form, stable = self.form, hw if unstable < 0 else min(hw, unstable)
+        if isinstance(records, bytes):
+            size = len(records)
+            return size, form.head(hw, stable, values[F_LOG_START], size) + records + form.tail, None, b""
+        return records.size, form.head(hw, stable, values[F_LOG_START], records.size), records, form.tail
+
+    def _refuses(self, values: tuple[int, ...]) -> bool:
+        """See workers.leadership, which says why."""
+        return (
+            values[F_STATE] != LEADER
+            or values[F_INCARNATION] != self.partition.incarnation
+            or 0 <= self._epoch != values[F_LEADER_EPOCH]
+        )
+
+    def _records(self, values: tuple[int, ...], offset: int, hw: int) -> bytes | FileSlice | None:
+        try:
+            records = read.end_of_log(self.partition, values, offset, min(self.most, _SMALL))
+            return read.fetch(self.partition, values, offset, hw, self.most) if records is None else records
+        except (OSError, EOFError):
+            return None
+
+
+class Targets:
+    """A worker's targets, while the metadata stays as it is."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+        self._known: dict[Key, Target] = {}
+
+    def get(self, worker: Worker, version: int, request: FetchRequest) -> Target | None:
+        """The target of a request for one partition; None when there is no such partition or it needs more."""
+        if worker.snapshot is not self._snapshot or len(self._known) >= _MOST_TARGETS:
+            self._snapshot = worker.snapshot
+            self._known.clear()
+        (part,) = request.parts
+        most = min(part.max_bytes, max(0, min(request.max_bytes, worker.fetch_max_bytes)))
+        key = (version, part.topic, part.partition, request.isolation, part.leader_epoch, most)
+        target = self._known.get(key)
+        if target is None:
+            partition = worker.partition_of(part.topic, part.partition, version >= TOPIC_IDS)
+            if partition is None or (version < 10 and partition.config.compression_type == "zstd"):
+                return None
+            committed = request.isolation == READ_COMMITTED
+            target = self._known[key] = Target(partition, version, part, committed, most)
+        return target
+
+
+class Standing(Fetch):
+    """A connection's fetch of one partition: the request as it came last, waiting or answered."""
+
+    __slots__ = ("_back", "_found", "_front", "_least", "_offset", "_snapshot", "_target", "_wait")
+
+    def __init__(
+        self, worker: Worker, connection: Connection, version: int, request: FetchRequest, target: Target,
+        frame: tuple[bytes, bytes],
+    ) -> None:  # fmt: skip
+        super().__init__(worker, connection, version, 0, request, None)
+        self._front, self._back = frame
+        self._target = target
+        self._snapshot = worker.snapshot
+        self._wait = request.max_wait_ms / 1000
+        self._least = request.min_bytes
+        self._offset = 0
+        self._found: Found | None = None
+
+    def again(self, version: int, correlation: int, buffer: memoryview, head: int, end: int) -> bool:
+        """Answer the request in buffer[head:end], or park it, if it is this one at any offset."""
+        front, data = self._front, buffer.obj
+        at = head + len(front)
+        if (
+            data.find(front, head, at) != head  # type: ignore[attr-defined]  # no slice
+            or data.find(self._back, at + 8, end) != at + 8  # type: ignore[attr-defined]
+            or at + 8 + len(self._back) != end
+            or version != self.version
+            or self._snapshot is not self.worker.snapshot
+        ):
+            return False
+        (self._offset,) = _I64.unpack_from(buffer, at)
+        self.correlation = correlation
+        self.connection.waiting = True
+        self.start()
+        return True
+
+    def start(self) -> None:
+        found = self._target.find(self._offset)
+        if found is None:
+            self._spell_out()
+            super().start()
+        elif found[0] >= self._least or self._wait <= 0 or self.worker.draining:
+            self._reply(found)
+        else:
+            self.deadline = time.monotonic() + self._wait
+            self.slots = self._target.slots
+            self.connection.parked = self
+            self.worker.parking.park(self)
+
+    def look(self) -> bool:
+        found = self._find()
+        return super().look() if found is None else found[0] >= self._least
+
+    def answer(self) -> None:
+        if self._found is None:
+            super().answer()
+        else:
+            self._reply(self._found)
+
+    def expire(self) -> None:
+        found = self._find()
+        if found is None:
+            super().expire()
+        else:
+            self._reply(found)
+
+    def find_slots(self) -> list[Slot]:
+        self._spell_out()
+        return super().find_slots()
+
+    def _find(self) -> Found | None:
+        """`Target.find`, but the long way when the metadata has changed since the request came."""
+        found = self._target.find(self._offset) if self._snapshot is self.worker.snapshot else None
+        self._found = found
+        if found is None:
+            self._spell_out()
+        return found
+
+    def _spell_out(self) -> None:
+        """What the long way goes by."""
+        self.parts = [part._replace(offset=self._offset) for part in self.request.parts]
+
+    def _reply(self, found: Found) -> None:
+        size, head, piece, tail = found
+        form, worker, connection = self._target.form, self.worker, self.connection
+        if piece is None:
+            worker.answer_bytes(connection, form.opening(len(head), self.correlation, 0) + head)
+            return
+        opening = form.opening(len(head) + size + len(tail), self.correlation, 0)
+        frame = [opening + head, piece, tail] if tail else [opening + head, piece]
+        worker.pager.when_cached((piece,), lambda: worker.answer_pieces(connection, frame))
+
+
+def remember(
+    worker: Worker, connection: Connection, version: int, request: FetchRequest, buffer: memoryview, head: int,
+    start: int, end: int,
+) -> Standing | None:  # fmt: skip
+    """What to ask first when the connection's next Fetch comes; None when this one is not of the kind."""
+    if len(request.parts) != 1 or request.forgotten or version < fetch_single.FIRST or end - head > _LONGEST:
+        return None
+    if request.session_epoch != SESSIONLESS or request.session_id:
+        return None
+    target = worker.fetch_targets.get(worker, version, request)
+    if target is None:
+        return None
+    at = fetch_single.offset_at(buffer, start, end, version)
+    frame = bytes(buffer[head:at]), bytes(buffer[at + 8 : end])
+    return Standing(worker, connection, version, request, target, frame)
