@@ -31,17 +31,20 @@ class Live:
     root: Path
     prefix: str
     config: dict[str, Any] = field(default_factory=dict)
+    logs: list[Log] = field(default_factory=list)
 
     def log(self, worker: int = 0) -> Log:
         """The log as a process sees it; call it again after a fork."""
         place = Place(bytes(16), 0, 1, str(self.root))
-        return Log(
+        made = Log(
             Shared.attach(self.prefix),
             self.root,
             worker_role(worker),
             lambda topic, index: place if (topic, index) == ("t", 0) else None,
             lambda topic: LogConfig.resolve(self.config),
         )
+        self.logs.append(made)
+        return made
 
     def partition(self, worker: int = 0) -> Partition:
         partition = self.log(worker).get("t", 0)
@@ -56,9 +59,12 @@ def live(root: Path, **config: Any) -> Iterator[Live]:
     shared = Shared.create(prefix, 1, 1)
     shared.slots[0].publish(SlotState(incarnation=1, state=slots.LEADER))
     os.makedirs(root / "t-0", exist_ok=True)
+    made = Live(root, prefix, {name.replace("_", "."): value for name, value in config.items()})
     try:
-        yield Live(root, prefix, {name.replace("_", "."): value for name, value in config.items()})
+        yield made
     finally:
+        for log in made.logs:
+            log.close()
         region.unlink_all(prefix)
 
 
