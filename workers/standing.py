@@ -50,30 +50,38 @@ Key = tuple[int, bytes, int, int, int, int]
 class Target:
     """A partition as one kind of request sees it while the metadata is `snapshot`, and its last short answer."""
 
-    __slots__ = ("_committed", "_epoch", "_found", "_offset", "_sequence", "form", "most", "partition", "slots")
+    __slots__ = (
+        "_committed", "_end", "_epoch", "_found", "_offset", "_sequence", "_slot", "form", "most", "partition", "slots",
+    )  # fmt: skip
 
     def __init__(self, partition: Partition, version: int, part: FetchPart, committed: bool, most: int) -> None:
         self.partition = partition
+        self._slot = partition.slot
         self.slots = [partition.slot]
         self.form = fetch_single.Form(version, part.topic, part.partition, committed)
         self.most = most
         self._committed = committed
         self._epoch = part.leader_epoch
-        self._sequence = self._offset = -1
+        self._sequence = self._offset = self._end = -1
         self._found: Found | None = None
 
     def find(self, offset: int) -> Found | None:
         """What there is from `offset` on; None when that is not plain."""
-        slot = self.partition.slot
+        slot = self._slot
         sequence = slot.words[slot.at]
-        if offset == self._offset and sequence == self._sequence:
+        if sequence == self._sequence and offset == self._offset:
             return self._found
+        self._end = self._offset = -1
         found = self._find(slot.read(), offset)
-        if found is None or found[2] is not None:
-            self._offset = -1
-        else:
-            self._offset, self._sequence, self._found = offset, sequence, found
+        if found is not None and found[2] is None:
+            self._offset, self._found = offset, found
+        self._sequence = sequence
         return found
+
+    def at_end(self, offset: int) -> bool:
+        """Whether nothing has happened since `find` has seen everything up to `offset`, where the log ends."""
+        slot = self._slot
+        return offset == self._end and slot.words[slot.at] == self._sequence
 
     def _find(self, values: tuple[int, ...], offset: int) -> Found | None:
         if self._refuses(values) or not values[F_LOG_START] <= offset <= values[F_LEO]:
@@ -84,7 +92,7 @@ class Target:
         records = self._records(values, offset, hw) if offset < hw else b""
         if records is None:
             return None
-        form, stable = self.form, hw if unstable < 0 else min(hw, unstable)
+        form, stable, self._end = self.form, hw if unstable < 0 else min(hw, unstable), hw
         if isinstance(records, bytes):
             size = len(records)
             return size, form.head(hw, stable, values[F_LOG_START], size) + records + form.tail, None, b""
@@ -134,7 +142,7 @@ class Targets:
 class Standing(Fetch):
     """A connection's fetch of one partition: the request as it came last, waiting or answered."""
 
-    __slots__ = ("_back", "_found", "_front", "_least", "_offset", "_snapshot", "_target", "_wait")
+    __slots__ = ("_back", "_found", "_front", "_least", "_offset", "_snapshot", "_target", "_wait", "_waits")
 
     def __init__(
         self, worker: Worker, connection: Connection, version: int, request: FetchRequest, target: Target,
@@ -146,6 +154,7 @@ class Standing(Fetch):
         self._snapshot = worker.snapshot
         self._wait = request.max_wait_ms / 1000
         self._least = request.min_bytes
+        self._waits = self._wait > 0 and self._least > 0
         self._offset = 0
         self._found: Found | None = None
 
@@ -168,19 +177,28 @@ class Standing(Fetch):
         return True
 
     def start(self) -> None:
+        waits = self._waits and not self.worker.draining
+        if waits and self._target.at_end(self._offset):
+            self._park()
+            return
         found = self._target.find(self._offset)
         if found is None:
             self._spell_out()
             super().start()
-        elif found[0] >= self._least or self._wait <= 0 or self.worker.draining:
-            self._reply(found)
+        elif waits and found[0] < self._least:
+            self._park()
         else:
-            self.deadline = time.monotonic() + self._wait
-            self.slots = self._target.slots
-            self.connection.parked = self
-            self.worker.parking.park(self)
+            self._reply(found)
+
+    def _park(self) -> None:
+        self.deadline = time.monotonic() + self._wait
+        self.slots = self._target.slots
+        self.connection.parked = self
+        self.worker.parking.park(self)
 
     def look(self) -> bool:
+        if self._target.at_end(self._offset) and self._snapshot is self.worker.snapshot:
+            return False
         found = self._find()
         return super().look() if found is None else found[0] >= self._least
 

@@ -82,7 +82,7 @@ def test_a_tail_in_every_version(pair: _Pair, version: int, isolation: int) -> N
 def test_a_wait_that_ends_without_records(pair: _Pair) -> None:
     for _ in range(3):
         pair.send(0, 11, wait_ms=20)
-        while pair.waiting:
+        while len(pair.bench.worker.parking):
             pair.bench.turn()
         pair.same_answers()
     assert pair.remembered == 2
