@@ -22,7 +22,7 @@ from odradek.loadtest import processes, wire
 from odradek.loadtest.processes import Memory, free_port
 from odradek.loadtest.tools import KAFKA_VERSION, BrokerError, kafka_jars, rabbitmq
 
-__all__ = ["KINDS", "ApacheKafka", "Broker", "BrokerError", "Odradek", "RabbitMQ", "kafka_jars"]
+__all__ = ["KINDS", "ApacheKafka", "Broker", "BrokerError", "Odradek", "RabbitMQ", "cluster_id", "kafka_jars"]
 
 START_SECONDS = 120
 STOP_SECONDS = 180  # ten thousand partitions are flushed one by one
@@ -44,6 +44,11 @@ _COMMON = {
     "group.initial.rebalance.delay.ms": 0,
     "log.segment.delete.delay.ms": 1000,
 }
+
+
+def cluster_id() -> str:
+    """A new cluster's id. Kafka's tools take one that begins with `-` for an option, so it does not."""
+    return base64.urlsafe_b64encode(b"odr" + uuid.uuid4().bytes[3:]).decode().rstrip("=")
 
 
 class Broker:
@@ -181,7 +186,7 @@ class ApacheKafka(Broker):
             "controller.listener.names": "CONTROLLER",
         }
         self.write_properties(more)
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = cluster_id()
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self.folder / "server.properties")]
         subprocess.run(["java", "-cp", f"{kafka_jars()}/*", *tool], check=True, capture_output=True)
 

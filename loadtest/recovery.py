@@ -9,7 +9,6 @@ The clock runs from exec until every partition tells its end, which must be the 
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import shutil
@@ -19,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -27,7 +25,7 @@ from typing import NamedTuple
 
 import click
 import psutil
-from odradek.loadtest.brokers import _JAVA_OPTIONS, BrokerError, kafka_jars
+from odradek.loadtest.brokers import _JAVA_OPTIONS, BrokerError, cluster_id, kafka_jars
 
 TOPIC = "recovery"
 PIECE = 100_000  # lines of a kilobyte that one kcat sends
@@ -89,7 +87,7 @@ def fill(folder: Path, gigabytes: float, partitions: int) -> int:
     folder.mkdir(parents=True)
     port = _free_port()
     config = properties(folder, partitions, port, kraft=True)
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    cluster = cluster_id()
     format_ = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", config]
     subprocess.run(["java", "-cp", f"{kafka_jars()}/*", *format_], check=True, capture_output=True)
     lines = folder / "lines.txt"

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-import base64
 import subprocess
 import sys
 import tempfile
-import uuid
 from pathlib import Path
+
+from odradek.cluster.znodes import random_uuid, uuid_text
 
 from . import java
 from .process import die_with_parent, free_port, wait_until
@@ -55,7 +55,7 @@ class Apache:
 
     def start(self) -> Apache:
         """Format the data directory and start; returns when it answers."""
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = uuid_text(random_uuid())
         words = ["format", "-t", cluster, "-c", str(self.properties), "--standalone"]
         if self.version < "4" or "quorum.voters" in _PROPERTIES:
             words.pop()
