@@ -47,7 +47,7 @@ class Client:
         self.patient = True  # at the end: until what is in flight is decided
         self.longest_gap = 0.0  # between two answers on a connection that lived, while something was asked for
         self.longest_greeting = 0.0  # until the first answer on a new connection, which the acceptor must hand over
-        self.gap_ended = ""  # the clock's time, for the broker's log
+        self.gap_ended = self.greeting_ended = ""  # the clock's time, for the broker's log
         self._greeted = False
         self._stop = threading.Event()
         self._frames: Frames | None = None
@@ -85,9 +85,9 @@ class Client:
         """An answer came on this connection."""
         now = time.monotonic()
         waited = now - self._asked_at
-        if not self._greeted:
-            self.longest_greeting = max(self.longest_greeting, waited)
-        elif waited > self.longest_gap:
+        if not self._greeted and waited > self.longest_greeting:
+            self.longest_greeting, self.greeting_ended = waited, time.strftime("%X")
+        elif self._greeted and waited > self.longest_gap:
             self.longest_gap, self.gap_ended = waited, time.strftime("%X")
         self._greeted, self._asked_at = True, now
 

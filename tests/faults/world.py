@@ -122,15 +122,13 @@ class World:
     def within(self, seconds: float) -> None:
         """No client whose own connection lived waited for longer; what the machine held everyone up is not counted."""
         gap, hiccup = self.longest_gap(), self.hiccups.longest
-        until = next(client.gap_ended for client in [*self.producers, *self.tails] if client.longest_gap == gap)
-        print(f"longest gap {gap:.2f} s (until {until}), on a new connection {self.longest_greeting():.2f} s")
+        clients = [*self.producers, *self.tails]
+        _, until = max((client.longest_gap, client.gap_ended) for client in clients)
+        greeting, greeted = max((client.longest_greeting, client.greeting_ended) for client in clients)
+        print(f"longest gap {gap:.2f} s (until {until}), on a new connection {greeting:.2f} s (until {greeted})")
         print(f"the machine's own hiccups {hiccup:.2f} s")
         allowed = seconds + HOPS * hiccup
         assert gap < allowed, f"a client of a living process waited {gap:.2f} s\n{self.broker.log[-4000:]}"
-
-    def longest_greeting(self) -> float:
-        """Seconds that a client waited at most for the first answer on a new connection."""
-        return max(client.longest_greeting for client in [*self.producers, *self.tails])
 
     def verify(self) -> None:
         """After `running`: all promises are kept, and the directory passes `odradek check`."""
