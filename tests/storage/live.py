@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 from collections.abc import Iterator
@@ -65,6 +66,8 @@ def live(root: Path, **config: Any) -> Iterator[Live]:
     finally:
         for log in made.logs:
             log.close()
+        made.logs.clear()
+        gc.collect()  # the maps of former worlds, each with a descriptor
         region.unlink_all(prefix)
 
 

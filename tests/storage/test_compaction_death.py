@@ -15,6 +15,7 @@ from odradek.storage import check, checkpoints, recovery
 from odradek.storage.compaction import Moved
 from odradek.storage.partition import Busy, Partition
 
+from ..harness.process import die_with_parent
 from .compacting import Kept, compact, consume, keyed, put, seal
 from .live import NOW, Live, live
 from .test_death import _deaths, _dies_at
@@ -144,6 +145,7 @@ def test_killed_at_random_beside_a_writer_and_a_reader(tmp_path: Path) -> None:
         def start() -> int:
             pid = os.fork()
             if not pid:
+                die_with_parent()
                 try:
                     compact_for_ever()
                 except BaseException:

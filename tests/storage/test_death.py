@@ -23,6 +23,7 @@ from odradek.protocol import errors
 from odradek.storage import check, transactions, trim
 from odradek.storage.partition import Busy, Partition
 
+from ..harness.process import die_with_parent
 from .live import NOW, Live, batch, live, put, records
 
 _CALLS = ("pwritev", "pwrite", "write", "open", "close", "rename", "replace", "unlink", "ftruncate", "truncate")
@@ -210,6 +211,7 @@ def test_sigkill_at_random_under_three_writers(tmp_path: Path, acks: list[tuple[
         def start(number: int, first: int) -> int:
             pid = os.fork()
             if not pid:
+                die_with_parent()
                 try:
                     write_for_ever(number, first)
                 finally:
