@@ -23,13 +23,19 @@ def offset_at(buf: memoryview, at: int, end: int, version: int) -> int:
     return at + (8 if version >= 9 else 4)
 
 
+def epoch_at(at: int, version: int) -> int:
+    """Where the session's epoch stands in the request body that begins at `at`, from version 7 on."""
+    return at + 17 + (4 if version < 15 else 0)
+
+
 class Form:
     """How answers about one partition without an error or aborted transactions are written.
 
-    A frame is `opening`, then `head`, the records and `tail`; nothing behind the opening depends on who asked.
+    A frame is `opening`, then `head`, the records and `tail`; nothing behind the opening depends on who asked. Within a
+    session the opening and `nothing` say that there is no news.
     """
 
-    __slots__ = ("_after", "_before", "_numbers", "_size", "opening", "tail")
+    __slots__ = ("_after", "_before", "_numbers", "_size", "nothing", "opening", "tail")
 
     def __init__(self, version: int, topic: bytes, index: int, committed: bool) -> None:
         flexible = version >= FLEXIBLE
@@ -40,6 +46,7 @@ class Form:
         self._numbers = _numbers(version)
         self._after = wire.pack_count(0 if committed else -1, flexible) + (b"\xff" * 4 if version >= 11 else b"")
         self._size: Callable[[int], bytes] = _flexible_size if flexible else wire.I32.pack
+        self.nothing = wire.pack_count(0, flexible) + (b"\x00" if flexible else b"")
         self.tail = b"\x00\x00\x00" if flexible else b""  # the tags of the partition, the topic and the whole
 
     def head(self, hw: int, stable: int, log_start: int, size: int) -> bytes:

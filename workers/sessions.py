@@ -85,6 +85,14 @@ class Sessions:
             return errors.NONE, self._new(request, by_id, now)
         return self._continue(request, by_id, now)
 
+    def goes_on(self, session: Session, epoch: int, now: float) -> bool:
+        """`open` for a request of the next `epoch` of `session` that changes nothing `open` would look at."""
+        if session.epoch != epoch or self._sessions.get(session.id) is not session:
+            return False
+        session.used = now
+        self._sessions.move_to_end(session.id)
+        return True
+
     def _new(self, request: FetchRequest, by_id: bool, now: float) -> Session | None:
         if len(self._sessions) >= self._limit and not self._make_room(now):
             return None

@@ -27,7 +27,6 @@ from odradek.protocol import fetch_single
 from odradek.protocol.fetch import TOPIC_IDS
 from odradek.storage import read
 from odradek.workers.fetching import READ_COMMITTED, Fetch
-from odradek.workers.sessions import SESSIONLESS
 
 if TYPE_CHECKING:
     from odradek.cluster.snapshot import Snapshot
@@ -36,14 +35,15 @@ if TYPE_CHECKING:
     from odradek.storage.openfile import FileSlice
     from odradek.storage.partition import Partition
     from odradek.workers.connection import Connection
+    from odradek.workers.sessions import Session
     from odradek.workers.worker import Worker
 
-_LONGEST = 1024  # a request that is remembered; names may be 32 KiB long each
 _MOST_TARGETS = 10_000
 _SMALL = 16384  # records that are copied rather than sent from their file: one call for all, and all may share them
 _I64 = struct.Struct(">q")
 
-Found = tuple[int, bytes, "FileSlice | None", bytes]  # size of the records; the frame behind its opening
+# Size of the records; the frame behind its opening; (high watermark, log start).
+Found = tuple[int, bytes, "FileSlice | None", bytes, tuple[int, int]]
 Key = tuple[int, bytes, int, int, int, int]
 
 
@@ -62,7 +62,9 @@ class Target:
         self.most = most
         self._committed = committed
         self._epoch = part.leader_epoch
-        self._sequence = self._offset = self._end = -1
+        self._sequence = -1
+        self._offset: int | None = None  # of the last answer, where it was short; clients may ask for any number
+        self._end: int | None = None
         self._found: Found | None = None
 
     def find(self, offset: int) -> Found | None:
@@ -71,7 +73,7 @@ class Target:
         sequence = slot.words[slot.at]
         if sequence == self._sequence and offset == self._offset:
             return self._found
-        self._end = self._offset = -1
+        self._end = self._offset = None
         found = self._find(slot.read(), offset)
         if found is not None and found[2] is None:
             self._offset, self._found = offset, found
@@ -93,10 +95,11 @@ class Target:
         if records is None:
             return None
         form, stable, self._end = self.form, hw if unstable < 0 else min(hw, unstable), hw
+        known = hw, values[F_LOG_START]
         if isinstance(records, bytes):
             size = len(records)
-            return size, form.head(hw, stable, values[F_LOG_START], size) + records + form.tail, None, b""
-        return records.size, form.head(hw, stable, values[F_LOG_START], records.size), records, form.tail
+            return size, form.head(hw, stable, values[F_LOG_START], size) + records + form.tail, None, b"", known
+        return records.size, form.head(hw, stable, values[F_LOG_START], records.size), records, form.tail, known
 
     def _refuses(self, values: tuple[int, ...]) -> bool:
         """See workers.leadership, which says why."""
@@ -142,14 +145,26 @@ class Targets:
 class Standing(Fetch):
     """A connection's fetch of one partition: the request as it came last, waiting or answered."""
 
-    __slots__ = ("_back", "_found", "_front", "_least", "_offset", "_snapshot", "_target", "_wait", "_waits")
+    __slots__ = (
+        "_back",
+        "_found",
+        "_front",
+        "_least",
+        "_offset",
+        "_session_id",
+        "_snapshot",
+        "_target",
+        "_wait",
+        "_waits",
+    )
 
     def __init__(
         self, worker: Worker, connection: Connection, version: int, request: FetchRequest, target: Target,
-        frame: tuple[bytes, bytes],
+        frame: tuple[bytes, bytes], session: Session | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(worker, connection, version, 0, request, None)
+        super().__init__(worker, connection, version, 0, request, session)
         self._front, self._back = frame
+        self._session_id = 0 if session is None else session.id
         self._target = target
         self._snapshot = worker.snapshot
         self._wait = request.max_wait_ms / 1000
@@ -232,28 +247,11 @@ class Standing(Fetch):
         self.parts = [part._replace(offset=self._offset) for part in self.request.parts]
 
     def _reply(self, found: Found) -> None:
-        size, head, piece, tail = found
+        size, head, piece, tail, _ = found
         form, worker, connection = self._target.form, self.worker, self.connection
         if piece is None:
-            worker.answer_bytes(connection, form.opening(len(head), self.correlation, 0) + head)
+            worker.answer_bytes(connection, form.opening(len(head), self.correlation, self._session_id) + head)
             return
-        opening = form.opening(len(head) + size + len(tail), self.correlation, 0)
+        opening = form.opening(len(head) + size + len(tail), self.correlation, self._session_id)
         frame = [opening + head, piece, tail] if tail else [opening + head, piece]
         worker.pager.when_cached((piece,), lambda: worker.answer_pieces(connection, frame))
-
-
-def remember(
-    worker: Worker, connection: Connection, version: int, request: FetchRequest, buffer: memoryview, head: int,
-    start: int, end: int,
-) -> Standing | None:  # fmt: skip
-    """What to ask first when the connection's next Fetch comes; None when this one is not of the kind."""
-    if len(request.parts) != 1 or request.forgotten or version < fetch_single.FIRST or end - head > _LONGEST:
-        return None
-    if request.session_epoch != SESSIONLESS or request.session_id:
-        return None
-    target = worker.fetch_targets.get(worker, version, request)
-    if target is None:
-        return None
-    at = fetch_single.offset_at(buffer, start, end, version)
-    frame = bytes(buffer[head:at]), bytes(buffer[at + 8 : end])
-    return Standing(worker, connection, version, request, target, frame)

@@ -218,6 +218,7 @@ class Bench:
         for client in self._clients:
             client.sock.close()
         region.unlink_all(self.shared.prefix)
+        vars(self).clear()  # pytest keeps the last test's arguments for a while: not the worker's descriptors with them
 
 
 @contextmanager

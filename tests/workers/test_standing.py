@@ -143,6 +143,15 @@ def test_a_client_that_goes_while_its_fetch_waits_again(bench: Bench) -> None:
     producer.call(calls.produce_request("t", batches.batch([b"v"])))
 
 
+@pytest.mark.parametrize("offset", [-1, -(1 << 63), (1 << 63) - 1])
+def test_offsets_that_no_log_has(pair: _Pair, offset: int) -> None:
+    for _ in range(3):
+        pair.send(offset, 11, wait_ms=LONG_WAIT)
+        assert not pair.waiting
+        pair.same_answers()
+    assert pair.remembered == 2
+
+
 Step = Callable[[_Pair], None]
 
 

@@ -17,14 +17,20 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from odradek.protocol import fetch
-from odradek.workers import standing
+from odradek.protocol import fetch, fetch_single
 from odradek.workers.api import Api
 from odradek.workers.fetching import Fetch
+from odradek.workers.insession import InSession
+from odradek.workers.sessions import INITIAL, SESSIONLESS
+from odradek.workers.standing import Standing
 
 if TYPE_CHECKING:
+    from odradek.protocol.fetch import FetchRequest
     from odradek.workers.connection import Connection
+    from odradek.workers.sessions import Session
     from odradek.workers.worker import Worker
+
+_LONGEST = 1024  # bytes of a request that is remembered; names may be 32 KiB long each
 
 
 def raw(
@@ -33,13 +39,36 @@ def raw(
 ) -> None:  # fmt: skip
     """Take the request whose client id begins at `head` and whose body is buffer[start:end]."""
     request = fetch.parse(buffer, start, end, version)
-    connection.standing = standing.remember(worker, connection, version, request, buffer, head, start, end)
     error, session = worker.sessions.open(request, version >= fetch.TOPIC_IDS, time.monotonic())
+    connection.standing = None
+    if len(request.parts) == 1 and not (error or request.forgotten) and end - head <= _LONGEST:
+        connection.standing = _remembered(worker, connection, version, request, session, buffer, head, start, end)
     connection.waiting = True
     if error:
         worker.answer_pieces(connection, fetch.response(version, correlation, [], error, 0))
         return
     Fetch(worker, connection, version, correlation, request, session).start()
+
+
+def _remembered(
+    worker: Worker, connection: Connection, version: int, request: FetchRequest, session: Session | None,
+    buffer: memoryview, head: int, start: int, end: int,
+) -> Standing | None:  # fmt: skip
+    """What to ask first when the connection's next Fetch comes, if this one is of the kind that is repeated."""
+    target = worker.fetch_targets.get(worker, version, request) if version >= fetch_single.FIRST else None
+    if target is None:
+        return None
+    at = fetch_single.offset_at(buffer, start, end, version)
+    back = bytes(buffer[at + 8 : end])
+    if session is None:
+        if request.session_epoch != SESSIONLESS or request.session_id:
+            return None
+        return Standing(worker, connection, version, request, target, (bytes(buffer[head:at]), back))
+    if request.session_epoch == INITIAL or len(session.parts) != 1:
+        return None
+    epoch = fetch_single.epoch_at(start, version)
+    frame = bytes(buffer[head:epoch]), bytes(buffer[epoch + 4 : at]), back
+    return InSession(worker, connection, version, request, target, frame, session)
 
 
 def handle(*_: Any) -> None:
