@@ -44,6 +44,12 @@ OWN_CONFIGS = (
         check=at_least(-1),
     ),
     ConfigKey(
+        "odradek.worker.spin.us", INT, "40", LOW,
+        "Microseconds for which a worker stays awake for the next request while requests come as quickly as that: "
+        "more messages a second from clients that wait for each answer, for less CPU. 0: it always sleeps.",
+        check=between(0, 1000),
+    ),
+    ConfigKey(
         "odradek.visible.after.flush", BOOLEAN, "false", MEDIUM,
         "Whether consumers see a record only after it has been synced to disk. Topics override it.",
         mode=CLUSTER_WIDE,

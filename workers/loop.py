@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from odradek.workers.apis import k00_produce
 from odradek.workers.connection import LAST, Connection
 from odradek.workers.dispatch import MALFORMED
+from odradek.workers.waiting import Waiting
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker
@@ -46,12 +47,12 @@ _GONE = int(select.EPOLLHUP | select.EPOLLERR)
 class Loop:
     """Connections and other descriptors of one worker."""
 
-    def __init__(self, worker: Worker, max_request: int) -> None:
+    def __init__(self, worker: Worker, max_request: int, spin_us: int) -> None:
         self._worker = worker
         self._round = worker.round
         self._max_request = max_request
         self._epoll = select.epoll()
-        self._poll = self._epoll.poll
+        self._wait = Waiting(self._epoll.poll, spin_us).wait
         self._buffer = mmap.mmap(-1, BUFFER)  # a bytearray would be written to, and so take memory, at once
         self._view = memoryview(self._buffer)
         self._fill = 0
@@ -105,7 +106,7 @@ class Loop:
 
     def turn(self, timeout: float) -> None:
         """Wait for events at most `timeout` seconds and handle them."""
-        events = self._poll(timeout)
+        events = self._wait(timeout)
         self._worker.before_events()
         connections = self.connections
         for fd, event in events:

@@ -85,7 +85,7 @@ class Worker:
         self.pager = Pager(self)
         self.fetch_max_bytes = config["fetch.max.bytes"]
         self.rows: dict[int, Api] = {}
-        self.loop = Loop(self, config["socket.request.max.bytes"])
+        self.loop = Loop(self, config["socket.request.max.bytes"], config["odradek.worker.spin.us"])
         self.coordinator = Upstream(process.run_dir / "coordinator.sock")
         self.controller = Upstream(process.run_dir / "controller.sock")
         self.acceptance = Acceptance(self)
