@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,19 +28,41 @@ TITLE = "odradek fork-server"
 AHEAD = (roles.CONTROLLER, roles.ACCEPTOR, roles.FIRST_WORKER, roles.JANITOR, roles.COORDINATOR)
 _STANDARD = 3  # descriptors 0, 1 and 2
 _GO = b"g"
+READY = b"ready"
 
 
-def run(sock: socket.socket, supervisor: int) -> NoReturn:
+def command_line(_role: int, run_dir: Path) -> list[str]:
+    """The command of one that replaces another. The run directory makes room for its children's titles."""
+    return [sys.executable, "-m", "odradek.broker.forkserver", "run", "--run-dir", str(run_dir)]
+
+
+def run(sock: socket.socket, supervisor: int, ahead: Callable[[], None] = lambda: None) -> NoReturn:
     """Serve requests (see `nursery`) until the supervisor is gone. Called right behind the fork."""
     code = FAILED
     try:
         _settle(supervisor)
+        ahead()
         _serve(sock, supervisor)
         code = OK
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(code)  # the stack above is the supervisor's
+
+
+def replace() -> NoReturn:
+    """Behind an exec: import everything, say so, and serve."""
+    supervisor = int(os.environ.pop(spawn.PARENT_VARIABLE))
+    for name in systemd.listen_environment(["supervisor"]):
+        os.environ.pop(name, None)
+    sock = socket.socket(fileno=systemd.FIRST_FD)
+
+    def ahead() -> None:
+        for role in AHEAD:
+            _import(role)
+        sock.send(READY)
+
+    run(sock, supervisor, ahead)
 
 
 def _settle(supervisor: int) -> None:
@@ -155,3 +178,7 @@ def _live(role: int, run_dir: Path) -> int:
         return cli.outcome(lambda: entry.serve(role, run_dir))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED
+
+
+if __name__ == "__main__":
+    replace()

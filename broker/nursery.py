@@ -6,9 +6,10 @@ others. What it forks become children of the supervisor all the same (PR_SET_CHI
 signalled by pid, and killed by the kernel with it.
 
 Layout    : a SOCK_SEQPACKET pair. Request: JSON {"role", "run_dir", "names"}, with the sockets of `names` beside it;
-            answer: {"pid": …} or {"error": …}.
+            answer: {"pid": …} or {"error": …}. One that replaces another says READY first, once it has imported all.
 Owner     : the supervisor.
-Crash rule: without a fork server (killed, stopped, or never there) processes are spawned with exec, as by hand.
+Crash rule: without a fork server (killed, or stopped) processes are spawned with exec, as by hand, until another one,
+            which is spawned too, is ready.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S = 30.0  # it may be importing, on a busy machine
 LOOK_S = 0.2
+REPLACE_S = 5.0  # between two: what kills it may do so again, and importing all is work
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -42,6 +44,8 @@ class Nursery:
     def __init__(self, pid: int, sock: socket.socket) -> None:
         self._pid = pid
         self._socket: socket.socket | None = sock
+        self._ready = True  # it may be asked: if it is importing, then what is needed first
+        self._not_before = 0.0
 
     @classmethod
     def open(cls) -> Nursery:
@@ -63,13 +67,43 @@ class Nursery:
 
     def __call__(self, role: int, run_dir: Path, sockets: Sequence[tuple[str, int]] = ()) -> int:
         """Start the process of `role`, with `sockets` (name, fd) handed over; returns its pid."""
-        if self._socket is not None:
+        if self._socket is not None and self._is_ready(self._socket):
             try:
                 return self._ask(self._socket, role, run_dir, sockets)
             except (Gone, OSError) as error:
                 log.warning("no fork server any more (%s): starting processes without it", error)
                 self.close()
-        return spawn.spawn(role, run_dir, sockets)
+        pid = spawn.spawn(role, run_dir, sockets)
+        self._replace(run_dir)
+        return pid
+
+    def _replace(self, run_dir: Path) -> None:
+        """Spawn another fork server, if there is none."""
+        now = time.monotonic()
+        if self._socket is not None or now < self._not_before:
+            return
+        self._not_before = now + REPLACE_S
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self._pid = spawn.spawn(0, run_dir, [("supervisor", theirs.fileno())], forkserver.command_line)
+            except OSError as error:
+                log.warning("no other fork server: %s", error)
+                ours.close()
+                return
+        self._socket, self._ready = ours, False
+
+    def _is_ready(self, sock: socket.socket) -> bool:
+        """Whether it can be asked and does not let the supervisor wait."""
+        try:
+            self._ready = self._ready or sock.recv(len(forkserver.READY), socket.MSG_DONTWAIT) == forkserver.READY
+        except BlockingIOError:
+            return False
+        except OSError:
+            self._ready = False
+        if not self._ready:
+            self.close()
+        return self._ready
 
     def _ask(self, sock: socket.socket, role: int, run_dir: Path, sockets: Sequence[tuple[str, int]]) -> int:
         request = {"role": role, "run_dir": str(run_dir), "names": [name for name, _ in sockets]}
@@ -98,7 +132,7 @@ class Nursery:
             self._pid = 0
 
     def close(self) -> None:
-        """End the fork server, for good."""
+        """End the fork server."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

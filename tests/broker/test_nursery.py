@@ -113,6 +113,33 @@ def test_a_stopped_fork_server_is_replaced(fresh_broker: Fresh) -> None:
     broker.stop()
 
 
+def test_another_fork_server_takes_its_place(fresh_broker: Fresh) -> None:
+    """What dies after that is forked again, inherits nothing, and dies with the supervisor."""
+    broker = fresh_broker()
+    _fork_server(broker).kill()
+    pid = wait_until(lambda: _forked_janitor(broker), 30, "a janitor forked by another fork server")
+    server = _fork_server(broker)
+    assert psutil.Process(pid).ppid() == psutil.Process(server.pid).ppid() == _pid(broker)
+    assert not _sockets(server.pid) & _sockets(pid)
+    broker.await_respawn("acceptor", broker.kill_role("acceptor"))
+    _works(broker)
+    members = family(_pid(broker))
+    broker.kill()
+    assert not wait_dead(members, 5)
+
+
+def _forked_janitor(broker: Broker) -> int:
+    """Kill the janitor; the pid of its successor if that was forked."""
+    pid = broker.await_respawn("janitor", broker.kill_role("janitor"))[0]
+    servers = [one.pid for one in family(_pid(broker)) if " ".join(command_words(one)) == FORK_SERVER]
+    return pid if _stack(pid) in [_stack(server) for server in servers] else 0
+
+
+def _stack(pid: int) -> str:
+    """Where its stack is, which exec chooses anew and fork does not."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[28 - 3]
+
+
 def test_the_fork_server_starts_what_died(fresh_broker: Fresh) -> None:
     broker = fresh_broker()
     dead = broker.kill_role("worker")

@@ -56,7 +56,7 @@ class Killer:
         return [role for role in order if len(self.broker.pids(role)) > (role == "worker")]
 
     def _kill_fork_server(self) -> None:
-        """It is not started again: what dies from then on is spawned with exec."""
+        """What dies from then on is spawned with exec, until another one has imported all."""
         for process in living(family(self.broker.process.pid)):
             if "fork-server" in command_words(process):
                 process.kill()

@@ -150,7 +150,7 @@ POINTS: tuple[Point, ...] = (
     Point("recovery.producers", RECOVERS, "region", "after", inside="storage.opening:_open", phase="boot"),
     Point("recovery.before-publish", RECOVERS, "publish", inside="storage.opening:_open", phase="boot"),
     Point("recovery.after-publish", RECOVERS, "publish", "after", inside="storage.opening:_open", phase="boot"),
-    # A respawn, and a clean stop. Without its fork server a broker goes on, for good.
+    # A respawn, and a clean stop. Without its fork server a broker goes on, and has another made.
     Point("fork-server.before-fork", FORK_SERVER, "fork", phase="respawn"),
     Point("forked.before-fork", FORK_SERVER, "fork", phase="respawn", hit=2),
     Point("supervisor.before-respawn", SUPERVISOR, "spawn", phase="respawn"),
