@@ -18,7 +18,7 @@ that is what makes a retry of up to five requests in flight answerable with its 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from odradek.ipc.region import Region, RegionError, unlink
@@ -135,6 +135,22 @@ class ProducerTable:
         words[ring : ring + 4] = array("q", (first << 32 | last, base_offset, last_offset, timestamp))
         words[at + TIMESTAMP] = timestamp
         words[at + COUNT] = count + 1
+
+    def go_on(self, rows: Sequence[tuple[int, int, int, int, int, int, int, int]]) -> bool:
+        """`append` rows of one producer; False, and nothing done, unless its place is known and its epoch the same."""
+        producer_id, epoch = rows[0][0], rows[0][1]
+        at = self._places.get(producer_id, -1)
+        words = self.words
+        if at < 0 or words[at + EPOCH] != epoch:
+            return False
+        count = words[at + COUNT]
+        for _, _, first, last, base, end, timestamp, _ in rows if len(rows) <= KEPT else rows[-KEPT:]:
+            ring = at + _RING + count % KEPT * 4
+            words[ring : ring + 4] = array("q", (first << 32 | last, base, end, timestamp))
+            count += 1
+        words[at + TIMESTAMP] = timestamp
+        words[at + COUNT] = count
+        return True
 
     def begin(self, at: int, offset: int) -> None:
         """A transactional batch begins at `offset`: the first one opens the producer's transaction."""

@@ -10,8 +10,9 @@ Writers   : fields, dirty and holder: who holds the partition's byte in partitio
 Lock      : partition.lock, byte = slot number (ipc.locks). Readers take none.
 Crash rule: a writer fills the copy that is not current, then stores sequence + 1 as one aligned 8-byte store
             (x86: stores are not reordered). Dying before that store changes nothing; a reader that sees the same
-            sequence before and after its read has a whole copy. struct.pack_into zeroes before it writes, so
-            the current copy is never written in place. `dirty` stays set when a writer dies: the next holder repairs.
+            sequence before and after its read has a whole copy. struct.pack_into zeroes before it writes, so the
+            current copy is never written in place, but for single words that readers do not read (`note`).
+            `dirty` stays set when a writer dies: the next holder repairs.
 Slots are used again, incarnations never: a caller compares its incarnation with the slot's under the lock.
 """
 
@@ -181,6 +182,10 @@ class Slot:
         sequence = words[at] + 1
         self._copies[sequence & 1][_ALL] = values  # type: ignore[assignment]  # 0.1 µs; packing takes 0.8
         words[at] = sequence
+
+    def note(self, field: int, value: int) -> None:
+        """Change one field that only holders of the lock read: it needs no moment in common with the others."""
+        self._copies[self.words[self.at] & 1][field] = value
 
     def update(self, **changes: int) -> None:
         """Publish the current fields with `changes`. Caller holds the partition lock."""

@@ -119,6 +119,13 @@ ROWS = (
     Row("batch50", "200 B, batch 50, acks=1", _send(1_500_000, 200, 50), _FIFTY, 2),
     Row("batch50-idem", "… idempotent", _send(600_000, 200, 50, *_IDEMPOTENT), _FIFTY, 2),
     Row(
+        "batch50-idem-raw",
+        "… the same over a plain socket",
+        Call("raw", "produce", {"messages": 1_000_000, "size": 200, "batch": 50, "inflight": 5, "idempotent": 1}),
+        _FIFTY,
+        2,
+    ),
+    Row(
         "full",
         "1 KB, full batches",
         _send(800_000, 1000, 10_000),

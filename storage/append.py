@@ -227,12 +227,15 @@ def _index(files: ActiveFiles, values: Fields, entries: list[tuple[int, int, int
 
 def _publish_producers(partition: Partition, values: Fields, staged: Staged) -> None:
     """What producers sent, once the log end is published: see the module's head."""
-    former = values[slots.F_PSTATE_GEN]
-    values[slots.F_PSTATE_GEN] = generation = partition.producers.publish(staged, former, values[slots.F_LEO])
-    values[slots.F_PSTATE_LEO] = values[slots.F_LEO]
+    former, leo = values[slots.F_PSTATE_GEN], values[slots.F_LEO]
+    generation = partition.producers.publish(staged, former, leo)
+    values[slots.F_PSTATE_LEO] = leo
+    if generation == former:
+        partition.slot.note(slots.F_PSTATE_LEO, leo)
+        return
+    values[slots.F_PSTATE_GEN] = generation
     partition.slot.publish(values)
-    if former != generation:
-        partition.producers.retire(former)
+    partition.producers.retire(former)
 
 
 def _failed(partition: Partition, values: Fields, batches: Sequence[Batch], error: OSError) -> None:

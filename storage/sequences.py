@@ -73,11 +73,13 @@ class Producers:
 
     def publish(self, staged: Staged, generation: int, leo: int) -> int:
         """`apply` what an append that ends at `leo` has staged, which may be the beginning of the next."""
-        applied = self.apply(staged, generation)
-        if applied == generation:
-            staged.clear()
-            self._staged_at = (generation, leo)
-        return applied
+        if not (staged.one and generation == self._generation and self._table and self._table.go_on(staged.rows)):
+            applied = self.apply(staged, generation)
+            if applied != generation:
+                return applied
+        staged.clear()
+        self._staged_at = (generation, leo)
+        return generation
 
     def apply(self, staged: Staged, generation: int) -> int:
         """Note the staged rows; returns the table's generation, a new one if it had to grow."""

@@ -59,6 +59,33 @@ def test_appending_again_changes_nothing() -> None:
         region.unlink_all(name)
 
 
+@given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=8), min_size=1, max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_going_on_is_appending_one_by_one(appends: list[list[int]]) -> None:
+    names = [f"/odradek-test{secrets.token_hex(4)}-{which}" for which in "ab"]
+    one, other = (ProducerTable.create(name, 1) for name in names)
+    try:
+        assert not one.go_on([(7, 0, 0, 0, 0, 0, 5, 0)]), "nobody knows that producer"
+        places = [table.insert(7, 0) for table in (one, other)]
+        assert one.find(7) == places[0]
+        offset = 0
+        for counts in appends:
+            rows = []
+            for count in counts:
+                rows.append((7, 0, offset, offset + count - 1, offset, offset + count - 1, offset + 9, 0))
+                offset += count
+            assert one.go_on(rows)
+            for row in rows:
+                other.append(places[1], row)
+            assert list(one.entries()) == list(other.entries())
+        assert not one.go_on([(7, 1, 0, 0, offset, offset, 5, 0)]), "another epoch forgets what was before"
+        assert list(one.entries()) == list(other.entries())
+    finally:
+        for table, name in zip((one, other), names, strict=True):
+            table.close()
+            region.unlink(name)
+
+
 def test_open_transactions() -> None:
     name = f"/odradek-test{secrets.token_hex(4)}-p"
     try:

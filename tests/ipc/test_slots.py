@@ -118,3 +118,13 @@ def test_the_table_grows_while_others_are_attached(shared: Shared) -> None:
     shared.slots[slots.CHUNK].publish(SlotState(leo=11))
     assert other.slots[slots.CHUNK].state().leo == 11
     assert other.slots.capacity == 2 * slots.CHUNK
+
+
+def test_one_field_is_changed_where_it_stands(shared: Shared) -> None:
+    slot = shared.slots[4]
+    for number in (1, 2):
+        slot.publish(SlotState(leo=number, pstate_leo=0))
+        sequence = slot.sequence
+        slot.note(slots.F_PSTATE_LEO, number)
+        assert slot.state() == SlotState(leo=number, pstate_leo=number)
+        assert slot.sequence == sequence
