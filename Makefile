@@ -1,10 +1,12 @@
 # One bare command each. Stamps make the second run quick: an environment is built again only when a lock file
 # or pyproject.toml has changed.
-PYTHON ?= python3
+PYTHON ?= $(shell .ci/python)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 FOLDERS := broker workers storage ipc protocol cluster groups loadtest systemd
+# What pip does to a wheel: without it each start compiles hundreds of modules where Python may not write its caches.
+COMPILE := $(BIN)/python -m compileall -q $(FOLDERS)
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
@@ -49,6 +51,7 @@ typecheck: $(VENV)/.tested
 	MYPYPATH=.typecheck $(BIN)/mypy -p odradek
 
 bench: $(VENV)/.tested  ## measure beside Kafka and RabbitMQ (ARGS=--quick: short; ARGS='--rows batch1'); writes loadtest/RESULTS.md
+	@$(COMPILE)
 	$(BIN)/python -m odradek.loadtest.bench $(ARGS)
 
 profile: $(VENV)/.tested  ## what Odradek's processes do under one load of the bench (ROW=batch1)
@@ -73,9 +76,10 @@ clean:  ## remove the environment and all that was built; ./data and ./.cache st
 
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@.ci/prerequisites $(PYTHON)
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --requirement requirements.lock
 	PYTHONWARNINGS=ignore $(PIP) install --no-deps --no-build-isolation --editable .
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.tested: $(VENV)/.installed requirements-test.lock

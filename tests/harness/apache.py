@@ -15,7 +15,7 @@ from odradek.cluster.znodes import random_uuid, uuid_text
 
 from . import java
 from .process import die_with_parent, free_port, wait_until
-from .wire import Wire
+from .wire import answers
 
 _PROPERTIES = """
 process.roles=broker,controller
@@ -74,11 +74,7 @@ class Apache:
     def _ready(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, self.log_file.read_text()[-4000:]
-        try:
-            with Wire(self.bootstrap, 5) as wire:
-                return bool(wire.api_versions())
-        except (OSError, EOFError):
-            return False
+        return answers(self.bootstrap)
 
     def stop(self) -> None:
         """SIGTERM and wait."""

@@ -67,6 +67,21 @@ def test_no_venv_module(tmp_path: Path) -> None:
     assert "apt-get install python3-venv" in lacking(tmp_path, "bare-python", **{"bare-python": script})
 
 
+def test_the_first_python_that_will_do(tmp_path: Path) -> None:
+    bare, good = tmp_path / "bare", tmp_path / "good"
+    bare.write_text('#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\n')
+    good.write_text(f'#!/bin/sh\nexec {shutil.which("python3")} "$@"\n')
+    bare.chmod(0o755), good.chmod(0o755)
+    assert chosen(bare, tmp_path / "absent", good, "python3") == str(good)
+    assert chosen(bare) == "python3"
+    assert chosen() in ("/usr/bin/python3", "python3")
+
+
+def chosen(*candidates: Path | str) -> str:
+    """What .ci/python takes of `candidates`."""
+    return subprocess.check_output([ROOT / ".ci" / "python", *candidates], text=True).strip()
+
+
 def test_too_few_open_files(tmp_path: Path) -> None:
     assert "only 512 open files" in lacking(tmp_path, shell="ulimit -n 512;", status=0)
 
