@@ -32,6 +32,14 @@ PID, EPOCH, TIMESTAMP, COORDINATOR_EPOCH, TXN_FIRST, COUNT = range(6)
 _RING = 8
 
 
+Row = tuple[int, int, int, int, int, int, int, int]
+"""What an append does to a producer: id, epoch, first and last sequence, base and last offset, timestamp ms, kind."""
+
+
+Entry = tuple[int, int, int, int]
+"""What is kept of a batch, the words of the ring: sequences (first << 32 | last), base and last offset, timestamp."""
+
+
 class ProducerBatch(NamedTuple):
     """One appended batch of a producer; sequences are 31-bit and wrap."""
 
@@ -119,38 +127,32 @@ class ProducerTable:
         words[at] = ~producer_id
         return at
 
-    def append(self, at: int, row: tuple[int, int, int, int, int, int, int, int]) -> None:
-        """Note a batch of the producer at `at`; a new epoch forgets the batches of the former one.
-
-        `row` is producer id, epoch, first and last sequence, base and last offset, timestamp ms, and what it is.
-        """
+    def append(self, at: int, row: Row) -> None:
+        """Note a batch of the producer at `at`; a new epoch forgets the batches of the former one."""
         words = self.words
-        _, epoch, first, last, base_offset, last_offset, timestamp, _ = row
-        if words[at + EPOCH] != epoch:
-            words[at + COUNT], words[at + EPOCH] = 0, epoch
-        count, ring = words[at + COUNT], at + _RING
-        if count and words[ring + 4 * ((count - 1) % KEPT) + 2] >= last_offset:
-            return  # replayed by a repair
-        ring += 4 * (count % KEPT)
-        words[ring : ring + 4] = array("q", (first << 32 | last, base_offset, last_offset, timestamp))
-        words[at + TIMESTAMP] = timestamp
-        words[at + COUNT] = count + 1
-
-    def go_on(self, rows: Sequence[tuple[int, int, int, int, int, int, int, int]]) -> bool:
-        """`append` rows of one producer; False, and nothing done, unless its place is known and its epoch the same."""
-        producer_id, epoch = rows[0][0], rows[0][1]
-        at = self._places.get(producer_id, -1)
-        words = self.words
-        if at < 0 or words[at + EPOCH] != epoch:
-            return False
+        if words[at + EPOCH] != row[1]:
+            words[at + COUNT], words[at + EPOCH] = 0, row[1]
         count = words[at + COUNT]
-        for _, _, first, last, base, end, timestamp, _ in rows if len(rows) <= KEPT else rows[-KEPT:]:
-            ring = at + _RING + count % KEPT * 4
-            words[ring : ring + 4] = array("q", (first << 32 | last, base, end, timestamp))
-            count += 1
-        words[at + TIMESTAMP] = timestamp
-        words[at + COUNT] = count
+        if count and words[at + _RING + 4 * ((count - 1) % KEPT) + 2] >= row[5]:
+            return  # replayed by a repair
+        self._store(at, ((row[2] << 32 | row[3], row[4], row[5], row[6]),))
+
+    def go_on(self, producer_id: int, epoch: int, entries: Sequence[Entry]) -> bool:
+        """`append` batches of one producer; False, and nothing done, unless its place is known and its epoch this."""
+        at = self._places.get(producer_id, -1)
+        if at < 0 or self.words[at + EPOCH] != epoch:
+            return False
+        self._store(at, entries if len(entries) <= KEPT else entries[-KEPT:])
         return True
+
+    def _store(self, at: int, entries: Sequence[Entry]) -> None:
+        words, count = self.words, self.words[at + COUNT]
+        for entry in entries:
+            ring = at + _RING + 4 * (count % KEPT)
+            words[ring : ring + 4] = array("q", entry)
+            count += 1
+        words[at + TIMESTAMP] = entry[3]
+        words[at + COUNT] = count
 
     def begin(self, at: int, offset: int) -> None:
         """A transactional batch begins at `offset`: the first one opens the producer's transaction."""
@@ -226,4 +228,4 @@ class ProducerTable:
         self._region.close()
 
 
-__all__ = ["KEPT", "ProducerBatch", "ProducerEntry", "ProducerTable", "RegionError", "unlink"]
+__all__ = ["KEPT", "Entry", "ProducerBatch", "ProducerEntry", "ProducerTable", "RegionError", "Row", "unlink"]

@@ -17,7 +17,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.ipc.slots import CHANGED, DIRTY, HOT
+from odradek.ipc.slots import (
+    CHANGED,
+    DIRTY,
+    F_EPOCH_NOTED,
+    F_ISR_COUNT,
+    F_LEO,
+    F_PSTATE_GEN,
+    F_PSTATE_LEO,
+    F_STATE,
+    HOT,
+    LEADER,
+)
 from odradek.protocol import errors
 from odradek.protocol.batch import PLACE
 from odradek.storage import disks, roll, transactions
@@ -90,8 +101,8 @@ def append(partition: Partition, values: Fields, batches: Sequence[Batch], now_m
     `values` are the slot's fields as `Partition.acquire` gave them; they are published changed. When the disk fails
     the slot stays dirty: the next holder of the lock repairs what is half done.
     """
-    state, before = values[slots.F_STATE], values[slots.F_LEO]
-    if state != slots.LEADER:
+    state, before = values[F_STATE], values[F_LEO]
+    if state != LEADER:
         return _refuse_all(batches, _NOT_LEADER.get(state, errors.UNKNOWN_TOPIC_OR_PARTITION))
     at, end = 0, len(batches)
     try:
@@ -102,7 +113,7 @@ def append(partition: Partition, values: Fields, batches: Sequence[Batch], now_m
             at = reached
     except OSError as error:
         _failed(partition, values, batches, error)
-    leo = values[slots.F_LEO]
+    leo = values[F_LEO]
     return leo if leo > before else -1
 
 
@@ -125,11 +136,12 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
         begin, hw, start, pending, top, top_offset, since, unflushed_since, _,
     ) = values[HOT].tolist()  # fmt: skip
     files, config, slot = partition.active_files, partition.config, partition.slot
+    words, dirty = slot.words, slot.at + DIRTY
     if start and (index_entries >= config.most_index_entries or _too_old(since, batches[at], config, now_ms)):
         return at
     if files is None or files.base != base or files.generation != generation:
         files = partition.active(base, generation, make=True)
-    slot.words[slot.at + DIRTY] = 1
+    words[dirty] = 1
     room, interval = config.segment_bytes, config.index_interval_bytes
     leo, size, last_allowed = begin, start, base + 0x7FFFFFFF
     staged: Staged | None = None
@@ -162,7 +174,7 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
         size += length
         out.append(view)
     if not out:
-        slot.words[slot.at + DIRTY] = 0
+        words[dirty] = 0
         return at
     if os.pwritev(files.log.fd, out[:_IOV_MAX], start) != size - start:
         _write_rest(files.log.fd, out, start)
@@ -170,17 +182,17 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
         _index(files, values, entries)
     if epoch != epoch_noted:
         roll.note_epoch(partition, epoch, begin)
-        values[slots.F_EPOCH_NOTED] = epoch
+        values[F_EPOCH_NOTED] = epoch
     if begin == flushed or not unflushed_since:
         unflushed_since = now_ms
-    if values[slots.F_ISR_COUNT] <= 1 and not config.visible_after_flush:
+    if values[F_ISR_COUNT] <= 1 and not config.visible_after_flush:
         hw = leo
     pstate_leo = leo if staged is None else begin
     values[CHANGED] = array("q", (leo, hw, size, pending, top, top_offset, since, unflushed_since, pstate_leo))
     slot.publish(values)
     if staged is not None:
         _publish_producers(partition, values, staged)
-    slot.words[slot.at + DIRTY] = 0
+    words[dirty] = 0
     return at
 
 
@@ -227,13 +239,13 @@ def _index(files: ActiveFiles, values: Fields, entries: list[tuple[int, int, int
 
 def _publish_producers(partition: Partition, values: Fields, staged: Staged) -> None:
     """What producers sent, once the log end is published: see the module's head."""
-    former, leo = values[slots.F_PSTATE_GEN], values[slots.F_LEO]
+    former, leo = values[F_PSTATE_GEN], values[F_LEO]
     generation = partition.producers.publish(staged, former, leo)
-    values[slots.F_PSTATE_LEO] = leo
+    values[F_PSTATE_LEO] = leo
     if generation == former:
-        partition.slot.note(slots.F_PSTATE_LEO, leo)
+        partition.slot.note(F_PSTATE_LEO, leo)
         return
-    values[slots.F_PSTATE_GEN] = generation
+    values[F_PSTATE_GEN] = generation
     partition.slot.publish(values)
     partition.producers.retire(former)
 
@@ -244,12 +256,12 @@ def _failed(partition: Partition, values: Fields, batches: Sequence[Batch], erro
     log.log(level, "%r: append failed: %s", partition, error)
     published = partition.slot.fields()
     if disks.is_broken(error):
-        published[slots.F_STATE] = slots.OFFLINE
+        published[F_STATE] = slots.OFFLINE
         partition.slot.publish(published)
         partition.owner.disk_failed(published[slots.F_LOG_DIR])
     values[:] = published
     for batch in batches:
-        if batch.error == errors.NONE and (batch.base_offset >= published[slots.F_LEO] or batch.base_offset < 0):
+        if batch.error == errors.NONE and (batch.base_offset >= published[F_LEO] or batch.base_offset < 0):
             batch.refuse(errors.KAFKA_STORAGE_ERROR)
     try:
         partition.cut_active(published[slots.F_ACTIVE_BASE], published[slots.F_ACTIVE_SIZE])

@@ -11,13 +11,12 @@ Pure memory, no clock. Owner of the txn index file: who holds the partition's lo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
 from odradek.protocol.records.control import ABORT, COMMIT, read_marker
 from odradek.protocol.records.errors import RecordError
-from odradek.storage.durable import StrPath
+from odradek.storage.durable import StrPath, read_file
 from odradek.storage.scan import TRANSACTIONAL, Batch
 
 __all__ = [
@@ -97,7 +96,7 @@ def read_txn_index(path: StrPath) -> list[AbortedTxn]:
     Raises ValueError on an unknown version; a partial row at the end is ignored.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         return []
     rows = []

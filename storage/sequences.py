@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.ipc import region
-from odradek.ipc.producers import EPOCH, KEPT, ProducerBatch, ProducerEntry, ProducerTable
+from odradek.ipc.producers import EPOCH, KEPT, Entry, ProducerBatch, ProducerEntry, ProducerTable, Row
 from odradek.protocol import errors
 from odradek.protocol.batch import next_sequence
 from odradek.storage import producers as producers_file
@@ -73,16 +73,21 @@ class Producers:
 
     def publish(self, staged: Staged, generation: int, leo: int) -> int:
         """`apply` what an append that ends at `leo` has staged, which may be the beginning of the next."""
-        if not (staged.one and generation == self._generation and self._table and self._table.go_on(staged.rows)):
+        table = self._table if generation == self._generation else None
+        followed = staged.followed
+        if followed and not staged.rows and table and table.go_on(staged.producer_id, staged.epoch, followed):
+            followed.clear()
+        else:
             applied = self.apply(staged, generation)
             if applied != generation:
                 return applied
-        staged.clear()
+            staged.clear()
         self._staged_at = (generation, leo)
         return generation
 
     def apply(self, staged: Staged, generation: int) -> int:
         """Note the staged rows; returns the table's generation, a new one if it had to grow."""
+        staged.unfold()
         table = self.table(generation)
         producer_id, at = -1, -1
         for row in staged.rows[-KEPT:] if staged.one else staged.rows:
@@ -111,10 +116,6 @@ class Producers:
         self._table, self._generation = None, 0
 
 
-Row = tuple[int, int, int, int, int, int, int, int]
-"""What an append does to a producer: id, epoch, first and last sequence, base and last offset, timestamp, kind."""
-
-
 def _note(table: ProducerTable, at: int, row: Row) -> None:
     _, epoch, first, _, base, _, timestamp, kind = row
     if kind == MARKER:
@@ -128,15 +129,19 @@ def _note(table: ProducerTable, at: int, row: Row) -> None:
 
 
 class Staged:
-    """What one coalesced append has let in so far: `rows`. `one` while all are plain ones of a single producer."""
+    """What one coalesced append has let in so far: `rows`, and then `followed`, the plain next ones of `producer_id`.
 
-    __slots__ = ("_epoch", "_expected", "_next", "_producer_id", "_table", "one", "rows")
+    `one` while all rows are plain ones of a single producer.
+    """
+
+    __slots__ = ("_expected", "_next", "_table", "epoch", "followed", "one", "producer_id", "rows")
 
     def __init__(self, table: ProducerTable | None) -> None:
         self._table = table
         self._expected: dict[int, tuple[int, int]] = {}  # by producer id: its epoch, and the sequence that is next
-        self._producer_id = self._epoch = self._next = -1  # the same of the last one, which mostly goes on
+        self.producer_id = self.epoch = self._next = -1  # the same of the last one, which mostly goes on
         self.rows: list[Row] = []
+        self.followed: list[Entry] = []  # in the form in which they are kept, as nearly all batches are such
         self.one = True
 
     def clear(self) -> None:
@@ -148,25 +153,31 @@ class Staged:
 
     def follows(self, batch: Batch, offset: int) -> bool:
         """Let `batch` in at `offset` if it is plainly the next of the last producer; else it needs `let_in`."""
-        first, last = batch.sequence, batch.sequence + batch.count - 1
+        first, count = batch.sequence, batch.count
+        following = first + count
         if (
             first != self._next
-            or batch.producer_id != self._producer_id
-            or batch.epoch != self._epoch
-            or last >= 0x7FFFFFFF
+            or batch.producer_id != self.producer_id
+            or batch.epoch != self.epoch
+            or following > 0x7FFFFFFF
             or batch.transactional
         ):
             return False
-        self._next = last + 1
-        self.rows.append(
-            (self._producer_id, self._epoch, first, last, offset, offset + batch.count - 1, batch.max_timestamp, PLAIN)
-        )
+        self._next = following
+        self.followed.append((first << 32 | following - 1, offset, offset + count - 1, batch.max_timestamp))
         return True
+
+    def unfold(self) -> None:
+        """Bring `followed` into rows: something else than the next batch comes behind them, or all are applied."""
+        for span, base, end, timestamp in self.followed:
+            self._append(self.producer_id, self.epoch, span >> 32, span & 0xFFFFFFFF, base, end, timestamp, PLAIN)
+        self.followed.clear()
 
     def _park(self) -> None:
         """Another batch than the next of the last producer: put away what is expected of that one."""
+        self.unfold()
         if self._next > 0:
-            self._expected[self._producer_id] = (self._epoch, self._next)
+            self._expected[self.producer_id] = (self.epoch, self._next)
         self._next = -1
 
     def let_in(self, batch: Batch, offset: int) -> tuple[int, int]:
@@ -188,7 +199,7 @@ class Staged:
         kind = TRANSACTIONAL if batch.transactional else PLAIN
         self.note(producer_id, epoch, first, last, offset, offset + batch.count - 1, batch.max_timestamp, kind)
         if kind == PLAIN and last != 0x7FFFFFFF:
-            self._producer_id, self._epoch, self._next = producer_id, epoch, last + 1
+            self.producer_id, self.epoch, self._next = producer_id, epoch, last + 1
         return _LET_IN
 
     def _known(self, producer_id: int) -> tuple[int, int] | None:
@@ -237,6 +248,12 @@ class Staged:
         self, producer_id: int, epoch: int, first: int, last: int, base: int, end: int, timestamp: int, kind: int
     ) -> None:  # fmt: skip
         """Let in what was checked before, as a replay of the log finds it."""
+        self.unfold()
+        self._append(producer_id, epoch, first, last, base, end, timestamp, kind)
+
+    def _append(
+        self, producer_id: int, epoch: int, first: int, last: int, base: int, end: int, timestamp: int, kind: int
+    ) -> None:  # fmt: skip
         if kind != PLAIN or (self.rows and self.rows[-1][0] != producer_id):
             self.one = False
         self.rows.append((producer_id, epoch, first, last, base, end, timestamp, kind))

@@ -12,13 +12,13 @@ that does not read is removed and the one before it is used, with more of the lo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from struct import Struct, error
 
 from crc32c import crc32c
 from odradek.storage import names
-from odradek.storage.durable import FILES, Files, StrPath, remove, replace
+from odradek.storage.durable import FILES, Files, StrPath, read_file, remove, replace
 from odradek.storage.producers import ProducedBatch, ProducerEntry, previous_sequence
 
 VERSION = 1
@@ -103,7 +103,7 @@ def write_snapshot(
 def read_snapshot(path: StrPath) -> dict[int, ProducerEntry]:
     """The producers of the snapshot at `path`; SnapshotError when it is broken."""
     try:
-        return decode(Path(path).read_bytes())
+        return decode(read_file(path))
     except SnapshotError as problem:
         raise SnapshotError(f"{path}: {problem}") from None
 
@@ -115,28 +115,33 @@ def snapshot_offsets(directory: StrPath) -> list[int]:
 
 
 def newest_snapshot(
-    directory: StrPath, upto: int, notes: list[str], *, files: Files = FILES
+    directory: StrPath, offsets: list[int], upto: int, notes: list[str], *, files: Files = FILES
 ) -> tuple[int, dict[int, ProducerEntry]] | None:
-    """(offset, producers) of the newest intact snapshot at or below `upto`, None without one.
+    """(offset, producers) of the newest intact one at or below `upto` of the snapshots at `offsets`, None without one.
 
-    Broken ones on the way, also above `upto`, are removed, with a line in `notes`: the next start may need them.
+    Broken ones on the way, also above `upto`, are removed, with a line in `notes`: the next start may need them. They
+    leave `offsets`, as do any that are gone.
     """
-    for offset in reversed(snapshot_offsets(directory)):
+    for offset in reversed(offsets.copy()):
         path = names.segment_path(directory, offset, names.SNAPSHOT)
         try:
-            data = path.read_bytes()
+            data = read_file(path)
             if offset <= upto:
                 return offset, decode(data)
             _check(data)
         except SnapshotError as problem:
             notes.append(f"removed a broken producer snapshot, {path}: {problem}")
             remove(path, files=files)
+            offsets.remove(offset)
+        except FileNotFoundError:
+            offsets.remove(offset)
     return None
 
 
-def prune_snapshots(directory: StrPath, upto: int, *, keep: int = KEPT, files: Files = FILES) -> None:
-    """Removes snapshots above `upto` (the log's end) and all but the `keep` newest of the others."""
-    offsets = snapshot_offsets(directory)
+def prune_snapshots(
+    directory: StrPath, offsets: Sequence[int], upto: int, *, keep: int = KEPT, files: Files = FILES
+) -> None:
+    """Of the snapshots at `offsets`, removes those above `upto` (the log's end) and but the `keep` newest others."""
     valid = [offset for offset in offsets if offset <= upto]
     for offset in set(offsets) - set(valid[-keep:]):
         remove(names.segment_path(directory, offset, names.SNAPSHOT), files=files)

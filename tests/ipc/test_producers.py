@@ -65,20 +65,20 @@ def test_going_on_is_appending_one_by_one(appends: list[list[int]]) -> None:
     names = [f"/odradek-test{secrets.token_hex(4)}-{which}" for which in "ab"]
     one, other = (ProducerTable.create(name, 1) for name in names)
     try:
-        assert not one.go_on([(7, 0, 0, 0, 0, 0, 5, 0)]), "nobody knows that producer"
+        assert not one.go_on(7, 0, [(0, 0, 0, 5)]), "nobody knows that producer"
         places = [table.insert(7, 0) for table in (one, other)]
         assert one.find(7) == places[0]
         offset = 0
         for counts in appends:
-            rows = []
+            entries = []
             for count in counts:
-                rows.append((7, 0, offset, offset + count - 1, offset, offset + count - 1, offset + 9, 0))
+                last = offset + count - 1
+                entries.append((offset << 32 | last, offset, last, offset + 9))
+                other.append(places[1], (7, 0, offset, last, offset, last, offset + 9, 0))
                 offset += count
-            assert one.go_on(rows)
-            for row in rows:
-                other.append(places[1], row)
+            assert one.go_on(7, 0, entries)
             assert list(one.entries()) == list(other.entries())
-        assert not one.go_on([(7, 1, 0, 0, offset, offset, 5, 0)]), "another epoch forgets what was before"
+        assert not one.go_on(7, 1, [(0, offset, offset, 5)]), "another epoch forgets what was before"
         assert list(one.entries()) == list(other.entries())
     finally:
         for table, name in zip((one, other), names, strict=True):

@@ -53,11 +53,13 @@ def test_the_newest_intact_one_is_used_and_few_are_kept(tmp_path: Path) -> None:
         snapshots.write_snapshot(tmp_path, offset, {offset: ProducerEntry(1)})
     (tmp_path / "00000000000000000040.snapshot").write_bytes(b"broken")
     notes: list[str] = []
-    found = snapshots.newest_snapshot(tmp_path, 45, notes)
+    offsets = [10, 20, 30, 35, 40, 50]
+    found = snapshots.newest_snapshot(tmp_path, offsets, 45, notes)
     assert found is not None
     assert (found[0], list(found[1])) == (30, [30])
     assert len(notes) == 1
     assert "00000000000000000040.snapshot" in notes[0]
-    snapshots.prune_snapshots(tmp_path, 45, keep=2)
+    assert offsets == [10, 20, 30, 50]
+    snapshots.prune_snapshots(tmp_path, offsets, 45, keep=2)
     assert snapshots.snapshot_offsets(tmp_path) == [20, 30]
-    assert snapshots.newest_snapshot(tmp_path, 5, notes) is None
+    assert snapshots.newest_snapshot(tmp_path, offsets, 5, notes) is None
