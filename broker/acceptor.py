@@ -104,7 +104,8 @@ class Acceptor:
         while True:
             self._me.beat()
             timeout = self._adjust()
-            for fd, events in self._epoll.poll(timeout):
+            # Workers before clients: else those who come with a worker's registration all go to the one before it.
+            for fd, events in sorted(self._epoll.poll(timeout), key=lambda event: event[0] in self._listening):
                 self._event(fd, events)
             if self._signals.take():
                 break
@@ -230,8 +231,9 @@ class Acceptor:
 
     def _admit_workers(self) -> None:
         while (arrived := self._door.accept()) is not None:
-            self._links[arrived.fileno()] = Link(arrived)
+            link = self._links[arrived.fileno()] = Link(arrived)
             self._epoll.register(arrived.fileno(), select.EPOLLIN)
+            self._listen(link)
 
     def _talk(self, link: Link, events: int) -> None:
         if events & select.EPOLLOUT:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from odradek.broker import config as configuration
 from odradek.ipc import channel, handoff
@@ -253,3 +254,21 @@ def _kill(standin: Standin) -> int:
     pid = _acceptor_pid(standin)
     os.kill(pid, 9)
     return pid
+
+
+def test_workers_before_clients(acceptor: Acceptor) -> None:
+    """A worker that came while the acceptor did not run is known before the clients that came then are given."""
+    acceptor.start()
+    one = acceptor.worker(0)
+    clients = [acceptor.client()]
+    one.collect(1)
+    pid: int = acceptor.standin.processes()["acceptor"]["pid"]
+    held = psutil.Process(pid)
+    wait_until(lambda: held.status() == psutil.STATUS_SLEEPING, SECONDS, "no more to accept")
+    held.suspend()
+    wait_until(lambda: held.status() == psutil.STATUS_STOPPED, SECONDS, "stopped")
+    two = acceptor.worker(1)
+    clients += [acceptor.client() for _ in range(3)]
+    held.resume()
+    one.collect(2), two.collect(2)
+    assert len(clients) == len(one.sockets) + len(two.sockets)

@@ -58,7 +58,7 @@ def test_a_stuck_holder_is_killed_at_the_second_look(
     shared: Shared, tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     os.kill(holder.pid, signal.SIGSTOP)  # even a stopped one
-    shared.slots[3].took(holder.pid)
+    shared.slots[3].taken(holder.pid)
     shared.slots[3].contended(_now_ms() - 1)
     sweeper = _sweeper(shared, tmp_path)
     assert sweeper.sweep(lambda pid: True) == []
@@ -68,7 +68,7 @@ def test_a_stuck_holder_is_killed_at_the_second_look(
 
 
 def test_not_before_its_time(shared: Shared, tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    shared.slots[3].took(holder.pid)
+    shared.slots[3].taken(holder.pid)
     shared.slots[3].contended(_now_ms())
     sweeper = _sweeper(shared, tmp_path, 600_000)
     assert sweeper.sweep(lambda pid: True) == sweeper.sweep(lambda pid: True) == []
@@ -79,7 +79,7 @@ def test_nobody_is_killed_for_an_old_note_on_a_free_lock(
     shared: Shared, tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     """The waiter died after its note, the holder gave the lock back long ago."""
-    shared.slots[5].took(holder.pid)
+    shared.slots[5].taken(holder.pid)
     shared.slots[5].contended(_now_ms() - 1)
     sweeper = _sweeper(shared, tmp_path)
     assert [sweeper.sweep(lambda pid: True) for _ in range(3)] == [[], [], []]
@@ -89,7 +89,7 @@ def test_nobody_is_killed_for_an_old_note_on_a_free_lock(
 def test_a_holder_that_went_on_is_spared(shared: Shared, tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     sweeper = _sweeper(shared, tmp_path)
     for _ in range(3):
-        shared.slots[3].took(holder.pid)  # clears the note
+        shared.slots[3].taken(holder.pid)  # clears the note
         shared.slots[3].contended(_now_ms())
         time.sleep(0.002)
         assert sweeper.sweep(lambda pid: True) == []
@@ -97,7 +97,7 @@ def test_a_holder_that_went_on_is_spared(shared: Shared, tmp_path: Path, holder:
 
 
 def test_foreign_processes_are_never_killed(shared: Shared, tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    shared.slots[3].took(holder.pid)
+    shared.slots[3].taken(holder.pid)
     shared.slots[3].contended(_now_ms() - 1)
     sweeper = _sweeper(shared, tmp_path)
     assert [sweeper.sweep(lambda pid: False) for _ in range(3)] == [[], [], []]
