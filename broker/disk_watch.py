@@ -63,7 +63,7 @@ def _take_offline(partition: Partition) -> bool:
         slot.contended(time.monotonic_ns() // 1_000_000)
         return False
     try:
-        slot.took(partition.owner.pid)
+        slot.taken(partition.owner.pid)
         if slot.state().incarnation == partition.incarnation and slot.state().state in _SERVED:
             slot.update(state=slots.OFFLINE)
     finally:

@@ -55,7 +55,7 @@ class SlotBook:
             log_dir=log_dir,
         )
         entry = self._table[slot]
-        entry.took(os.getpid())
+        entry.taken(os.getpid())
         entry.dirty = 0
         entry.publish(fields)
         self._locks.unlock(slot)
@@ -79,7 +79,7 @@ class SlotBook:
     def try_lock(self, slot: int) -> bool:
         """Take the partition's lock; while it is taken, say so to the supervisor's sweep."""
         if self._locks.try_lock(slot):
-            self._table[slot].took(os.getpid())
+            self._table[slot].taken(os.getpid())
             return True
         self._table[slot].contended(time.monotonic_ns() // 1_000_000)
         return False

@@ -46,7 +46,7 @@ OWN_CONFIGS = (
     ConfigKey(
         "odradek.worker.spin.us", INT, "40", LOW,
         "Microseconds for which a worker stays awake for the next request while requests come as quickly as that: "
-        "more messages a second from clients that wait for each answer, for less CPU. 0: it always sleeps.",
+        "more messages a second from clients that wait for each answer, for about the same CPU. 0: it always sleeps.",
         check=between(0, 1000),
     ),
     ConfigKey(

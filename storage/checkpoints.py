@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from odradek.storage.durable import FILES, Files, StrPath, remove, replace
+from odradek.storage.durable import FILES, Files, StrPath, read_file, remove, replace
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"
@@ -60,7 +60,7 @@ def read_entries(path: StrPath, parse: Callable[[list[str]], T]) -> list[T]:
     Raises CheckpointError on another version, a wrong count or a line that `parse` refuses.
     """
     try:
-        lines = Path(path).read_text("utf-8").splitlines()
+        lines = read_file(path).decode("utf-8").splitlines()
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:

@@ -5,7 +5,8 @@ Caller owns the directory alone. Only producer snapshots that are broken are rem
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from odradek.storage import epochs, index_files, names
@@ -14,6 +15,7 @@ from odradek.storage.durable import FILES, Files
 from odradek.storage.epochs import Epoch, EpochCache
 from odradek.storage.rebuild import LogState, walk_headers
 from odradek.storage.snapshots import newest_snapshot
+from odradek.storage.tidy import Contents
 
 _END = 1 << 63
 
@@ -24,7 +26,7 @@ def read_epochs(
     """The epochs, and what the file says of them: from the batches of `trusted` segments when it does not tell."""
     cache, as_read = EpochCache(), None
     try:
-        if (directory / epochs.FILE_NAME).exists():
+        if os.path.exists(os.path.join(directory, epochs.FILE_NAME)):
             cache = EpochCache.read(directory)
             as_read = cache.entries
             if as_read or clean:
@@ -38,10 +40,11 @@ def read_epochs(
 
 
 def load_producers(
-    directory: Path, bases: Sequence[int], upto: int, cache: EpochCache, notes: list[str], files: Files = FILES
+    directory: Path, contents: Contents, upto: int, cache: EpochCache, notes: list[str], files: Files = FILES
 ) -> LogState:
     """Producers as of offset `upto`: the newest intact snapshot, and the batches from there on."""
-    found = newest_snapshot(directory, upto, notes, files=files)
+    bases = list(contents.sizes)
+    found = newest_snapshot(directory, contents.snapshots, upto, notes, files=files)
     since, producers = found or (bases[0], {})
     state = LogState(cache, producers, since)
     for base, following in zip(bases, [*bases[1:], _END], strict=True):

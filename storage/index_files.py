@@ -20,7 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from odradek.storage import names
-from odradek.storage.durable import FILES, Files, StrPath, pread_exact, replace
+from odradek.storage.durable import FILES, Files, StrPath, pread_exact, read_file, replace
 
 OFFSET_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
@@ -82,7 +82,7 @@ class IndexBuilder:
 
 def _holds(path: Path, data: bytearray) -> bool:
     try:
-        return os.stat(path).st_size == len(data) and path.read_bytes() == data
+        return os.stat(path).st_size == len(data) and read_file(path) == data
     except FileNotFoundError:
         return False
 
@@ -109,13 +109,13 @@ def pack_time_entry(base: int, timestamp: int, offset: int) -> bytes:
 
 def read_offset_index(path: StrPath, base: int) -> list[OffsetPosition]:
     """All entries, a crashed Kafka's trailing zeros left out; a partial last entry is ignored."""
-    data = trim_zeros(Path(path).read_bytes(), OFFSET_ENTRY)
+    data = trim_zeros(read_file(path), OFFSET_ENTRY)
     return [OffsetPosition(base + offset, position) for offset, position in OFFSET_ENTRY.iter_unpack(data)]
 
 
 def read_time_index(path: StrPath, base: int) -> list[TimestampOffset]:
     """All entries, a crashed Kafka's trailing zeros left out; a partial last entry is ignored."""
-    data = trim_zeros(Path(path).read_bytes(), TIME_ENTRY)
+    data = trim_zeros(read_file(path), TIME_ENTRY)
     return [TimestampOffset(timestamp, base + offset) for timestamp, offset in TIME_ENTRY.iter_unpack(data)]
 
 

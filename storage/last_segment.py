@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from odradek.storage import index_files, names
-from odradek.storage.durable import FILES
+from odradek.storage.durable import FILES, read_file
 from odradek.storage.index_files import MAX_RELATIVE, NO_TIMESTAMP, OffsetPosition
 from odradek.storage.rebuild import Scanned
 from odradek.storage.scan import Scan
@@ -38,7 +38,7 @@ def as_it_is(directory: Path, base: int, size: int, interval: int) -> Scanned:
     offset_path = names.segment_path(directory, base, names.INDEX)
     time_path = names.segment_path(directory, base, names.TIME_INDEX)
     last = index_files.last_time_entry(time_path, base)
-    view.indexes.adopt(offset_path.read_bytes(), time_path.read_bytes(), _last_entry(directory, base), last)
+    view.indexes.adopt(read_file(offset_path), read_file(time_path), _last_entry(directory, base), last)
     _walk_tail(directory, view)
     return view
 

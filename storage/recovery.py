@@ -29,8 +29,8 @@ from odradek.storage.index_files import NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY
 from odradek.storage.producers import ProducerEntry
 from odradek.storage.rebuild import LogState, Scanned, scan_segment
 from odradek.storage.scan import BadBatch
-from odradek.storage.snapshots import prune_snapshots, snapshot_offsets
-from odradek.storage.tidy import tidy
+from odradek.storage.snapshots import prune_snapshots
+from odradek.storage.tidy import Contents, tidy
 
 __all__ = ["CorruptLog", "Recovered", "Segment", "recover"]
 
@@ -118,6 +118,7 @@ class _Recovery:
         self.out = Recovered()
         self.notes = self.out.notes
         self.sizes: dict[int, int] = {}  # base offset → bytes, rising
+        self.snapshots: list[int] = []  # their offsets when it was opened, rising
         self.state = LogState(EpochCache(), {}, 0)
         self.gaps_upto = 0  # below, compaction may have left gaps
         self.unsynced_from: int | None = None  # offset from which on a power failure may have taken anything
@@ -128,7 +129,7 @@ class _Recovery:
 
     def open(self, recovery_point: int, log_start: int) -> None:
         """Tidies, checks and mends the segments, and describes the active one."""
-        self.sizes = tidy(self.directory, self.notes, files=self.files)
+        self.sizes, self.snapshots = tidy(self.directory, self.notes, files=self.files)
         self.scanned_from = self._first_unsure(recovery_point)
         trusted = [base for base in self.sizes if self.scanned_from is None or base < self.scanned_from]
         epochs, self.epochs_as_read = former_state.read_epochs(self.directory, trusted, self.clean, self.notes)
@@ -255,19 +256,19 @@ class _Recovery:
     # --- leader epochs and producers ---
 
     def _load_producers(self, upto: int) -> None:
-        bases, cache = list(self.sizes), self.state.epochs
-        self.state = former_state.load_producers(self.directory, bases, upto, cache, self.notes, self.files)
+        contents, cache = Contents(self.sizes, self.snapshots), self.state.epochs
+        self.state = former_state.load_producers(self.directory, contents, upto, cache, self.notes, self.files)
 
     def load_state(self, log_start: int) -> None:
         """Producers and epochs as of the log's end."""
-        if self.scanned_from is None and snapshot_offsets(self.directory):
+        if self.scanned_from is None and self.snapshots:
             self._load_producers(self.out.leo)
         # Without any snapshot a clean stop means that there was no producer to remember, as in Kafka.
         self.state.epochs.truncate_from_end(self.out.leo)
         self.state.epochs.truncate_from_start(log_start)
         if self.state.epochs.entries != self.epochs_as_read:
             self.state.epochs.write(self.directory, files=self.files)
-        prune_snapshots(self.directory, self.out.leo, files=self.files)
+        prune_snapshots(self.directory, self.snapshots, self.out.leo, files=self.files)
 
     def finish(self, recovery_point: int) -> Recovered:
         out = self.out

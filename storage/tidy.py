@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from odradek.storage import names
 from odradek.storage.durable import FILES, Files, remove
@@ -22,43 +23,55 @@ from odradek.storage.scan import Scan
 UNFINISHED = (names.DELETED, names.CLEANED, names.SWAP, names.TEMPORARY)
 
 
-def tidy(directory: Path, notes: list[str], *, files: Files = FILES) -> dict[int, int]:
-    """Brings the directory's files in order; {base offset: size in bytes} of its segments, rising.
+class Contents(NamedTuple):
+    """What is in a partition directory: the segments' sizes in bytes by base offset, the snapshots' offsets; rising."""
+
+    sizes: dict[int, int]
+    snapshots: list[int]
+
+
+def tidy(directory: Path, notes: list[str], *, files: Files = FILES) -> Contents:
+    """Brings the directory's files in order and tells what there is, so that nobody need list it again.
 
     Each thing done that touches records gets a line in `notes`.
     """
-    if any(name.endswith(UNFINISHED) for name in os.listdir(directory)):
+    listed = os.listdir(directory)
+    if any(name.endswith(UNFINISHED) for name in listed):
         _remove_worthless(directory, files)
         _finish_swaps(directory, notes, files)
-    found = _segment_files(directory)
+        listed = os.listdir(directory)
+    found = _segment_files(listed)
     logs = {file.offset for file in found if file.kind == names.LOG}
     for file in found:
         if file.kind in names.INDEXES and file.offset not in logs:
             remove(names.segment_path(directory, *file), files=files)
-    return {base: os.stat(names.segment_path(directory, base)).st_size for base in sorted(logs)}
+    sizes = {base: os.stat(names.segment_path(directory, base)).st_size for base in sorted(logs)}
+    return Contents(sizes, sorted(file.offset for file in found if file.kind == names.SNAPSHOT))
 
 
-def _segment_files(directory: Path, mark: str = "") -> list[names.SegmentFile]:
-    parsed = (names.parse_segment_file(name) for name in os.listdir(directory))
+def _segment_files(listed: Iterable[str], mark: str = "") -> list[names.SegmentFile]:
+    parsed = (names.parse_segment_file(name) for name in listed)
     return [file for file in parsed if file is not None and file.mark == mark]
 
 
 def _remove_worthless(directory: Path, files: Files) -> None:
-    cleaned = [file.offset for file in _segment_files(directory, names.CLEANED)]
+    listed = os.listdir(directory)
+    cleaned = [file.offset for file in _segment_files(listed, names.CLEANED)]
     if cleaned:  # a split that did not finish: its .swap files are not complete (KAFKA-6264)
-        _remove(directory, (f for f in _segment_files(directory, names.SWAP) if f.offset >= min(cleaned)), files)
+        _remove(directory, (f for f in _segment_files(listed, names.SWAP) if f.offset >= min(cleaned)), files)
     for name in os.listdir(directory):
         if name.endswith((names.DELETED, names.CLEANED, names.TEMPORARY)):
             remove(directory / name, files=files)
 
 
 def _finish_swaps(directory: Path, notes: list[str], files: Files) -> None:
-    swaps = _segment_files(directory, names.SWAP)
+    listed = os.listdir(directory)
+    swaps = _segment_files(listed, names.SWAP)
     logs = [file for file in swaps if file.kind == names.LOG]
     if logs:
         start = min(file.offset for file in logs)
         end = max(_next_offset(names.segment_path(directory, *file), file.offset) for file in logs)
-        replaced = [f for f in _segment_files(directory) if start <= f.offset < end and f.kind != names.SNAPSHOT]
+        replaced = [f for f in _segment_files(listed) if start <= f.offset < end and f.kind != names.SNAPSHOT]
         _remove(directory, replaced, files)
         notes.append(f"finished a compaction's replacement of the segments from offset {start} to {end}")
     for file in sorted(swaps, key=_log_last):
