@@ -163,13 +163,6 @@ class Slot:
         fields.frombytes(self._bytes[self.words[self.at] & 1])
         return fields
 
-    def took(self, pid: int) -> None:
-        """Note the lock's new holder, for the supervisor's sweep. Caller has just taken the lock."""
-        words, at = self.words, self.at
-        words[at + HOLDER] = pid
-        if words[at + CONTENDED]:
-            words[at + CONTENDED] = 0
-
     def state(self) -> SlotState:
         """`read` with names, for the paths where a microsecond does not count."""
         return SlotState._make(self.read())

@@ -161,7 +161,7 @@ class Loop:
         if connection.closing:
             return
         order, answers = connection.order, []
-        self.produce_requests += len(order)
+        before = len(order)
         while order and order[0].done:
             pending = order.popleft()
             reply = pending.reply
@@ -171,7 +171,7 @@ class Loop:
             elif k00_produce.refused_silently(pending):
                 self._worker.drop(connection, "a request with acks=0 was refused")
                 return
-        self.produce_requests -= len(order)
+        self.produce_requests += before - len(order)
         if answers:
             self.send_bytes(connection, b"".join(answers))
         if connection.waiting and not order:

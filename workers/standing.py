@@ -12,21 +12,12 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from odradek.ipc.slots import (
-    F_ABORTED,
-    F_HW,
-    F_INCARNATION,
-    F_LEADER_EPOCH,
-    F_LEO,
-    F_LOG_START,
-    F_STATE,
-    F_UNSTABLE,
-    LEADER,
-)
+from odradek.ipc.slots import F_ABORTED, F_HW, F_LEO, F_LOG_START, F_UNSTABLE
 from odradek.protocol import fetch_single
 from odradek.protocol.fetch import TOPIC_IDS
 from odradek.storage import read
 from odradek.workers.fetching import READ_COMMITTED, Fetch
+from odradek.workers.leadership import refusal
 
 if TYPE_CHECKING:
     from odradek.cluster.snapshot import Snapshot
@@ -86,7 +77,7 @@ class Target:
         return offset == self._end and slot.words[slot.at] == self._sequence
 
     def _find(self, values: tuple[int, ...], offset: int) -> Found | None:
-        if self._refuses(values) or not values[F_LOG_START] <= offset <= values[F_LEO]:
+        if refusal(self.partition, values, self._epoch) or not values[F_LOG_START] <= offset <= values[F_LEO]:
             return None
         hw, unstable = values[F_HW], values[F_UNSTABLE]
         if self._committed and (unstable >= 0 or values[F_ABORTED]):
@@ -100,14 +91,6 @@ class Target:
             size = len(records)
             return size, form.head(hw, stable, values[F_LOG_START], size) + records + form.tail, None, b"", known
         return records.size, form.head(hw, stable, values[F_LOG_START], records.size), records, form.tail, known
-
-    def _refuses(self, values: tuple[int, ...]) -> bool:
-        """See workers.leadership, which says why."""
-        return (
-            values[F_STATE] != LEADER
-            or values[F_INCARNATION] != self.partition.incarnation
-            or 0 <= self._epoch != values[F_LEADER_EPOCH]
-        )
 
     def _records(self, values: tuple[int, ...], offset: int, hw: int) -> bytes | FileSlice | None:
         try:

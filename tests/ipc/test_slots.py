@@ -99,7 +99,7 @@ def test_contention_is_noted_until_somebody_gets_the_lock(shared: Shared) -> Non
     slot.contended(1000)
     slot.contended(2000)
     assert shared.slots.contended() == [(9, 0, 1000)]
-    slot.took(4711)
+    slot.taken(4711)
     assert shared.slots.contended() == []
 
 
