@@ -191,6 +191,14 @@ def test_shapes_reach_everybody_and_end(name: str) -> None:
     assert users(CURVES[name], 40, 100, 100) is None
 
 
+@pytest.mark.parametrize("run_time", [30, 60, 120, 300, 3600])
+def test_waves_of_a_soak_are_no_shorter_than_a_rebalance(run_time: int) -> None:
+    counts = [users(CURVES["soak"], 40, seconds, run_time) for seconds in range(run_time)]
+    changes = [second for second in range(1, run_time) if counts[second] != counts[second - 1]]
+    assert len(changes) >= 1
+    assert all(b - a >= 15 for a, b in zip([0, *changes], [*changes, run_time], strict=True))
+
+
 def test_nothing_here_loads_locust() -> None:
     """It would patch the sockets and threads of the process that runs the tests."""
     code = "import sys; import odradek.loadtest.swarm.run; sys.exit('locust' in sys.modules or 'gevent' in sys.modules)"
