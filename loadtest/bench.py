@@ -62,17 +62,15 @@ def _clear(brokers: Sequence[Broker]) -> None:
 
 def measure_row(brokers: Sequence[Broker], row: Row, bench: Bench, warm: bool) -> Entry:
     """`row` in turn on each broker, `bench.rounds` times, after one round for the JVM to compile in."""
-    entry = Entry({}, bench.rounds, bench.scale)
-    for broker in brokers:
+    entry, able = Entry({}, bench.rounds, bench.scale), [one for one in brokers if row.call(one, bench.scale)]
+    for broker in able:
         _restart(broker)
     for turn in range(0 if warm and not row.cold else 1, bench.rounds + 1):
-        for broker in brokers:
-            if row.cold and row.call(broker, bench.scale):
+        for broker in able:
+            if row.cold:
                 prepare(row, broker, bench.scale)
                 _restart(broker)
             cost = once(row, broker, bench.scale)
-            if cost is None:
-                continue
             late = f", p99 {micros(cost.p99)}" if cost.p99 else ""
             say(f"{row.key} {turn or 'warm-up'}: {broker.name} {cost.rate:,.0f} msg/s, {cost.cpu_us:.2f} µs{late}")
             if turn:

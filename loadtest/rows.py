@@ -198,11 +198,11 @@ ROWS = (
 )
 
 
-def once(row: Row, broker: Broker, scale: float) -> Cost | None:
-    """Do `row`, or `scale` of it, to `broker`; None where it says nothing about that broker."""
+def once(row: Row, broker: Broker, scale: float) -> Cost:
+    """Do `row`, or `scale` of it, to `broker`. LoadError where it has no `call` for that broker."""
     call = row.call(broker, scale)
     if call is None:
-        return None
+        raise LoadError(f"{row.key} says nothing about {broker.name}")
     if broker.speaks == "amqp":
         return _once_amqp(row, call, broker, scale)
     if row.fill:
