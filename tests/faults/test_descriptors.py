@@ -13,6 +13,7 @@ from ..clients.admin import create_topic
 from ..clients.raw.batches import batch, parse
 from ..clients.raw.calls import fetch, produce
 from ..harness.process import wait_until
+from ..harness.wire import answers
 
 PARTITIONS = 8
 
@@ -61,19 +62,10 @@ def test_the_others(fresh_broker: Any, role: str) -> None:
     except OSError:
         assert role == "acceptor"
     limit(pid, None)
-    wait_until(lambda: answers(broker), 20, "connections are taken again")
+    wait_until(lambda: answers(broker.bootstrap, 2), 20, "connections are taken again")
     other = create_topic(broker, "other")
     with broker.wire() as again:
         assert produce(again, other, batch([b"x"])).error_code == 0
         assert len(parse(fetch(again, topic, 0).records)) == 20
     assert broker.pids(role) == [pid]
     assert "is offline" not in broker.log
-
-
-def answers(broker: Any) -> bool:
-    """Whether a new connection is served."""
-    try:
-        with broker.wire(2) as wire:
-            return bool(wire.api_versions())
-    except (OSError, EOFError):
-        return False

@@ -10,6 +10,7 @@ from ..clients.admin import create_topic, unique
 from ..clients.raw.batches import batch
 from ..clients.raw.calls import produce, producer_id
 from ..harness.process import family, living, wait_until
+from ..harness.wire import answers
 from .acknowledged import Load
 
 CHILDREN = ["worker", "acceptor", "coordinator", "janitor", "controller"]
@@ -36,7 +37,7 @@ def test_new_clients_while_the_acceptor_is_killed_again_and_again(fresh_broker: 
     broker = fresh_broker()
     for _ in range(9):
         broker.kill_role("acceptor")
-        wait_until(lambda: greeted(broker), 3, "a new client is answered")
+        wait_until(lambda: answers(broker.bootstrap, 3), 3, "a new client is answered")
 
 
 @pytest.mark.timeout(180)
@@ -113,15 +114,6 @@ def test_topics_survive_a_kill_of_the_controller_in_between(fresh_broker: Any) -
     with broker.wire() as wire:
         for name in names:
             assert produce(wire, name, batch([b"x"])).error_code == 0
-
-
-def greeted(broker: Any) -> bool:
-    """Does a new client get an answer? (It is cut off when the acceptor dies that has its connection.)"""
-    try:
-        with broker.wire(3) as wire:
-            return bool(wire.api_versions())
-    except (OSError, EOFError):
-        return False
 
 
 def created(broker: Any) -> bool:

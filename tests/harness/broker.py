@@ -24,7 +24,7 @@ from .process import (
     wait_dead,
     wait_until,
 )
-from .wire import Wire
+from .wire import Wire, answers
 
 START_SECONDS = 60
 STOP_SECONDS = 60
@@ -121,7 +121,7 @@ class Broker:
         """Wait until it answers a request on a new connection, and says that all its processes run."""
         assert self.process is not None
         deadline = time.monotonic() + START_SECONDS
-        while self.log.count("\nREADY ") < self._starts or not _answers(self.bootstrap):
+        while self.log.count("\nREADY ") < self._starts or not answers(self.bootstrap):
             status = self.process.poll()
             if status is not None:
                 self.process = None
@@ -258,11 +258,3 @@ class ExternalBroker:
     def wire(self, timeout: float = 15) -> Wire:
         """A new raw connection."""
         return Wire(self.bootstrap, timeout)
-
-
-def _answers(bootstrap: str) -> bool:
-    try:
-        with Wire(bootstrap, 5) as wire:
-            return wire.api_versions() is not None
-    except (OSError, EOFError):
-        return False

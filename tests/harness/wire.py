@@ -114,6 +114,15 @@ def header(key: int, version: int, correlation: int, *, flexible: bool = False, 
     return packed + b"\0" if flexible else packed
 
 
+def answers(bootstrap: str, seconds: float = 5) -> bool:
+    """Whether a new client gets an answer; not when it is cut off, as by the end of an acceptor that has it."""
+    try:
+        with Wire(bootstrap, seconds) as wire:
+            return bool(wire.api_versions())
+    except (OSError, EOFError):
+        return False
+
+
 def decode_response(request: Any, frame: bytes) -> Any:
     """The `kafka.protocol` response in `frame`, which must end exactly where the response ends."""
     registry = importlib.import_module("kafka.protocol.api_header").ResponseClassRegistry
