@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odradek.ipc import slots
 from odradek.protocol import errors
+from odradek.workers import connection as one_connection
 from odradek.workers import loop
 
 from ..clients.raw import batches, calls
@@ -229,6 +231,23 @@ def test_a_client_that_reads_slowly_is_not_idle(bench: Bench, client: Client) ->
     client.read()
     bench.turn(2)
     assert connection.active
+
+
+def test_a_large_answer_leaves_room_for_others(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader with room for all of it gets it slice by slice, and who asks meanwhile is answered between two."""
+    monkeypatch.setattr(one_connection, "SLICE", 4096)
+    client.send(produce(client, [b"x" * 100_000]))
+    client.answers()
+    other = bench.connect()
+    client.send(client.frame(calls.fetch_request("t", 0, wait_ms=0)))
+    bench.turn()
+    assert 0 < len(client.sock.recv(1 << 20, socket.MSG_PEEK)) < 5000
+    other.send(raw(18, 0, 7))
+    bench.turn(2)
+    assert correlations(other.frames()) == [7]
+    assert not client.frames()
+    (answer,) = client.answers()
+    assert len(answer) > 100_000
 
 
 def test_several_partitions_known_and_unknown(bench: Bench, client: Client) -> None:
