@@ -14,7 +14,7 @@ from ..clients.raw.calls import list_offsets
 from ..harness.process import wait_until
 from .machine import Machine
 
-PARTITIONS, BATCHES = 24, 250_000
+PARTITIONS, BATCHES = 24, 500_000
 PATIENCE_S = 4
 DROP_IN = f"[Service]\nTimeoutStartSec={PATIENCE_S}\n"
 
