@@ -15,8 +15,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from odradek.loadtest import tools
-
 HERE = Path(__file__).parent
 
 
@@ -90,19 +88,11 @@ def machine() -> dict[str, str]:
     import os
 
     return {
-        "client": f"C clients in loadtest/, librdkafka {_librdkafka()}",
+        "client": f"C clients in loadtest/, librdkafka {first_line(['pkg-config', '--modversion', 'rdkafka'])}",
         "Java": first_line(["java", "-version"], "version") or "none",
         "Python": _python(),
         "machine": f"{os.cpu_count()} cores, {_cpu_model()}, Linux {platform.release()}",
     }
-
-
-def _librdkafka() -> str:
-    if tools.librdkafka() is None:
-        return first_line(["pkg-config", "--modversion", "rdkafka"])
-    import confluent_kafka
-
-    return str(confluent_kafka.libversion()[0])
 
 
 def _python() -> str:

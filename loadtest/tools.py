@@ -1,8 +1,7 @@
-"""What the bench needs from outside Python, found, fetched or compiled; each missing thing is told."""
+"""What the bench needs from outside Python, found, fetched or compiled into the cache; each missing thing is told."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -24,7 +23,7 @@ def say(text: str) -> None:
 
 
 def cache() -> Path:
-    """Where fetched things are: ODRADEK_TEST_CACHE, else .cache beside the sources."""
+    """Where fetched and compiled things are: ODRADEK_TEST_CACHE, else .cache beside the sources."""
     return Path(os.environ.get("ODRADEK_TEST_CACHE") or HERE.parent / ".cache").absolute()
 
 
@@ -47,22 +46,11 @@ def rabbitmq() -> Path:
     return home
 
 
-def librdkafka() -> Path | None:
-    """The one in confluent-kafka's wheel, years newer than a distribution's; None where there is no such wheel."""
-    found = importlib.util.find_spec("confluent_kafka")
-    if found is None or found.origin is None:
-        return None
-    return next(Path(found.origin).parents[1].glob("confluent_kafka.libs/librdkafka*.so*"), None)
-
-
 def client(name: str) -> Path:
-    """The load client `name`, compiled when its C source or the library is newer.
-
-    It is kept in the environment whose library it uses: they come and go together.
-    """
-    program = Path(sys.prefix) / "loadtest" / name
-    source, library = HERE / f"{name}.c", librdkafka()
-    newest = max(path.stat().st_mtime for path in (source, HERE / "client.h", library) if path)
+    """The load client `name`, compiled from its C source when that is newer."""
+    program = cache() / "loadtest" / name
+    source = HERE / f"{name}.c"
+    newest = max(path.stat().st_mtime for path in (source, HERE / "client.h"))
     if not program.exists() or program.stat().st_mtime < newest:
         program.parent.mkdir(parents=True, exist_ok=True)
         _compile(source, program)
@@ -84,8 +72,7 @@ def _compile(source: Path, program: Path) -> None:
 
 def _libraries(name: str) -> list[str]:
     if name == "client":
-        library = librdkafka()
-        return [str(library), f"-Wl,-rpath,{library.parent}"] if library else ["-lrdkafka"]
+        return ["-lrdkafka"]
     if name == "amqp":
         root = rabbitmq() / "root" / "usr"
         folder = next(root.glob("lib/*/librabbitmq.so")).parent
