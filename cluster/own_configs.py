@@ -44,7 +44,7 @@ OWN_CONFIGS = (
         check=at_least(-1),
     ),
     ConfigKey(
-        "odradek.worker.spin.us", INT, "40", LOW,
+        "odradek.worker.spin.us", INT, "80", LOW,
         "Microseconds for which a worker stays awake for the next request while requests come as quickly as that: "
         "more messages a second from clients that wait for each answer, for about the same CPU. 0: it always sleeps.",
         check=between(0, 1000),

@@ -17,6 +17,8 @@ says so, brokers are started for each round instead, and nothing comes before it
 (`loadtest/*.c`), one partition a topic, on the same cores as the broker. CPU is user and system time of all processes
 of the broker over the messages. RabbitMQ has durable queues, persistent messages and publisher confirms, and confirms
 a message when it is on the disk, which the others do not do by default; where AMQP has no counterpart there is a dash.
+Before a load that writes, memory for it is touched and freed: a virtual machine may have given it back to its host, and
+taking it again costs 1 to 2 µs a kilobyte, ten times what writing does, whichever broker comes first.
 librdkafka spins on a core while five idempotent requests are under way, so that row is there over a plain socket too.
 """
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from odradek.loadtest import wire
 from odradek.loadtest.brokers import Broker
 from odradek.loadtest.clients import Call, Cost, LoadError, command, run
+from odradek.loadtest.tools import touch_memory
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,8 @@ def once(row: Row, broker: Broker, scale: float) -> Cost:
     call = row.call(broker, scale)
     if call is None:
         raise LoadError(f"{row.key} says nothing about {broker.name}")
+    if call.mode == "produce":
+        touch_memory(call.sent * call.size)
     if broker.speaks == "amqp":
         return _once_amqp(row, call, broker, scale)
     if row.fill:
