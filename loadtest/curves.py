@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -20,6 +20,7 @@ from odradek.loadtest.tools import say
 
 Point = dict[str, float]
 Curve = dict[str, list[Point]]
+Prepare = Callable[[Path], None]
 PARTITIONS = (1, 100, 10_000)
 QUICK_PARTITIONS = (1, 100, 1_000)
 CONNECTIONS = (1, 100, 5_000)
@@ -41,9 +42,9 @@ class Bench:
     scale: float
 
     @contextlib.contextmanager
-    def started(self, kind: type[Broker], **settings: object) -> Iterator[Broker]:
+    def started(self, kind: type[Broker], name: str = "curve", **settings: object) -> Iterator[Broker]:
         """A broker of its own with these settings (`_` for `.`); it and its data are gone afterwards."""
-        folder = self.folder / "curve"
+        folder = self.folder / name
         broker = kind(folder, {name.replace("_", "."): value for name, value in settings.items()})
         try:
             broker.start()
@@ -137,16 +138,22 @@ def workers(bench: Bench, _: type[Broker]) -> Curve:
 
 
 def cold(bench: Bench, kind: type[Broker]) -> Curve:
-    """Tail traffic alone, beside a reader of a cached backlog, and of one whose pages were dropped. x: 0, 1, 2."""
-    besides = (None, _nothing, drop_pages)
-    costs: list[list[Cost]] = [[] for _ in besides]
-    with bench.started(kind) as broker:
-        wire.create(broker.port, "backlog")
-        fill(broker, "backlog", COLD_GB * bench.scale)
+    """Tail traffic alone, beside a reader of a cached backlog, and of one whose pages were dropped. x: 0, 1, 2.
+
+    And, as 3, beside one whose cold backlog is another broker's: what a busy machine costs, whoever serves the reader.
+    """
+    with bench.started(kind) as broker, bench.started(Odradek, "elsewhere") as other:
+        for one in (broker, other):
+            wire.create(one.port, "backlog")
+            fill(one, "backlog", COLD_GB * bench.scale)
+        besides: Sequence[tuple[Broker, Prepare] | None] = (
+            None, (broker, _nothing), (broker, drop_pages), (other, drop_pages),
+        )  # fmt: skip
+        costs: list[list[Cost]] = [[] for _ in besides]
         _tail_beside(bench, broker, "tail-first", None)  # for the JVM to warm up
         for turn in range(bench.rounds):
-            for x, prepare in enumerate(besides):
-                costs[x].append(_tail_beside(bench, broker, f"tail-{x}-{turn}", prepare))
+            for x, beside in enumerate(besides):
+                costs[x].append(_tail_beside(bench, broker, f"tail-{x}-{turn}", beside))
     return {"tail p99": [bench.middle(x, found) for x, found in enumerate(costs)]}
 
 
@@ -162,14 +169,15 @@ def drop_pages(folder: Path) -> None:
             os.posix_fadvise(log.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _tail_beside(bench: Bench, broker: Broker, topic: str, prepare: Callable[[Path], None] | None) -> Cost:
+def _tail_beside(bench: Bench, broker: Broker, topic: str, beside: tuple[Broker, Prepare] | None) -> Cost:
     wire.create(broker.port, topic)
     tail = Call("raw", "tail", {"rate": 1000, "seconds": 3, "consumers": 1}).scaled(bench.scale)
-    if prepare is None:
+    if beside is None:
         return run(tail, broker, topic)
-    prepare(broker.folder / "data")
+    read, prepare = beside
+    prepare(read.folder / "data")
     messages = round(COLD_GB * bench.scale * 1e6)
-    with Client(Call("client", "consume", {"messages": messages, "size": 1000}), broker, "backlog") as reader:
+    with Client(Call("client", "consume", {"messages": messages, "size": 1000}), read, "backlog") as reader:
         reader.go()
         return run(tail, broker, topic)
 

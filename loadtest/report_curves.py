@@ -15,9 +15,9 @@ TITLES = {
     "connections": "connections",
     "retained": "gigabytes retained",
     "workers": "workers",
-    "cold": "tail traffic: alone, beside a cached backlog, beside a cold one",
+    "cold": "tail traffic: alone, beside a reader of a cached backlog, of a cold one, of another broker's cold one",
 }
-_COLD_STEPS = ("alone", "cached", "cold")
+_COLD_STEPS = ("alone", "cached", "cold", "elsewhere")
 
 
 def curves_section(results: Results) -> str:
@@ -56,8 +56,7 @@ def told(key: str, data: dict[str, Any]) -> str:
     if key == "workers":
         return _told_workers(ours)
     if key == "cold":
-        share = ours["tail p99"][2]["p99"] / ours["tail p99"][0]["p99"]
-        return f"Cold reads: {share:.1f}× the p99 of the tail alone (≤ 2): {_word(share <= 2)}."
+        return _told_cold([point["p99"] for point in ours["tail p99"]])
     words = [_told_growth(series, points) for series, points in ours.items()]
     return f"CPU a request at the far end over the near end, flat being ≤ {FLAT}: {', '.join(words)}."
 
@@ -75,6 +74,14 @@ def _told_workers(ours: dict[str, Any]) -> str:
         f"Two workers do {faster:.2f}× the requests of one (the client has its share of the cores too). "
         f"On one partition a request costs {dearer:.2f}× the CPU of one worker alone, at {rate:.2f}× its rate; "
         f"CPU ≤ {FLAT}×: {_word(dearer <= FLAT)}."
+    )
+
+
+def _told_cold(p99: Sequence[float]) -> str:
+    share = p99[2] / p99[0]
+    return (
+        f"Cold reads: {share:.1f}× the p99 of the tail alone (≤ 2): {_word(share <= 2)}. A reader that another broker "
+        f"serves on the same cores makes it {p99[3] / p99[0]:.1f}×; {p99[2] / p99[3]:.1f}× that is this broker's."
     )
 
 
