@@ -33,8 +33,8 @@ test: $(VENV)/.tested  ## set up and run the tests (ARGS='-k name' picks some)
 test-tools:  ## fetch Apache Kafka's jars, which some tests and the bench want (.cache or ODRADEK_TEST_CACHE)
 	tests/tools/kafka_jars.sh 3.9.1 4.1.0
 
-test-long: $(VENV)/.tested  ## the exhaustive runs as well
-	$(PYTEST) -n $(JOBS) --dist loadfile $(ARGS)
+test-long: $(VENV)/.tested  ## the exhaustive runs as well; writes tests/LONG.md
+	$(PYTEST) -n $(JOBS) --dist loadfile --report tests/LONG.md $(ARGS)
 
 lint: $(VENV)/.tested typecheck  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -78,11 +78,12 @@ def _told_workers(ours: dict[str, Any]) -> str:
 
 
 def _told_cold(p99: Sequence[float]) -> str:
-    share = p99[2] / p99[0]
-    return (
-        f"Cold reads: {share:.1f}× the p99 of the tail alone (≤ 2): {_word(share <= 2)}. A reader that another broker "
-        f"serves on the same cores makes it {p99[3] / p99[0]:.1f}×; {p99[2] / p99[3]:.1f}× that is this broker's."
-    )
+    alone, _, cold, *elsewhere = p99
+    told = f"Cold reads: {cold / alone:.1f}× the p99 of the tail alone (≤ 2): {_word(cold <= 2 * alone)}."
+    for other in elsewhere:  # not measured always
+        told += f" A reader that another broker serves on the same cores makes it {other / alone:.1f}×;"
+        told += f" {cold / other:.1f}× that is this broker's."
+    return told
 
 
 def growth(points: Sequence[dict[str, float]]) -> float:

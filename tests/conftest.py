@@ -5,18 +5,32 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .harness.broker import Broker, ExternalBroker
 from .harness.descriptors import assert_few_left, descriptors
+from .harness.long_report import LongReport
 from .harness.needs import missing, must_not_skip
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Our own option."""
+    parser.addoption("--report", metavar="FILE", help="write what a run of all tests showed to FILE")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """kafka-python's own way of loading its schemas is none of ours."""
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+    if config.getoption("--report") and _runs_all(config) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(LongReport(Path(config.getoption("--report"))))
+
+
+def _runs_all(config: pytest.Config) -> bool:
+    picked = config.getoption("keyword") or config.getoption("markexpr")
+    return not picked and config.args_source is pytest.Config.ArgsSource.TESTPATHS
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

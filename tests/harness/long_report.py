@@ -1,0 +1,74 @@
+"""tests/LONG.md: what a whole run of the tests showed, with what the long ones said of themselves.
+
+Written by `make test-long` (pytest's `--report FILE`) when it ends; a run of a part of the tests keeps its hands off.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+class LongReport:
+    """A plugin of pytest's own process, where the workers' results come together."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._began = time.monotonic()
+        self._counts: Counter[str] = Counter()
+        self._failed: list[str] = []
+        self._long: list[pytest.TestReport] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Each test has three: setup, call and teardown."""
+        if report.failed:
+            self._failed.append(f"{report.nodeid} ({report.when})")
+        if report.when == "call" or report.outcome != "passed":
+            self._counts[report.outcome] += 1
+        if report.when == "call" and "long" in report.keywords:
+            self._long.append(report)
+
+    def pytest_sessionfinish(self) -> None:
+        """Write it."""
+        words = [f"# Every test, the long ones included\n\n{self._summary()}\n\n{_where()}\n"]
+        words += ["## Failed\n\n" + "\n".join(f"- {name}" for name in self._failed) + "\n"] if self._failed else []
+        words += ["## The long ones\n", _table(self._long), "## What they said\n"]
+        words += [_said(report) for report in self._long if report.capstdout.strip()]
+        self._path.write_text("\n".join(words))
+
+    def _summary(self) -> str:
+        counts = ", ".join(f"{self._counts[word]:,} {word}" for word in ("passed", "failed", "skipped"))
+        return f"Written by `make test-long`: {counts} in {(time.monotonic() - self._began) / 60:.0f} minutes."
+
+
+def _where() -> str:
+    commit = subprocess.run(
+        ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+"], capture_output=True, text=True
+    ).stdout.strip()
+    facts = {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}, commit {commit or 'unknown'}",
+        "Python": f"{platform.python_version()}, built {platform.python_build()[1]}",
+        "machine": f"{os.cpu_count()} cores, Linux {platform.release()}",
+    }
+    return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+
+
+def _table(reports: Sequence[pytest.TestReport]) -> str:
+    lines = ["| test | outcome | seconds |", "| --- | --- | --- |"]
+    for report in sorted(reports, key=lambda report: report.nodeid):
+        lines.append(f"| {report.nodeid.replace('|', ' ')} | {report.outcome} | {report.duration:.0f} |")
+    return "\n".join(lines) + "\n"
+
+
+def _said(report: pytest.TestReport) -> str:
+    return f"**{report.nodeid}**\n\n```\n{report.capstdout.strip()}\n```\n"
