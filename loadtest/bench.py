@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import click
-from odradek.loadtest import starts
+from odradek.loadtest import recovery, starts
 from odradek.loadtest.brokers import KINDS, Broker
 from odradek.loadtest.clients import LoadError
 from odradek.loadtest.curves import CURVES, Bench
@@ -29,7 +29,8 @@ from odradek.loadtest.wire import WireError
 
 QUICK_SCALE = 0.05
 HERE = Path(__file__).parent
-GROUPS = {"table": [row.key for row in ROWS], "start": list(SIZES), "curves": list(CURVES)}
+RECOVERY = "recovery"
+GROUPS = {"table": [row.key for row in ROWS], "start": list(SIZES), RECOVERY: [RECOVERY], "curves": list(CURVES)}
 Kinds = Sequence[type[Broker]]
 
 
@@ -100,6 +101,16 @@ def measure_starts(kinds: Kinds, key: str, bench: Bench) -> Entry:
     return entry
 
 
+def measure_recovery(kinds: Kinds, _: str, bench: Bench) -> Entry:
+    """Starts after kill -9 on gigabytes that were not checked yet, in turn."""
+    entry, names = Entry({}, bench.rounds, bench.scale), [kind.name for kind in kinds]
+    folder = bench.folder / RECOVERY
+    found = recovery.measure(folder, recovery.GIGABYTES * bench.scale, recovery.PARTITIONS, bench.rounds, names)
+    entry.data = {name: [cost._asdict() for cost in costs] for name, costs in found.items()}
+    shutil.rmtree(folder)
+    return entry
+
+
 def measure_curve(kinds: Kinds, key: str, bench: Bench) -> Entry:
     """One curve, broker by broker."""
     work, possible = CURVES[key]
@@ -116,8 +127,9 @@ def measure(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results, w
     rows = [row for row in ROWS if row.key in keys]
     if rows:
         yield from measure_rows(kinds, rows, bench, results, warm)
+    works = {**dict.fromkeys(SIZES, measure_starts), RECOVERY: measure_recovery, **dict.fromkeys(CURVES, measure_curve)}
     for key in keys:
-        work = measure_starts if key in SIZES else measure_curve if key in CURVES else None
+        work = works.get(key)
         if work and attempt(key, partial(work, kinds, key, bench), results):
             yield key
 
@@ -144,7 +156,7 @@ def chosen_kinds(words: str) -> Kinds:
 @click.command()
 @click.option("--quick", is_flag=True, help="A twentieth of each load, one round; printed and not kept.")
 @click.option("--rounds", default=5, show_default=True, help="How often each row is measured.")
-@click.option("--rows", default="", help="Only these: rows, or table, start, curves; comma-separated.")
+@click.option("--rows", default="", help="Only these: rows, or table, start, recovery, curves; comma-separated.")
 @click.option("--brokers", default="", help="Only these of odradek, kafka, rabbitmq; comma-separated.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")
 @click.option(

@@ -2,9 +2,10 @@
 
     python -m odradek.loadtest.recovery --gb 10 --partitions 100
 
-Apache Kafka writes the logs and is killed. Then each broker in turn starts on a copy of that directory: the `.log`
-files are hard links, so both read the same pages of the same cache, everything else is a copy of what the kill left.
-The clock runs from exec until every partition tells its end, which must be the one before the kill.
+It is a part of `make bench` too. Apache Kafka writes the logs and is killed. Then each broker in turn starts on a copy
+of that directory: the `.log` files are hard links, so both read the same pages of the same cache, everything else is a
+copy of what the kill left. The clock runs from exec until every partition tells its end, which must be the one before
+the kill.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import psutil
 from odradek.loadtest.brokers import _JAVA_OPTIONS, BrokerError, cluster_id, kafka_jars
 
 TOPIC = "recovery"
+GIGABYTES, PARTITIONS = 10.0, 100
 PIECE = 100_000  # lines of a kilobyte that one kcat sends
 START_SECONDS = 600
 _LIST_OFFSETS = 2
@@ -220,8 +222,8 @@ def measure(folder: Path, gigabytes: float, partitions: int, rounds: int, only: 
 
 
 @click.command()
-@click.option("--gb", default=10.0, show_default=True, help="Gigabytes of records.")
-@click.option("--partitions", default=100, show_default=True)
+@click.option("--gb", default=GIGABYTES, show_default=True, help="Gigabytes of records.")
+@click.option("--partitions", default=PARTITIONS, show_default=True)
 @click.option("--rounds", default=5, show_default=True, help="Starts of each broker that count.")
 @click.option("--only", multiple=True, type=click.Choice([KAFKA.name, ODRADEK.name]), help="Only this broker.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odradek.loadtest.report_curves import curves_section
-from odradek.loadtest.report_starts import starts_section
+from odradek.loadtest.report_starts import recovery_section, starts_section
 from odradek.loadtest.rows import ROWS, Row, Target
 from odradek.loadtest.store import Results, machine
 
@@ -128,6 +128,7 @@ def markdown(results: Results) -> str:
         "Latencies are p50 / p99 / p99.9. CPU is the broker's, a message; for consumers, a message delivered.",
         _METHOD.strip(),
         starts_section(results),
+        recovery_section(results),
         curves_section(results),
         "## When and on what",
         provenance(results),

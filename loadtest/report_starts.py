@@ -1,12 +1,13 @@
-"""The part of RESULTS.md on start-up and memory."""
+"""The parts of RESULTS.md on start-up, memory and recovery."""
 
 from __future__ import annotations
 
+from odradek.loadtest.recovery import GIGABYTES, PARTITIONS, Cost
 from odradek.loadtest.store import Results
 
 SIZES = {"start1": 1, "start1000": 1000}
 KAFKA, ODRADEK = "Apache Kafka", "Odradek"
-START_SECONDS, IDLE_SHARE, LOADED_SHARE = 1.0, 1 / 3, 1 / 6
+START_SECONDS, IDLE_SHARE, LOADED_SHARE, RECOVERY_SHARE = 1.0, 1 / 3, 1 / 6, 1 / 2
 
 
 def starts_section(results: Results) -> str:
@@ -19,6 +20,22 @@ def starts_section(results: Results) -> str:
     table = head + "| --- " * 6 + "|\n" + "\n".join(lines)
     told = "Seconds from exec to the first Metadata answer that has a leader for every partition; MiB of all processes."
     return "\n\n".join(["## Start-up and memory", table, told, *_verdicts(results, keys)])
+
+
+def recovery_section(results: Results) -> str:
+    """What a start takes that must look at all records, and the target under it."""
+    entry = results.entries.get("recovery")
+    if entry is None:
+        return ""
+    size = f"{GIGABYTES * entry.scale:g} GB over {PARTITIONS} partitions"
+    told = f"{size} that Apache Kafka wrote, after kill -9: seconds from exec until each partition tells its end."
+    middle = {name: [results.middle("recovery", name, what) or 0 for what in Cost._fields] for name in entry.data}
+    lines = [f"| {name} | {seconds:.1f} s | {cpu:.1f} CPU s |" for name, (seconds, cpu) in middle.items()]
+    parts = ["## Recovery", told, "\n".join(["| broker | time | CPU |", "| --- | --- | --- |", *lines])]
+    if KAFKA in middle and ODRADEK in middle:
+        share = middle[ODRADEK][0] / middle[KAFKA][0]
+        parts.append(f"Time ≤ {RECOVERY_SHARE:g} of Kafka's: {share:.2f}, {_word(share <= RECOVERY_SHARE)}.")
+    return "\n\n".join(parts)
 
 
 def _line(results: Results, key: str, name: str) -> str:

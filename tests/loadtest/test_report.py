@@ -13,7 +13,7 @@ from odradek.loadtest.clients import Call, Cost, LoadError
 from odradek.loadtest.profile import hottest
 from odradek.loadtest.report import markdown, missed, ratio, summary, table, verdict
 from odradek.loadtest.report_curves import draw, growth, told
-from odradek.loadtest.report_starts import starts_section
+from odradek.loadtest.report_starts import recovery_section, starts_section
 from odradek.loadtest.rows import ROWS, Row
 from odradek.loadtest.store import Entry, Results, load, save
 
@@ -110,6 +110,15 @@ def test_starts_are_judged() -> None:
     assert "idle ≤ 0.33 of Kafka's: 0.25, met" in text
     assert "loaded ≤ 0.17 of Kafka's: 0.25, MISSED" in text
     assert starts_section(Results()) == ""
+
+
+@pytest.mark.parametrize(("seconds", "word"), [(5.0, "0.50, met"), (5.2, "0.52, MISSED")])
+def test_recovery_is_judged(seconds: float, word: str) -> None:
+    data = {"Apache Kafka": [{"seconds": 10.0, "cpu": 15.0}], "Odradek": [{"seconds": seconds, "cpu": 7.0}]}
+    text = recovery_section(Results({"recovery": Entry(data, 1)}))
+    assert f"Time ≤ 0.5 of Kafka's: {word}." in text
+    assert f"| Odradek | {seconds:.1f} s | 7.0 CPU s |" in text
+    assert recovery_section(Results()) == ""
 
 
 def points(*costs: float) -> list[dict[str, float]]:
