@@ -58,6 +58,7 @@ class Loop:
         self._fill = 0
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._garbage: list[Connection] = []
+        self._unfinished: dict[Connection, None] = {}  # with more to send, and room for it in their sockets
         self.connections: dict[int, Connection] = {}
         self.bytes_in = self.bytes_out = self.requests = self.produce_requests = 0
 
@@ -106,7 +107,7 @@ class Loop:
 
     def turn(self, timeout: float) -> None:
         """Wait for events at most `timeout` seconds and handle them."""
-        events = self._wait(timeout)
+        events = self._wait(0 if self._unfinished else timeout)
         self._worker.before_events()
         connections = self.connections
         for fd, event in events:
@@ -120,6 +121,15 @@ class Loop:
             else:
                 self._other(connection, event)
         self.finish_round()
+        if self._unfinished:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """One more slice each, between two looks at what else there is to do."""
+        unfinished, self._unfinished = self._unfinished, {}
+        for connection in unfinished:
+            if not connection.closing:
+                self.send(connection)
 
     def _other(self, connection: Connection, event: int) -> None:
         """An event that is not just new bytes."""
@@ -361,7 +371,10 @@ class Loop:
             self._worker.drop(connection, str(error))
             return
         if connection.out:
-            self._want(connection, connection.mask | _OUT)
+            if connection.full:
+                self._want(connection, connection.mask | _OUT)
+            else:
+                self._unfinished[connection] = None
             if connection.out_size > BLOCKED_OUT:
                 connection.blocked = True
         else:
