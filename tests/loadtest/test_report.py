@@ -65,6 +65,12 @@ def test_targets(ours: Cost, lacks: list[str]) -> None:
     assert missed(results("batch1", [cost(10_000, 12)], [ours]), row("batch1")) == lacks
 
 
+def test_where_the_rate_is_missed_the_client_is_told_of() -> None:
+    busy = replace(cost(20_000), client_cpu=0.05)  # of 50 ms
+    assert "missed: batch1 1.00." in markdown(results("batch1", [cost(10_000)], [busy]))
+    assert "Cores that the client" not in markdown(results("batch1", [cost(10_000, 12)], [cost(60_000, 2)]))
+
+
 @pytest.mark.parametrize(("p99", "word"), [(70, "met"), (71, "MISSED: p99")])
 def test_latency_target(p99: float, word: str) -> None:
     made = results("tail1", [cost(p99=100)], [cost(cpu_us=5, p99=p99)])
