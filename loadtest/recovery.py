@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -26,12 +27,14 @@ from typing import NamedTuple
 
 import click
 import psutil
+from odradek.loadtest import processes
 from odradek.loadtest.brokers import _JAVA_OPTIONS, BrokerError, cluster_id, kafka_jars
 
 TOPIC = "recovery"
 GIGABYTES, PARTITIONS = 10.0, 100
 PIECE = 100_000  # lines of a kilobyte that one kcat sends
 START_SECONDS = 600
+END_SECONDS = 60
 _LIST_OFFSETS = 2
 
 _COMMON = """
@@ -56,10 +59,11 @@ class Cost(NamedTuple):
 
 
 class Contestant(NamedTuple):
-    """A broker: its name and the command that starts it on a properties file."""
+    """A broker: its name, the command that starts it on a properties file, and how its start on a copy is ended."""
 
     name: str
     command: Callable[[str], list[str]]
+    end: signal.Signals
 
 
 def _java(config: str) -> list[str]:
@@ -70,13 +74,13 @@ def _python(config: str) -> list[str]:
     return [sys.executable, "-m", "odradek.broker", "start", config]
 
 
-KAFKA = Contestant("Apache Kafka", _java)
-ODRADEK = Contestant("Odradek", _python)
+KAFKA = Contestant("Apache Kafka", _java, signal.SIGKILL)
+ODRADEK = Contestant("Odradek", _python, signal.SIGTERM)  # else its shared memory would stay
 
 
 def properties(folder: Path, partitions: int, port: int, kraft: bool) -> str:
     """Write server.properties for data in `folder`/data; its path."""
-    controller = _free_port()
+    controller = processes.free_port()
     listeners = f"PLAINTEXT://127.0.0.1:{port}" + (f",CONTROLLER://127.0.0.1:{controller}" if kraft else "")
     text = _COMMON + (_KAFKA if kraft else "")
     path = folder / "server.properties"
@@ -87,14 +91,14 @@ def properties(folder: Path, partitions: int, port: int, kraft: bool) -> str:
 def fill(folder: Path, gigabytes: float, partitions: int) -> int:
     """Have Apache Kafka write the logs under `folder` and kill it; the sum of the partitions' end offsets."""
     folder.mkdir(parents=True)
-    port = _free_port()
+    port = processes.free_port()
     config = properties(folder, partitions, port, kraft=True)
     cluster = cluster_id()
     format_ = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", config]
     subprocess.run(["java", "-cp", f"{kafka_jars()}/*", *format_], check=True, capture_output=True)
     lines = folder / "lines.txt"
     lines.write_text("".join(os.urandom(512).hex()[:999] + "\n" for _ in range(1000)) * (PIECE // 1000))
-    with _running(KAFKA, config, folder):
+    with _running(KAFKA, config, folder, signal.SIGKILL):
         _await(lambda: _answers(port), "Apache Kafka answers")
         for _ in range(round(gigabytes * 10)):
             _send(port, lines)
@@ -121,13 +125,13 @@ def copy(source: Path, target: Path) -> None:
 
 
 def start(contestant: Contestant, folder: Path, partitions: int, expected: int) -> Cost:
-    """Start on the copy under `folder` and stop again, with kill -9. BrokerError when records are missing."""
-    port = _free_port()
+    """Start on the copy under `folder` and end it again. BrokerError when records are missing."""
+    port = processes.free_port()
     config = properties(folder, partitions, port, kraft=contestant is KAFKA)
     began = time.monotonic()
-    with _running(contestant, config, folder) as process:
+    with _running(contestant, config, folder, contestant.end) as process:
         _await(lambda: ends(port, partitions) >= 0, f"{contestant.name} has recovered", process, folder)
-        cost = Cost(time.monotonic() - began, sum(_cpu(one) for one in _family(process)))
+        cost = Cost(time.monotonic() - began, processes.cpu_seconds(processes.family(process)))
         found = ends(port, partitions)
     if found != expected:
         raise BrokerError(f"{contestant.name} has {found} records, {expected} were written")
@@ -135,31 +139,13 @@ def start(contestant: Contestant, folder: Path, partitions: int, expected: int) 
 
 
 @contextlib.contextmanager
-def _running(contestant: Contestant, config: str, folder: Path) -> Iterator[psutil.Popen]:
-    """The process, killed with all its children at the end."""
-    with (folder / "broker.log").open("ab") as out:
-        command = contestant.command(config)
-        process = psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder)
+def _running(contestant: Contestant, config: str, folder: Path, how: signal.Signals) -> Iterator[psutil.Popen]:
+    """The process, ended with all its children by `how`."""
+    process = processes.spawn(contestant.command(config), folder / "broker.log", cwd=folder)
     try:
         yield process
     finally:
-        family = _family(process)
-        for one in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
-        process.wait()
-        psutil.wait_procs(family, 10)
-
-
-def _family(process: psutil.Popen) -> list[psutil.Process]:
-    return [process, *process.children(recursive=True)] if process.is_running() else []
-
-
-def _cpu(process: psutil.Process) -> float:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        times = process.cpu_times()
-        return float(times.user + times.system)
-    return 0.0
+        processes.end(process, how, END_SECONDS)
 
 
 def _await(
@@ -196,12 +182,6 @@ def ends(port: int, partitions: int) -> int:
         return -1
     rows = list(struct.iter_unpack(">ihqq", answer[16 + len(name) :]))
     return sum(row[3] for row in rows) if len(rows) == partitions and not any(row[1] for row in rows) else -1
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def measure(folder: Path, gigabytes: float, partitions: int, rounds: int, only: Sequence[str]) -> dict[str, list[Cost]]:
