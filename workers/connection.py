@@ -19,7 +19,7 @@ LAST = int(socket.MSG_NOSIGNAL)
 _MORE = int(socket.MSG_NOSIGNAL | socket.MSG_MORE)
 _HEAD = 12  # size, api key, version and correlation id: this frame and no other
 _TRICKLE = 1024  # bytes between two looks
-SLICE = 1 << 20  # of files between two looks at what else there is to do; a quarter of it cost twice the CPU a byte
+SLICE = 1 << 20  # bytes between two looks at what else there is to do; a quarter of it cost twice the CPU a byte
 _REQUEST = 500  # bytes of a request beside its records, roughly
 
 
@@ -98,14 +98,14 @@ class Connection:
         self.out_size += sum(len(piece) if isinstance(piece, bytes) else piece.size for piece in pieces)
 
     def flush(self) -> int:
-        """Send what the socket takes, one slice of a file at most: who reads a backlog delays nobody for long.
+        """Send what the socket takes, but no more once a SLICE is sent: who reads a backlog delays nobody for long.
 
         Returns the bytes sent; `full` tells whether the socket takes no more. OSError: connection or file is broken.
         """
         sent = 0
         out = self.out
         self.full = False
-        while out:
+        while out and sent < SLICE:
             piece = out[0]
             try:
                 count = self._send_bytes(piece) if isinstance(piece, bytes) else self._send_file(piece)
@@ -113,8 +113,6 @@ class Connection:
                 self.full = True
                 break
             sent += count
-            if count == SLICE:
-                break
         self.out_size -= sent
         return sent
 

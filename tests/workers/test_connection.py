@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odradek.ipc import slots
 from odradek.protocol import errors
+from odradek.storage.openfile import FileSlice, OpenFile
 from odradek.workers import connection as one_connection
 from odradek.workers import loop
 
@@ -248,6 +249,20 @@ def test_a_large_answer_leaves_room_for_others(bench: Bench, client: Client, mon
     assert not client.frames()
     (answer,) = client.answers()
     assert len(answer) > 100_000
+
+
+def test_pieces_of_many_partitions_are_not_sent_in_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is smaller than a slice, all together are not; the socket would take them."""
+    monkeypatch.setattr(one_connection, "SLICE", 4096)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        (tmp_path / "log").write_bytes(b"x" * 3000)
+        file = OpenFile(str(tmp_path / "log"))
+        answering = one_connection.Connection(ours, "l", "h", 1)
+        answering.queue_all([FileSlice(file, 0, 3000) for _ in range(5)])
+        assert [(answering.flush(), answering.full) for _ in range(3)] == [(6000, False), (6000, False), (3000, False)]
+        assert not answering.out
 
 
 def test_several_partitions_known_and_unknown(bench: Bench, client: Client) -> None:
