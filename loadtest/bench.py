@@ -21,7 +21,7 @@ from odradek.loadtest.clients import LoadError
 from odradek.loadtest.curves import CURVES, Bench
 from odradek.loadtest.report import markdown, micros, summary
 from odradek.loadtest.report_curves import PICTURE, draw
-from odradek.loadtest.report_starts import SIZES
+from odradek.loadtest.report_starts import RECOVERY, SIZES
 from odradek.loadtest.rows import ROWS, Row, once, prepare
 from odradek.loadtest.store import Entry, Results, load, save
 from odradek.loadtest.tools import BrokerError, say
@@ -29,7 +29,6 @@ from odradek.loadtest.wire import WireError
 
 QUICK_SCALE = 0.05
 HERE = Path(__file__).parent
-RECOVERY = "recovery"
 GROUPS = {"table": [row.key for row in ROWS], "start": list(SIZES), RECOVERY: [RECOVERY], "curves": list(CURVES)}
 Kinds = Sequence[type[Broker]]
 

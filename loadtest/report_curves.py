@@ -78,12 +78,12 @@ def _told_workers(ours: dict[str, Any]) -> str:
 
 
 def _told_cold(p99: Sequence[float]) -> str:
-    alone, _, cold, *elsewhere = p99
-    told = f"Cold reads: {cold / alone:.1f}× the p99 of the tail alone (≤ 2): {_word(cold <= 2 * alone)}."
-    for other in elsewhere:  # not measured always
-        told += f" A reader that another broker serves on the same cores makes it {other / alone:.1f}×;"
-        told += f" {cold / other:.1f}× that is this broker's."
-    return told
+    alone, _, cold, elsewhere = p99
+    return (
+        f"Cold reads: {cold / alone:.1f}× the p99 of the tail alone (≤ 2): {_word(cold <= 2 * alone)}. A reader that "
+        f"another broker serves on the same cores makes it {elsewhere / alone:.1f}×; {cold / elsewhere:.1f}× that is "
+        "this broker's."
+    )
 
 
 def growth(points: Sequence[dict[str, float]]) -> float:

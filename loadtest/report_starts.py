@@ -5,6 +5,7 @@ from __future__ import annotations
 from odradek.loadtest.recovery import GIGABYTES, PARTITIONS, Cost
 from odradek.loadtest.store import Results
 
+RECOVERY = "recovery"
 SIZES = {"start1": 1, "start1000": 1000}
 KAFKA, ODRADEK = "Apache Kafka", "Odradek"
 START_SECONDS, IDLE_SHARE, LOADED_SHARE, RECOVERY_SHARE = 1.0, 1 / 3, 1 / 6, 1 / 2
@@ -24,12 +25,12 @@ def starts_section(results: Results) -> str:
 
 def recovery_section(results: Results) -> str:
     """What a start takes that must look at all records, and the target under it."""
-    entry = results.entries.get("recovery")
+    entry = results.entries.get(RECOVERY)
     if entry is None:
         return ""
     size = f"{GIGABYTES * entry.scale:g} GB over {PARTITIONS} partitions"
     told = f"{size} that Apache Kafka wrote, after kill -9: seconds from exec until each partition tells its end."
-    middle = {name: [results.middle("recovery", name, what) or 0 for what in Cost._fields] for name in entry.data}
+    middle = {name: [results.middle(RECOVERY, name, what) or 0 for what in Cost._fields] for name in entry.data}
     lines = [f"| {name} | {seconds:.1f} s | {cpu:.1f} CPU s |" for name, (seconds, cpu) in middle.items()]
     parts = ["## Recovery", told, "\n".join(["| broker | time | CPU |", "| --- | --- | --- |", *lines])]
     if KAFKA in middle and ODRADEK in middle:

@@ -5,9 +5,6 @@ Written by `make test-long` (pytest's `--report FILE`) when it ends; a run of a 
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,8 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from odradek.loadtest import store
 
 
 class LongReport:
@@ -38,8 +34,10 @@ class LongReport:
         if report.when == "call" and "long" in report.keywords:
             self._long.append(report)
 
-    def pytest_sessionfinish(self) -> None:
-        """Write it."""
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Write it, unless the run was broken off."""
+        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            return
         words = [f"# Every test, the long ones included\n\n{self._summary()}\n\n{_where()}\n"]
         words += ["## Failed\n\n" + "\n".join(f"- {name}" for name in self._failed) + "\n"] if self._failed else []
         words += ["## The long ones\n", _table(self._long), "## What they said\n"]
@@ -52,14 +50,7 @@ class LongReport:
 
 
 def _where() -> str:
-    commit = subprocess.run(
-        ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+"], capture_output=True, text=True
-    ).stdout.strip()
-    facts = {
-        "date": f"{datetime.now(UTC):%Y-%m-%d}, commit {commit or 'unknown'}",
-        "Python": f"{platform.python_version()}, built {platform.python_build()[1]}",
-        "machine": f"{os.cpu_count()} cores, Linux {platform.release()}",
-    }
+    facts = {"date": f"{datetime.now(UTC):%Y-%m-%d}, commit {store.commit()}", **store.machine()}
     return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
 
 
