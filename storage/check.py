@@ -2,7 +2,8 @@
 
 A directory is a log directory (`log.dirs`) or one partition's. Verified are the logs and their indexes
 (`check_segment`, `check_index`), that segments follow each other, snapshots, leader epochs, topic ids,
-the offset checkpoints against the logs, meta.properties. A directory in use may show a write in flight.
+the offset checkpoints against the logs, meta.properties. A directory in use may show a write in flight; a partition
+whose files come and go meanwhile (a roll, retention, the cleaner) is checked again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from odradek.storage.logdirs import LogDirError, PartitionPlace, partitions_in
 from odradek.storage.snapshots import SnapshotError, read_snapshot, snapshot_offsets
 
 Progress = Callable[[int], None]
+ATTEMPTS = 5  # at a partition whose broker changes its files
 
 
 def check(directory: StrPath, *, deep: bool = False, progress: Progress | None = None) -> Iterator[Fault]:
@@ -38,7 +40,14 @@ def check(directory: StrPath, *, deep: bool = False, progress: Progress | None =
 
 def log_bytes(directory: StrPath) -> int:
     """Bytes of all logs under `directory`: what a check has to read."""
-    return sum(path.stat().st_size for pattern in ("*.log", "*/*.log") for path in Path(directory).glob(pattern))
+    return sum(_size(path) for pattern in ("*.log", "*/*.log") for path in Path(directory).glob(pattern))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # retention was quicker
+        return 0
 
 
 def _compacted(path: Path) -> int | None:
@@ -56,6 +65,12 @@ def _is_partition(path: Path) -> bool:
     return any(file is not None and file.kind == names.LOG for file in parsed)
 
 
+def _identities(directory: Path) -> set[tuple[str, int]]:
+    """Which files there are: the cleaner puts another one in a segment's place under the same name."""
+    with os.scandir(directory) as entries:
+        return {(entry.name, entry.inode()) for entry in entries}
+
+
 class PartitionCheck:
     """One partition directory. After `faults`, `start` and `leo` are the offsets its log spans."""
 
@@ -66,6 +81,23 @@ class PartitionCheck:
         self.topic_id: bytes | None = None
 
     def faults(self) -> Iterator[Fault]:
+        for _ in range(ATTEMPTS):
+            found = self._settled_faults()
+            if found is not None:
+                yield from found
+                return
+        yield Fault(self.directory, "its files change all the time: stop the broker that uses it, then check again")
+
+    def _settled_faults(self) -> list[Fault] | None:
+        """The faults, or None where they may only be that files came or went between the looks at them."""
+        try:
+            files = _identities(self.directory)
+            found = list(self._faults())
+            return found if not found or _identities(self.directory) == files else None
+        except FileNotFoundError:
+            return None if self.directory.exists() else []
+
+    def _faults(self) -> Iterator[Fault]:
         yield from self._metadata()
         yield from self._read_epochs()
         yield from self._segments()
@@ -160,7 +192,7 @@ class _LogDirCheck:
         compacted = self.offsets.get(checkpoints.CLEANER, {}).get(key)
         partition = PartitionCheck(place.path, Job(self.deep, compacted, None, self.progress))
         yield from partition.faults()
-        if not place.name.mark:
+        if not place.name.mark and place.path.exists():
             yield from self._topic_id(place, partition.topic_id)
             yield from self._checkpoints(key, partition)
 

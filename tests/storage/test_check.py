@@ -1,6 +1,8 @@
 """The checker against directories that are right, and each kind of fault put into one."""
 
+import itertools
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from odradek.broker.commands.check import command
 from odradek.protocol.records import batch_v2
+from odradek.storage import check as check_module
 from odradek.storage import checkpoints, index_files, names, snapshots
 from odradek.storage.check import check, log_bytes
 from odradek.storage.epochs import EpochCache
@@ -47,6 +50,40 @@ def test_what_is_right_has_no_faults(data: Path) -> None:
     read: list[int] = []
     assert list(check(data, progress=read.append)) == []
     assert sum(read) == log_bytes(data) > 0
+
+
+def test_a_file_that_its_broker_takes_away_once_it_is_listed_is_no_fault(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CI met it: the cleaner removed a snapshot between the two."""
+
+    def lost(directory: Path) -> list[int]:
+        found = snapshots.snapshot_offsets(directory)
+        for offset in found:
+            os.unlink(names.segment_path(directory, offset, names.SNAPSHOT))
+        return found
+
+    monkeypatch.setattr(check_module, "snapshot_offsets", lost)
+    assert list(check(data)) == []
+    assert not list((data / "t-0").glob("*.snapshot"))
+
+
+def test_a_partition_that_is_deleted_meanwhile_is_no_fault(data: Path) -> None:
+    def delete(read: int) -> None:
+        if (data / "t-0").exists():
+            shutil.rmtree(data / "t-0")
+
+    assert list(check(data, progress=delete)) == []
+
+
+def test_a_partition_that_never_holds_still_is_named(data: Path) -> None:
+    """A fault that stays is told as such, not as what may pass."""
+    changing = itertools.count()
+    flip(f"t-0/{names.offset_name(0)}.log", 118 * 50 + 90)(data)
+    spoil = lambda read: (data / "t-0" / f"{next(changing)}").touch()  # noqa: E731
+    assert [str(fault) for fault in check(data / "t-0", progress=spoil)] == [
+        f"{data / 't-0'}: its files change all the time: stop the broker that uses it, then check again"
+    ]
 
 
 LOG0, LOG100 = (f"t-0/{names.offset_name(base)}" for base in (0, 100))
