@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -18,8 +19,12 @@ CHILDREN = {"acceptor", "controller", "coordinator", "janitor", "worker"}
 
 
 def _fork_server(broker: Broker) -> psutil.Process:
-    (found,) = [one for one in family(_pid(broker)) if " ".join(command_words(one)) == FORK_SERVER]
-    return found
+    """The one there is, once what it has forked just now bears a name of its own."""
+    return wait_until(lambda: found[0] if len(found := _fork_servers(broker)) == 1 else None, 20, "one fork server")
+
+
+def _fork_servers(broker: Broker) -> list[psutil.Process]:
+    return [one for one in family(_pid(broker)) if " ".join(command_words(one)) == FORK_SERVER]
 
 
 def _pid(broker: Broker) -> int:
@@ -31,13 +36,20 @@ def _descriptors(pid: int) -> dict[int, str]:
     """What each open descriptor is, the standard ones left out: `socket:[inode]`, a path, …"""
     found = {}
     for entry in os.scandir(f"/proc/{pid}/fd"):
-        if int(entry.name) > 2:
-            found[int(entry.name)] = os.readlink(entry.path)
+        with contextlib.suppress(FileNotFoundError):  # closed since
+            if int(entry.name) > 2:
+                found[int(entry.name)] = os.readlink(entry.path)
     return found
 
 
 def _sockets(pid: int) -> set[str]:
     return {what for what in _descriptors(pid).values() if what.startswith("socket:")}
+
+
+def _await_shared(pid: int, others: tuple[int, ...], count: int) -> None:
+    """It has `count` sockets of others; just forked, it bears its name a moment before it has closed the rest."""
+    shared = lambda: _sockets(pid) & set().union(*map(_sockets, others))  # noqa: E731
+    wait_until(lambda: len(shared()) == count, 20, f"{count} sockets of others in {pid}")
 
 
 def _works(broker: Broker) -> None:
@@ -61,14 +73,14 @@ def test_one_process_alone_names_the_properties_file(fresh_broker: Fresh) -> Non
 def test_children_inherit_nothing_of_the_fork_server(fresh_broker: Fresh) -> None:
     broker = fresh_broker()
     server = _fork_server(broker)
-    assert len(_descriptors(server.pid)) == len(_sockets(server.pid)) == 1  # the supervisor's
+    only_one = lambda: len(_descriptors(server.pid)) == len(_sockets(server.pid)) == 1  # noqa: E731
+    wait_until(only_one, 20, "all to be forked, and the supervisor's socket to be its only one")
     for role in CHILDREN:
         for pid in broker.pids(role):
             process = psutil.Process(pid)
             assert process.ppid() == _pid(broker), role
             assert os.getpgid(pid) == pid, role  # a Ctrl-C is the supervisor's alone
-            inherited = _sockets(pid) & (_sockets(server.pid) | _sockets(_pid(broker)))
-            assert len(inherited) == (role == "acceptor"), role
+            _await_shared(pid, (server.pid, _pid(broker)), role == "acceptor")
             listening = [link for link in process.net_connections("tcp") if link.status == psutil.CONN_LISTEN]
             assert len(listening) == (role == "acceptor"), role
 
@@ -120,7 +132,7 @@ def test_another_fork_server_takes_its_place(fresh_broker: Fresh) -> None:
     pid = wait_until(lambda: _forked_janitor(broker), 30, "a janitor forked by another fork server")
     server = _fork_server(broker)
     assert psutil.Process(pid).ppid() == psutil.Process(server.pid).ppid() == _pid(broker)
-    assert not _sockets(server.pid) & _sockets(pid)
+    _await_shared(pid, (server.pid,), 0)
     broker.await_respawn("acceptor", broker.kill_role("acceptor"))
     _works(broker)
     members = family(_pid(broker))
@@ -131,8 +143,7 @@ def test_another_fork_server_takes_its_place(fresh_broker: Fresh) -> None:
 def _forked_janitor(broker: Broker) -> int:
     """Kill the janitor; the pid of its successor if that was forked."""
     pid = broker.await_respawn("janitor", broker.kill_role("janitor"))[0]
-    servers = [one.pid for one in family(_pid(broker)) if " ".join(command_words(one)) == FORK_SERVER]
-    return pid if _stack(pid) in [_stack(server) for server in servers] else 0
+    return pid if _stack(pid) in [_stack(server.pid) for server in _fork_servers(broker)] else 0
 
 
 def _stack(pid: int) -> str:
