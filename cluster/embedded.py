@@ -176,6 +176,10 @@ class EmbeddedTree(Tree):
         with self._transaction():
             pass  # its commit syncs the whole log
 
+    @property
+    def session(self) -> int:
+        return self._session
+
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
         """See Tree.multi; TreeUnavailable when the file cannot be written (a full disk)."""
         with self._transaction():
@@ -197,12 +201,13 @@ class EmbeddedTree(Tree):
 
     def _create(self, operation: Create) -> str:
         above = parent(operation.path)
-        row = self._db.execute("SELECT owner, cversion FROM nodes WHERE path = ?", (above,)).fetchone()
-        if row is None:
+        stat = self._stat(above)
+        if stat is None:
             raise NoNode(above)
-        if row[0]:
+        if stat.owner:
             raise NoChildrenForEphemerals(above)
-        path = f"{operation.path}{row[1]:010d}" if operation.sequence else operation.path
+        created = (stat.cversion + stat.children) // 2  # children so far: cversion counts those that went as well
+        path = f"{operation.path}{created:010d}" if operation.sequence else operation.path
         owner = self._session if operation.ephemeral else 0
         now, zxid = time.time_ns() // 1_000_000, self._zxid
         try:

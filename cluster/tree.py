@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 CREATED, DELETED, CHANGED, CHILDREN = "created", "deleted", "changed", "children"
+DISCONNECTED, CONNECTED = "disconnected", "connected"  # of the store itself, as seen from here
 ANY_VERSION = -1
 
 
@@ -59,14 +60,17 @@ class Stat(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What a watch saw: CREATED, DELETED, CHANGED (data) or CHILDREN, and the watched path."""
+    """What a watch saw: CREATED, DELETED, CHANGED (data) or CHILDREN, and the watched path.
+
+    DISCONNECTED and CONNECTED come unasked, with the path `/`: all watches are lost, and new ones can be set.
+    """
 
     kind: str
     path: str
 
 
 class Create(NamedTuple):
-    """Create a node; `sequence` appends ten digits that rise with each change of the parent's children."""
+    """Create a node; `sequence` appends ten digits: how many children the parent was ever given before."""
 
     path: str
     data: bytes = b""
@@ -116,6 +120,11 @@ def check_path(path: str) -> None:
 class Tree(ABC):
     """A store of the tree. Ephemeral nodes go when the session that made them ends."""
 
+    @property
+    @abstractmethod
+    def session(self) -> int:
+        """The session that ephemeral nodes belong to (`Stat.owner`), 0 while there is no connection."""
+
     @abstractmethod
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
         """Do all of `operations` in order, or none and raise the first refusal.
@@ -126,6 +135,16 @@ class Tree(ABC):
     @abstractmethod
     def get(self, path: str, watch: bool = False) -> tuple[bytes, Stat]:
         """A node's data and counters; `watch` asks for one event when its data changes or it goes. NoNode."""
+
+    def get_many(self, paths: Sequence[str], watch: bool = False) -> list[tuple[bytes, Stat] | None]:
+        """`get` of each, None where there is no such node; as many round trips at once as the store can."""
+        return [self._get_or_none(path, watch) for path in paths]
+
+    def _get_or_none(self, path: str, watch: bool) -> tuple[bytes, Stat] | None:
+        try:
+            return self.get(path, watch)
+        except NoNode:
+            return None
 
     @abstractmethod
     def exists(self, path: str, watch: bool = False) -> Stat | None:

@@ -27,10 +27,10 @@ OPERATIONS = st.one_of(
 
 
 class Model:
-    """ZooKeeper's rules, over a dict of path -> [data, version, cversion, ephemeral]."""
+    """ZooKeeper's rules, over a dict of path -> [data, version, cversion, ephemeral, children ever made]."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, list] = {"/": [b"", 0, 0, False]}
+        self.nodes: dict[str, list] = {"/": [b"", 0, 0, False, 0]}
         self.watched: set[tuple[str, bool]] = set()
         self.events: list[tuple[str, str]] = []
 
@@ -78,11 +78,12 @@ class Model:
             raise t.NoNode(operation.path)
         if above[3]:
             raise t.NoChildrenForEphemerals(operation.path)
-        path = operation.path + (f"{above[2]:010d}" if operation.sequence else "")
+        path = operation.path + (f"{above[4]:010d}" if operation.sequence else "")
         if path in self.nodes:
             raise t.NodeExists(path)
-        self.nodes[path] = [operation.data, 0, 0, operation.ephemeral]
+        self.nodes[path] = [operation.data, 0, 0, operation.ephemeral, 0]
         above[2] += 1
+        above[4] += 1
         fired += [(t.CREATED, path), (t.CHILDREN, t.parent(path))]
         return path
 
@@ -148,7 +149,7 @@ class TreeMachine(RuleBasedStateMachine):
     def same(self) -> None:
         if not hasattr(self, "model"):
             return
-        for path, (data, version, cversion, _) in self.model.nodes.items():
+        for path, (data, version, cversion, *_) in self.model.nodes.items():
             got, stat = self.tree.get(path)
             assert (got, stat.version, stat.cversion) == (data, version, cversion)
             assert self.tree.children(path) == self.model.children(path)

@@ -1,0 +1,271 @@
+"""The metadata tree in ZooKeeper, through kazoo: what ZooKeeper-mode Kafka brokers, tools and old consumers share.
+
+Layout    : whatever the caller writes; paths are below the chroot of `zookeeper.connect`, which is made if missing.
+Owner     : one session of this process. kazoo's threads only queue events here and ring a descriptor; every method is
+            called from one thread.
+Crash rule: a call that raises TreeUnavailable may or may not have been done. Nothing is sent while there is no
+            connection: what waited for one would be done later, by somebody who may no longer be in office.
+With the connection all watches are lost; CONNECTED tells when there is one again, and `session` whether it is the same
+session. In another one the ephemeral nodes of the former are gone, or soon will be.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odradek.cluster.tree import (
+    CHANGED,
+    CHILDREN,
+    CONNECTED,
+    CREATED,
+    DELETED,
+    DISCONNECTED,
+    BadVersion,
+    Create,
+    Delete,
+    Event,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Set,
+    Stat,
+    Tree,
+    TreeError,
+    TreeUnavailable,
+    check_path,
+)
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient, TransactionRequest
+
+_OPEN = ("/consumers",)  # consumers of 0.8 write below it, whoever they are
+_SECRET = ("/config/users", "/kafka-acl", "/kafka-acl-changes", "/delegation_token")
+_KINDS = {"CREATED": CREATED, "DELETED": DELETED, "CHANGED": CHANGED, "CHILD": CHILDREN}
+
+
+class ConnectError(Exception):
+    """ZooKeeper cannot be used; the message says what to change."""
+
+
+class _Watch(NamedTuple):
+    """What kazoo calls, in a thread of its own. Equal ones are one to it: a deleted node is told once."""
+
+    path: str
+    tell: Callable[[Event], None]
+
+    def __call__(self, event: Any) -> None:
+        kind = _KINDS.get(event.type)
+        if kind is not None:  # else only that the connection, and the watch with it, is lost
+            self.tell(Event(kind, self.path))
+
+
+class ZooKeeperTree(Tree):
+    """A session with ZooKeeper.
+
+    `hosts` as in `zookeeper.connect`; times in ms: of the session (`zookeeper.session.timeout.ms`), and how long to
+    wait for a first connection (`zookeeper.connection.timeout.ms`). `auth` is `scheme:credential`, for example
+    `digest:user:password`; `set_acl` as in `zookeeper.set.acl`. Raises ConnectError.
+    """
+
+    def __init__(
+        self, hosts: str, session_ms: int = 18_000, connect_ms: int = 18_000, auth: str | None = None,
+        set_acl: bool = False,
+    ) -> None:  # fmt: skip
+        self._patience = session_ms / 1000
+        self._set_acl = set_acl
+        self._events: deque[Event] = deque()
+        self._told = DISCONNECTED
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            self._client = self._connect(hosts, connect_ms / 1000, auth)
+        except BaseException:
+            os.close(self._bell)
+            raise
+
+    def _connect(self, hosts: str, patience: float, auth: str | None) -> KazooClient:
+        from kazoo.client import KazooClient
+        from kazoo.exceptions import KazooException
+
+        credentials = [tuple(auth.split(":", 1))] if auth else None
+        retry = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
+        client = KazooClient(hosts, timeout=self._patience, auth_data=credentials, connection_retry=retry)
+        client.add_listener(self._state_changed)
+        try:
+            if not client.start_async().wait(patience):
+                raise ConnectError(f"no ZooKeeper answers at {hosts} (zookeeper.connect)")
+            client.ensure_path("/")
+        except BaseException as error:
+            client.stop()
+            client.close()
+            if isinstance(error, KazooException):
+                raise ConnectError(f"ZooKeeper at {hosts} refuses: {type(error).__name__} {error}") from None
+            raise
+        return client
+
+    # -- what kazoo's threads call
+
+    def _state_changed(self, state: str) -> None:
+        """Losing the connection and then the session is one event to us: `session` tells the second."""
+        kind = CONNECTED if state == "CONNECTED" else DISCONNECTED
+        if kind != self._told:
+            self._told = kind
+            self._tell(Event(kind, "/"))
+
+    def _tell(self, event: Event) -> None:
+        self._events.append(event)
+        os.eventfd_write(self._bell, 1)
+
+    # -- the tree
+
+    @property
+    def session(self) -> int:
+        client_id = self._client.client_id
+        return client_id[0] if client_id else 0
+
+    def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
+        transaction = self._client.transaction()
+        for operation in operations:
+            check_path(operation.path)
+            self._add(transaction, operation)
+        results = self._await(transaction.commit_async, "/")
+        _raise_first(operations, results)
+        return [_result(operation, result) for operation, result in zip(operations, results, strict=True)]
+
+    def _add(self, transaction: TransactionRequest, operation: Operation) -> None:
+        path = operation.path
+        if isinstance(operation, Create):
+            transaction.create(path, operation.data, self._acl(path), operation.ephemeral, operation.sequence)
+        elif isinstance(operation, Set):
+            transaction.set_data(path, operation.data, operation.version)
+        elif isinstance(operation, Delete):
+            transaction.delete(path, operation.version)
+        else:
+            transaction.check(path, operation.version)
+
+    def _acl(self, path: str) -> list[Any]:
+        """As Kafka does with `zookeeper.set.acl`: all may read what is no secret, only its maker may write."""
+        from kazoo import security
+
+        if not self._set_acl or path.startswith(_OPEN):
+            return list(security.OPEN_ACL_UNSAFE)
+        return [*security.CREATOR_ALL_ACL, *(() if path.startswith(_SECRET) else security.READ_ACL_UNSAFE)]
+
+    def get(self, path: str, watch: bool = False) -> tuple[bytes, Stat]:
+        check_path(path)
+        data, stat = self._await(partial(self._client.get_async, path, self._watch(path, watch)), path)
+        return data, _stat(stat)
+
+    def get_many(self, paths: Sequence[str], watch: bool = False) -> list[tuple[bytes, Stat] | None]:
+        for path in paths:
+            check_path(path)
+        asked = [partial(self._client.get_async, path, self._watch(path, watch)) for path in paths]
+        found = self._await_all(asked, paths)
+        return [None if one is None else (one[0], _stat(one[1])) for one in found]
+
+    def exists(self, path: str, watch: bool = False) -> Stat | None:
+        check_path(path)
+        stat = self._await(partial(self._client.exists_async, path, self._watch(path, watch)), path)
+        return _stat(stat) if stat is not None else None
+
+    def children(self, path: str, watch: bool = False) -> list[str]:
+        check_path(path)
+        names = self._await(partial(self._client.get_children_async, path, self._watch(path, watch)), path)
+        return sorted(names)
+
+    def _watch(self, path: str, wanted: bool) -> _Watch | None:
+        return _Watch(path, self._tell) if wanted else None
+
+    def poll(self) -> list[Event]:
+        try:
+            os.eventfd_read(self._bell)  # first: what comes from now on rings again
+        except BlockingIOError:
+            return []
+        return [self._events.popleft() for _ in range(len(self._events))]
+
+    def fileno(self) -> int | None:
+        return self._bell
+
+    def close(self) -> None:
+        self._client.stop()
+        self._client.close()
+        os.close(self._bell)
+
+    # -- calls
+
+    def _await(self, call: Callable[[], Any], path: str) -> Any:
+        """The result of kazoo's asynchronous `call`."""
+        self._require_connection(path)
+        try:
+            return call().get(timeout=self._patience)
+        except Exception as error:
+            raise _translated(error, path) from error
+
+    def _await_all(self, calls: Sequence[Callable[[], Any]], paths: Sequence[str]) -> list[Any]:
+        """The results of many calls under way at once, None where there is no such node."""
+        self._require_connection("/")
+        under_way = [call() for call in calls]
+        found = []
+        for result, path in zip(under_way, paths, strict=True):
+            try:
+                found.append(result.get(timeout=self._patience))
+            except Exception as error:
+                refusal = _translated(error, path)
+                if not isinstance(refusal, NoNode):
+                    raise refusal from error
+                found.append(None)
+        return found
+
+    def _require_connection(self, path: str) -> None:
+        if not self._client.connected:
+            raise TreeUnavailable(f"{path}: there is no connection to ZooKeeper")
+
+
+def _raise_first(operations: Sequence[Operation], results: Sequence[Any]) -> None:
+    """The refusal of a transaction is one operation's; the others only say that they were not done."""
+    from kazoo import exceptions
+
+    passed_over = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
+    for operation, result in zip(operations, results, strict=True):
+        if isinstance(result, Exception) and not isinstance(result, passed_over):
+            raise _translated(result, operation.path)
+    if any(isinstance(result, Exception) for result in results):
+        raise TreeUnavailable("/: ZooKeeper undid a transaction and says nothing of why")
+
+
+def _result(operation: Operation, result: Any) -> str | Stat | None:
+    if isinstance(operation, Create):
+        return str(result)
+    return _stat(result) if isinstance(operation, Set) else None
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(
+        stat.czxid, stat.mzxid, stat.ctime, stat.mtime, stat.version, stat.cversion, stat.ephemeralOwner,
+        stat.dataLength, stat.numChildren, stat.pzxid,
+    )  # fmt: skip
+
+
+def _translated(error: Exception, path: str) -> TreeError:
+    """What kazoo raised, as the tree says it; other errors are raised again."""
+    from kazoo import exceptions
+    from kazoo.handlers.threading import KazooTimeoutError
+
+    refusals: list[tuple[type[Exception], type[TreeError]]] = [
+        (exceptions.NoNodeError, NoNode),
+        (exceptions.NodeExistsError, NodeExists),
+        (exceptions.BadVersionError, BadVersion),
+        (exceptions.NotEmptyError, NotEmpty),
+        (exceptions.NoChildrenForEphemeralsError, NoChildrenForEphemerals),
+    ]
+    for theirs, ours in refusals:
+        if isinstance(error, theirs):
+            return ours(path)
+    if isinstance(error, (exceptions.KazooException, KazooTimeoutError)):
+        return TreeUnavailable(f"{path}: ZooKeeper: {type(error).__name__} {error}".rstrip())
+    raise error

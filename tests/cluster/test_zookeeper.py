@@ -1,0 +1,198 @@
+"""The tree in a real ZooKeeper: the same as in one file, and what only a store that can be away does."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from odradek.cluster import tree as t
+from odradek.cluster.zookeeper import ConnectError, ZooKeeperTree
+
+from ..harness.process import free_port, readable, wait_until
+from ..harness.zookeeper import ZooKeeper
+from .test_tree import PATHS, Model, TreeMachine
+
+pytestmark = pytest.mark.needs("java-3.9.1")
+
+SESSION_MS = 2000
+Open = Callable[..., ZooKeeperTree]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    running = ZooKeeper(tmp_path_factory.mktemp("zookeeper")).start()
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def connect(server: ZooKeeper) -> Iterator[Open]:
+    """Opens sessions below a path of this test."""
+    opened: list[ZooKeeperTree] = []
+    chroot = f"/test-{time.monotonic_ns()}"
+
+    def connect(path: str = chroot, **options: Any) -> ZooKeeperTree:
+        opened.append(ZooKeeperTree(server.connect + path, **({"session_ms": SESSION_MS} | options)))
+        return opened[-1]
+
+    yield connect
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def tree(connect: Open) -> ZooKeeperTree:
+    opened = connect()
+    assert readable(opened.fileno(), 5)
+    assert opened.poll() == [t.Event(t.CONNECTED, "/")]
+    return opened
+
+
+class ZooKeeperMachine(TreeMachine):
+    """The same machine as for the embedded tree; another session sees the same."""
+
+    connect: str
+    _chroots = itertools.count()
+
+    @initialize()
+    def open(self) -> None:
+        self.hosts = f"{self.connect}/machine-{time.monotonic_ns()}-{next(self._chroots)}"
+        self.model = Model()
+        self._open()
+
+    def _open(self) -> None:
+        self.tree = ZooKeeperTree(self.hosts, SESSION_MS)  # type: ignore[assignment]
+        wait_until(self.tree.poll, 5, "to be connected")
+
+    @rule()
+    def poll(self) -> None:
+        """Events come in order, a moment after the answers of the writes that made them."""
+        got: list[tuple[str, str]] = []
+        wait_until(lambda: got.extend(self.tree.poll()) or len(got) >= len(self.model.events), 5, fail=False)
+        assert [tuple(event) for event in got] == self.model.events
+        self.model.events = []
+
+    @rule(clean=st.booleans())
+    def reopen(self, clean: bool) -> None:
+        self.tree.close()  # a session that just ends keeps its nodes for a while: see below
+        self.model.end_session()
+        self.model.watched, self.model.events = set(), []
+        self._open()
+
+    @rule(paths=PATHS.flatmap(lambda one: PATHS.map(lambda two: [one, two])))
+    def many(self, paths: list[str]) -> None:
+        expected = [self.model.nodes.get(path) for path in paths]
+        found = self.tree.get_many(paths)
+        assert [one and one[0] for one in found] == [node and node[0] for node in expected]
+
+
+def test_behaves_as_the_model(server: ZooKeeper) -> None:
+    machine: Any = type("Machine", (ZooKeeperMachine,), {"connect": server.connect})
+    run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=20, deadline=None))
+
+
+def test_a_session_that_is_cut_off_loses_its_watches_and_keeps_its_nodes(
+    tree: ZooKeeperTree, connect: Open, server: ZooKeeper
+) -> None:
+    other = connect()
+    tree.create("/mine", b"1", ephemeral=True)
+    tree.get("/mine", watch=True)
+    session = tree.session
+    server.kill()
+    assert _events(tree, 1) == [t.Event(t.DISCONNECTED, "/")]
+    assert tree.session == 0
+    with pytest.raises(t.TreeUnavailable, match="no connection"):
+        tree.set("/mine", b"2")
+    server.start()
+    assert _events(tree, 1) == [t.Event(t.CONNECTED, "/")]
+    assert tree.session == session == tree.get("/mine")[1].owner
+    wait_until(lambda: other.session, 10)
+    other.set("/mine", b"3")
+    assert tree.get("/mine")[0] == b"3"
+    assert tree.poll() == []
+    tree.get("/mine", watch=True)
+    other.set("/mine", b"4")
+    assert _events(tree, 1) == [t.Event(t.CHANGED, "/mine")]
+
+
+def test_a_server_that_does_not_answer_is_unavailable_and_then_the_session_is_another(
+    tree: ZooKeeperTree, server: ZooKeeper
+) -> None:
+    tree.create("/mine", ephemeral=True)
+    session = tree.session
+    server.suspend()
+    try:
+        begun = time.monotonic()
+        with pytest.raises(t.TreeUnavailable):
+            tree.get("/mine")
+        assert time.monotonic() - begun < 3 * SESSION_MS / 1000
+        wait_until(lambda: tree.session == 0, 20, "the client to see that it has no connection")
+    finally:
+        server.kill()
+    time.sleep(SESSION_MS / 1000)
+    server.start()  # gives each session it knows its whole time again
+    wait_until(lambda: tree.session, 20, "a session")
+    if tree.session == session:
+        assert tree.exists("/mine") is not None
+    else:
+        wait_until(lambda: tree.exists("/mine") is None, 20, "what the former session made to go")
+
+
+def test_an_expired_session_is_followed_by_another_one(tree: ZooKeeperTree, server: ZooKeeper) -> None:
+    """Ended by somebody who says he is it, as a server does with one that it has not heard of in time."""
+    from kazoo.client import KazooClient
+
+    tree.create("/mine", ephemeral=True)
+    former = tree._client.client_id
+    thief = KazooClient(server.connect, client_id=former)
+    thief.start()
+    thief.stop()
+    thief.close()
+    wait_until(lambda: tree.session not in (0, former[0]), 20, "another session")
+    assert _events(tree, 2) == [t.Event(t.DISCONNECTED, "/"), t.Event(t.CONNECTED, "/")]
+    assert tree.exists("/mine") is None
+
+
+def test_a_large_answer_of_many_nodes(tree: ZooKeeperTree) -> None:
+    tree.ensure("/many")
+    for first in range(0, 2000, 500):
+        tree.multi([t.Create(f"/many/{n}", b"%d" % n) for n in range(first, first + 500)])
+    found = tree.get_many([f"/many/{n}" for n in range(2001)])
+    assert [one and one[0] for one in found] == [*(b"%d" % n for n in range(2000)), None]
+
+
+def test_what_others_may_do_with_its_nodes(tree: ZooKeeperTree, connect: Open) -> None:
+    """`zookeeper.set.acl`: who has no secret may read all but secrets and write below /consumers."""
+    private = connect(auth="digest:odradek:secret", set_acl=True)
+    for path in ("/consumers", "/brokers", "/config/users"):
+        private.ensure(path)
+    tree.create("/consumers/group")
+    assert tree.get("/brokers")[0] == b""
+    for refused in (lambda: tree.create("/brokers/ids"), lambda: tree.set("/brokers", b"x"),
+                    lambda: tree.get("/config/users")):  # fmt: skip
+        with pytest.raises(t.TreeUnavailable, match="NoAuth"):
+            refused()
+    again = connect(auth="digest:odradek:secret", set_acl=True)
+    again.create("/config/users/me")
+
+
+def test_who_is_not_there_is_named() -> None:
+    port = free_port()
+    with pytest.raises(ConnectError, match=rf"no ZooKeeper answers at 127.0.0.1:{port} \(zookeeper.connect\)"):
+        ZooKeeperTree(f"127.0.0.1:{port}", SESSION_MS, connect_ms=500)
+
+
+def _events(tree: ZooKeeperTree, count: int) -> list[t.Event]:
+    """The next `count` events, awaited by the descriptor alone."""
+    found: list[t.Event] = []
+    deadline = time.monotonic() + 30
+    while len(found) < count and time.monotonic() < deadline:
+        if readable(tree.fileno(), 1):
+            found += tree.poll()
+    return found

@@ -1,0 +1,78 @@
+"""A real ZooKeeper server, from the jars that come with Apache Kafka 3.9.1."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+from . import java
+from .process import die_with_parent, free_port, wait_until
+
+VERSION = "3.9.1"  # of the Kafka whose jars they are; "java-3.9.1" for the `needs` marker
+_PROPERTIES = """
+dataDir={data}
+clientPort={port}
+clientPortAddress=127.0.0.1
+maxClientCnxns=0
+tickTime={tick}
+admin.enableServer=false
+4lw.commands.whitelist=*
+"""
+_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+
+
+class ZooKeeper:
+    """One server with its data under `folder`; sessions last at least two ticks of `tick_ms`."""
+
+    def __init__(self, folder: Path, tick_ms: int = 500) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.connect = f"127.0.0.1:{self.port}"
+        self.config = folder / "zoo.cfg"
+        self.log_file = folder / "zookeeper.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        self.config.write_text(_PROPERTIES.format(data=folder / "zookeeper", port=self.port, tick=tick_ms))
+
+    def start(self) -> ZooKeeper:
+        """Start; returns when it serves."""
+        with self.log_file.open("ab") as log:
+            words = java.command(VERSION, _MAIN, str(self.config), options=["-Xmx128m", "-XX:+UseSerialGC"])
+            self.process = subprocess.Popen(
+                words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
+            )
+        wait_until(self._serves, 60, "ZooKeeper serves")
+        return self
+
+    def _serves(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log_file.read_text()[-4000:]
+        try:
+            return self.command("ruok") == "imok"
+        except OSError:
+            return False
+
+    def command(self, word: str) -> str:
+        """The answer to a four-letter word."""
+        with socket.create_connection(("127.0.0.1", self.port), 5) as sock:
+            sock.sendall(word.encode())
+            return b"".join(iter(lambda: sock.recv(65536), b"")).decode()
+
+    def kill(self) -> None:
+        """SIGKILL; what it has answered is on disk."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def suspend(self) -> None:
+        """SIGSTOP: to its clients it is a host that does not answer."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
