@@ -28,7 +28,7 @@ class SlotBook:
         self._table = shared.slots
         self._prefix = shared.prefix
         self._locks = locks
-        # Before the first snapshot nobody had a slot: no need to look, which would load numpy.
+        # Before the first snapshot nobody had a slot: no need to look.
         used = self._table.numbers(*_USED) if shared.metadata.version else []
         self._free = SlotAllocator(self._table.capacity, start, used)
 

@@ -46,7 +46,7 @@ def spawn(
     command_of: Callable[[int, Path], list[str]] = command_line,
 ) -> int:
     """Start the process of `role`, with `sockets` (name, fd) handed over; returns its pid."""
-    environment = {**os.environ, PARENT_VARIABLE: str(os.getpid()), "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
     for name in NOT_INHERITED:
         environment.pop(name, None)
     environment |= systemd.listen_environment([name for name, _ in sockets])

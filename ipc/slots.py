@@ -22,13 +22,10 @@ import os
 import struct
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from odradek.ipc.region import Region, RegionError
 from odradek.ipc.roles import ROLES
-
-if TYPE_CHECKING:
-    import numpy as np
 
 CHUNK = 1024
 STRIDE = 128
@@ -266,12 +263,6 @@ class SlotTable:
                 self.attach()
             slot = self._slots[number] = Slot(number, self._regions[number // CHUNK])
         return slot
-
-    def matrix(self, chunk: int) -> np.ndarray:
-        """The words of one region as an int64 array of CHUNK rows, for sweeps over many slots."""
-        import numpy as np
-
-        return np.frombuffer(self._regions[chunk].buf, dtype=np.int64).reshape(CHUNK, STRIDE)
 
     def column(self, field: int, chunk: int = 0) -> list[int]:
         """`field` of every slot of a region. Each value was current at some moment of the call."""

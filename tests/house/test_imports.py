@@ -22,6 +22,8 @@ ALLOWED = {
 SOCKETS = {"socket", "select", "selectors", "asyncio", "zmq", "kazoo", "socketserver"}
 CLOCKS = {"time", "datetime", "threading", "sched"}
 PICKLES = {"pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle", "multiprocessing"}
+# Importing it takes 0.15 CPU s and 12 MB or more, and its BLAS starts threads that spin: see storage/index.py.
+HEAVY = {"numpy"}
 # What a state machine must not touch: it takes events, bytes and `now_ms`. `cluster/zookeeper*` is a store instead.
 FORBIDDEN = {"groups": SOCKETS | CLOCKS, "protocol": SOCKETS | CLOCKS, "cluster": SOCKETS}
 DISTRIBUTIONS = {
@@ -42,6 +44,8 @@ def faults(module: str, source: str) -> Iterator[str]:
             yield f"{module}:{line}: {mine} may not import {theirs}"
         if top in FORBIDDEN.get(mine, set()) and not module.startswith("odradek.cluster.zookeeper"):
             yield f"{module}:{line}: {mine} may not import {top}"
+        if top in HEAVY and mine != "loadtest":
+            yield f"{module}:{line}: too heavy for a process of the broker ({top})"
         if top in PICKLES:
             yield f"{module}:{line}: no pickle ({top})"
 
@@ -67,6 +71,7 @@ def test_every_module_keeps_to_the_rules() -> None:
         ("odradek.cluster.x", "import zmq.asyncio"),
         ("odradek.broker.x", "import pickle"),
         ("odradek.ipc.x", "from multiprocessing import shared_memory"),
+        ("odradek.storage.x", "def f():\n    import numpy as np"),
     ],
 )
 def test_a_wrong_import_is_seen(module: str, source: str) -> None:
@@ -79,6 +84,7 @@ def test_a_wrong_import_is_seen(module: str, source: str) -> None:
         ("odradek.workers.x", "from ..ipc import shm\nfrom odradek.storage.partition import Partition"),
         ("odradek.storage.x", "from . import index\nimport time, os"),
         ("odradek.cluster.zookeeper", "import kazoo.client"),
+        ("odradek.loadtest.x", "import numpy"),
     ],
 )
 def test_a_right_import_is_let_be(module: str, source: str) -> None:
