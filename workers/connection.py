@@ -7,12 +7,14 @@ The bytes behind a barrier wait in `backlog`.
 
 from __future__ import annotations
 
+import mmap
 import os
 import socket
 from collections import deque
 from typing import Any
 
 from odradek.storage.openfile import FileSlice
+from odradek.workers import burst
 
 # As plain integers: combining the enum's members costs a microsecond at each send.
 LAST = int(socket.MSG_NOSIGNAL)
@@ -20,7 +22,10 @@ _MORE = int(socket.MSG_NOSIGNAL | socket.MSG_MORE)
 _HEAD = 12  # size, api key, version and correlation id: this frame and no other
 _TRICKLE = 1024  # bytes between two looks
 SLICE = 1 << 20  # bytes between two looks at what else there is to do; a quarter of it cost twice the CPU a byte
+_REST = mmap.PAGESIZE  # what goes along with a SLICE: a header came before it, and a burst ends where a page does
 _REQUEST = 500  # bytes of a request beside its records, roughly
+
+_BURST = burst.Burst()  # this process's
 
 
 class Connection:
@@ -28,8 +33,8 @@ class Connection:
 
     __slots__ = (
         "active", "backlog", "big", "big_fill", "big_size", "blocked", "client_id", "closing", "consuming", "fd",
-        "full", "host", "last_active", "listener", "mask", "order", "out", "out_size", "parked", "partial", "port",
-        "request_name", "seen", "settling", "sock", "standing", "target", "waiting",
+        "full", "host", "keeps_up", "last_active", "listener", "mask", "order", "out", "out_size", "parked", "partial",
+        "port", "request_name", "seen", "settling", "sock", "standing", "target", "waiting",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, listener: str, host: str, port: int) -> None:
@@ -48,6 +53,7 @@ class Connection:
         self.out: deque[bytes | FileSlice] = deque()
         self.out_size = 0
         self.full = False
+        self.keeps_up = True  # its socket took the last large slice whole
         self.waiting = False
         self.blocked = False
         self.closing = False
@@ -108,9 +114,10 @@ class Connection:
         while out and sent < SLICE:
             piece = out[0]
             try:
-                count = self._send_bytes(piece) if isinstance(piece, bytes) else self._send_file(piece)
+                most = max(SLICE - sent, _REST)
+                count = self._send_bytes(piece) if isinstance(piece, bytes) else self._send_file(piece, most)
             except (BlockingIOError, InterruptedError):
-                self.full = True
+                self.full, self.keeps_up = True, False
                 break
             sent += count
         self.out_size -= sent
@@ -125,12 +132,26 @@ class Connection:
             out[0] = piece[count:]
         return count
 
-    def _send_file(self, piece: FileSlice) -> int:
-        count = os.sendfile(self.fd, piece.file.fd, piece.position, min(piece.size, SLICE))
+    def _send_file(self, piece: FileSlice, most: int) -> int:
+        asked = min(piece.size, most)
+        if asked < burst.LEAST:
+            count = os.sendfile(self.fd, piece.file.fd, piece.position, asked)
+        else:
+            count = self._send_large(piece, asked)
         if not count:
             raise EOFError("the segment file is shorter than what was published of it")
         piece.position += count
         piece.size -= count
         if not piece.size:
             self.out.popleft()
+        return count
+
+    def _send_large(self, piece: FileSlice, asked: int) -> int:
+        """To a socket that took only a part of the last large slice, acks make room bit by bit: no burst."""
+        if self.keeps_up:
+            asked = min(asked, burst.room(piece.position))
+            count = _BURST.send(self.fd, piece.file.fd, piece.position, asked, asked < piece.size)
+        else:
+            count = os.sendfile(self.fd, piece.file.fd, piece.position, asked)
+        self.keeps_up = count == asked
         return count
