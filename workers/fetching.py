@@ -187,7 +187,7 @@ class Fetch:
             session_id = session.id
             session.advance()
         frame = fetch.response(self.version, self.correlation, results, errors.NONE, session_id)
-        self.worker.pager.when_cached(frame, lambda: self.worker.answer_pieces(self.connection, frame))
+        self.worker.pager.when_cached(frame, lambda: self.worker.loop.answer_pieces(self.connection, frame))
 
 
 def _failed(part: FetchPart, error: int) -> FetchResult:

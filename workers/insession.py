@@ -72,7 +72,7 @@ class InSession(Standing):
         if not found[0] and session.told.get(self._key) == known:
             form = self._target.form
             opening = form.opening(len(form.nothing), self.correlation, session.id)
-            self.worker.answer_bytes(self.connection, opening + form.nothing)
+            self.worker.loop.answer_bytes(self.connection, opening + form.nothing)
             return
         session.told[self._key] = known
         super()._reply(found)

@@ -14,7 +14,7 @@ import select
 import struct
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odradek.workers.apis import k00_produce
 from odradek.workers.connection import LAST, Connection
@@ -270,7 +270,7 @@ class Loop:
                     break
                 if key == 0:
                     if not 0 <= version <= _NEWEST_PRODUCE:
-                        worker.unsupported(connection, key, version)
+                        worker.requests.unsupported(connection, key, version)
                         return
                     body = at + 14 + length if length > 0 else at + 14
                     if version >= 9:
@@ -329,7 +329,7 @@ class Loop:
         self.requests += 1
         connection.consuming = True
         try:
-            self._worker.request(connection, key, version, correlation, view, at, end)
+            self._worker.requests.take(connection, key, version, correlation, view, at, end)
         finally:
             connection.consuming = False
         return True
@@ -345,6 +345,27 @@ class Loop:
             self._want(connection, connection.mask | _IN)
 
     # -- sending
+
+    def answer_pieces(self, connection: Connection, pieces: list[Any]) -> None:
+        """Send a whole answer and go on with what lies behind the barrier."""
+        if connection.closing:
+            return
+        connection.waiting = False
+        connection.parked = None
+        connection.queue_all(pieces)
+        self.send(connection)
+        if not (connection.closing or connection.waiting or connection.blocked):
+            self.resume(connection)
+
+    def answer_bytes(self, connection: Connection, data: bytes) -> None:
+        """`answer_pieces` for an answer that is no more than these bytes."""
+        if connection.closing:
+            return
+        connection.waiting = False
+        connection.parked = None
+        self.send_bytes(connection, data)
+        if not (connection.closing or connection.waiting or connection.blocked):
+            self.resume(connection)
 
     def send_bytes(self, connection: Connection, data: bytes) -> None:
         """Send a whole answer: at once if the socket takes it, which is nearly always."""

@@ -233,8 +233,8 @@ class Standing(Fetch):
         size, head, piece, tail, _ = found
         form, worker, connection = self._target.form, self.worker, self.connection
         if piece is None:
-            worker.answer_bytes(connection, form.opening(len(head), self.correlation, self._session_id) + head)
+            worker.loop.answer_bytes(connection, form.opening(len(head), self.correlation, self._session_id) + head)
             return
         opening = form.opening(len(head) + size + len(tail), self.correlation, self._session_id)
         frame = [opening + head, piece, tail] if tail else [opening + head, piece]
-        worker.pager.when_cached((piece,), lambda: worker.answer_pieces(connection, frame))
+        worker.pager.when_cached((piece,), lambda: worker.loop.answer_pieces(connection, frame))

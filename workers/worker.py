@@ -1,7 +1,7 @@
 """A worker process: serves the connections the acceptor hands it, for any partition of this broker.
 
 What handlers may use of it: `snapshot`, `config`, `catalog`, `partition_of`, `forward`, `round`, `parking`,
-`sessions`, `answer_pieces`. Its loop is workers.loop; it knows no Kafka API by name but through the rows of `apis/`.
+`sessions`, and of `loop` what answers. Its loop is workers.loop, what becomes of a request workers.requests.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from odradek.cluster.snapshot import Snapshot
-from odradek.ipc import forward, slots
+from odradek.ipc import slots
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
 from odradek.ipc.shm import META_VERSION, Shared
 from odradek.storage import opening
 from odradek.storage.partition import Partition
-from odradek.workers import api, dispatch, unavailable, upstream
 from odradek.workers.acceptance import Acceptance
-from odradek.workers.api import Api
 from odradek.workers.apis import k00_produce
 from odradek.workers.catalog import Catalog
 from odradek.workers.connection import Connection
-from odradek.workers.loop import Loop, skip_header_tags
+from odradek.workers.loop import Loop
 from odradek.workers.pager import Pager
 from odradek.workers.parking import Parking
 from odradek.workers.producer_ids import ProducerIds
+from odradek.workers.requests import Requests
 from odradek.workers.round import Round
 from odradek.workers.sessions import Sessions
 from odradek.workers.standing import Targets
@@ -84,13 +83,12 @@ class Worker:
         self.fetch_targets = Targets()
         self.pager = Pager(self)
         self.fetch_max_bytes = config["fetch.max.bytes"]
-        self.rows: dict[int, Api] = {}
+        self.requests = Requests(self)
         self.loop = Loop(self, config["socket.request.max.bytes"], config["odradek.worker.spin.us"])
         self.coordinator = Upstream(process.run_dir / "coordinator.sock")
         self.controller = Upstream(process.run_dir / "controller.sock")
         self.acceptance = Acceptance(self)
         self.draining = False
-        self.fetches = 0
         self._rung = False
         self._again: list[Callable[[], bool]] = []
         self._meta = self.shared.control.words
@@ -122,7 +120,7 @@ class Worker:
 
         self._recover(ask)
         self.loop.watch(signal_fd, ask)
-        self.rows = api.load_rows()
+        self.requests.load()
         self.loop.watch(self.bell.fileno(), lambda _: self._bell())
         self.loop.watch(self.syncer.fileno(), lambda _: self.syncer.collect())
         self.process.running()
@@ -256,7 +254,7 @@ class Worker:
         row[COLUMN["connections"]] = len(loop.connections)
         row[COLUMN["requests"]] = loop.requests + loop.produce_requests
         row[COLUMN["produce_requests"]] = loop.produce_requests
-        row[COLUMN["fetch_requests"]] = self.fetches
+        row[COLUMN["fetch_requests"]] = self.requests.fetches
         row[COLUMN["bytes_in"]] = loop.bytes_in
         row[COLUMN["bytes_out"]] = loop.bytes_out
         row[COLUMN["appends"]] = self.round.appends
@@ -272,7 +270,8 @@ class Worker:
             self._watch_writes(process)
         process.tick()
 
-    def _ask(self, process: Upstream, asked: Forwarded, answered: Callable[[int, bytes], None]) -> None:
+    def ask(self, process: Upstream, asked: Forwarded, answered: Callable[[int, bytes], None]) -> None:
+        """Have the coordinator or the controller answer a request; `answered(flags, body)` is called once."""
         process.ask(asked, answered)
         self._watch_writes(process)
 
@@ -334,90 +333,6 @@ class Worker:
         self.loop.remove(connection)
         self.acceptance.closed(connection)
 
-    # -- requests
-
-    def request(
-        self, connection: Connection, key: int, version: int, correlation: int, view: memoryview, at: int, end: int
-    ) -> None:
-        """One request other than Produce; its client id begins at `at`. The connection waits until it is answered."""
-        standing = connection.standing
-        if standing is not None and key == 1 and standing.again(version, correlation, view, at, end):
-            self.fetches += 1
-            return
-        row = self.rows.get(key)
-        if row is None or not row.serves(version):
-            if key == 18:
-                self._answer_fallback(connection, correlation)
-            else:
-                self.unsupported(connection, key, version)
-            return
-        connection.request_name = row.name
-        body = _client_id(connection, view, at, end)
-        if row.is_flexible(version):
-            body = skip_header_tags(view, body, end)
-        connection.waiting = True
-        if row.raw is not None:
-            self.fetches += 1
-            row.raw(self, connection, version, correlation, view, at, body, end)
-            return
-        asked = Forwarded(
-            0, key, version, connection.client_id, connection.host, connection.listener, bytes(view[body:end])
-        )
-
-        def answer(flags: int, data: bytes) -> None:
-            if flags == upstream.LOST:
-                lost = unavailable.not_coordinator(row, version, asked.body)
-                flags, data = (forward.OK, lost) if lost is not None else (flags, data)
-            self._answered(connection, row, version, correlation, flags, data)
-
-        place = row.place(version, asked.body)
-        if place == api.WORKER:
-            dispatch.serve(row, self, asked, answer)
-        else:
-            self._ask(self.coordinator if place == api.COORDINATOR else self.controller, asked, answer)
-
-    def unsupported(self, connection: Connection, key: int, version: int) -> None:
-        """Kafka closes the connection on an API or version it does not know."""
-        self.drop(connection, f"unsupported request: api key {key} version {version}")
-
-    def _answer_fallback(self, connection: Connection, correlation: int) -> None:
-        from odradek.workers.apis import k18_api_versions
-
-        row = self.rows[18]
-        self._answered(connection, row, 0, correlation, forward.OK, k18_api_versions.fallback())
-
-    def _answered(
-        self, connection: Connection, row: Api, version: int, correlation: int, flags: int, body: bytes
-    ) -> None:
-        """The answer of a request is there: send it and go on behind it."""
-        if connection.closing:
-            return
-        if flags != forward.OK:
-            self.drop(connection, _why(flags, row, version, body))
-            return
-        self.answer_pieces(connection, [dispatch.frame(row, version, correlation, body)])
-
-    def answer_pieces(self, connection: Connection, pieces: list[Any]) -> None:
-        """Send a whole answer and go on with what lies behind the barrier."""
-        if connection.closing:
-            return
-        connection.waiting = False
-        connection.parked = None
-        connection.queue_all(pieces)
-        self.loop.send(connection)
-        if not (connection.closing or connection.waiting or connection.blocked):
-            self.loop.resume(connection)
-
-    def answer_bytes(self, connection: Connection, data: bytes) -> None:
-        """`answer_pieces` for an answer that is no more than these bytes."""
-        if connection.closing:
-            return
-        connection.waiting = False
-        connection.parked = None
-        self.loop.send_bytes(connection, data)
-        if not (connection.closing or connection.waiting or connection.blocked):
-            self.loop.resume(connection)
-
     # -- what handlers ask
 
     def partition_of(self, topic: bytes, index: int, by_id: bool) -> Partition | None:
@@ -437,25 +352,4 @@ class Worker:
 
     def forward(self, api_key: int, version: int, body: bytes, answered: Callable[[int, bytes], None]) -> None:
         """Ask the controller something of our own; `answered(flags, body)` is called once."""
-        self._ask(self.controller, Forwarded(0, api_key, version, None, "", "", body), answered)
-
-
-def _why(flags: int, row: Api, version: int, body: bytes) -> str:
-    """Why a connection must end instead of getting an answer."""
-    if flags == forward.CLOSE:
-        return f"malformed {row.name} v{version}: {body.decode(errors='replace')}"
-    reason = "the process that answers it died" if flags == upstream.LOST else "an error of the broker"
-    return f"{row.name} v{version} was not answered: {reason}"
-
-
-def _client_id(connection: Connection, view: memoryview, at: int, end: int) -> int:
-    """Note the client's name; the position behind it."""
-    length = int.from_bytes(view[at : at + 2], "big", signed=True)
-    at += 2
-    if length < 0:
-        return at
-    if at + length > end:
-        raise ValueError("client id runs past its frame")
-    if connection.client_id is None:
-        connection.client_id = bytes(view[at : at + length]).decode("utf-8", "replace")
-    return at + length
+        self.ask(self.controller, Forwarded(0, api_key, version, None, "", "", body), answered)

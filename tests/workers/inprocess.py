@@ -19,7 +19,6 @@ from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.roles import worker_role
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
-from odradek.workers import api
 from odradek.workers.worker import Worker
 
 from ..harness.wire import decode_response, header
@@ -125,7 +124,7 @@ class Bench:
             draining=lambda: None, beat=lambda: None,
         )  # fmt: skip
         self.worker = Worker(process)
-        self.worker.rows = api.load_rows()
+        self.worker.requests.load()
         self.worker.before_events()
         self.worker.loop.watch(self.worker.bell.fileno(), lambda _: self.worker._bell())
         self.worker.loop.watch(self.worker.syncer.fileno(), lambda _: self.worker.syncer.collect())

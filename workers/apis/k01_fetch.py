@@ -45,7 +45,7 @@ def raw(
         connection.standing = _remembered(worker, connection, version, request, session, buffer, head, start, end)
     connection.waiting = True
     if error:
-        worker.answer_pieces(connection, fetch.response(version, correlation, [], error, 0))
+        worker.loop.answer_pieces(connection, fetch.response(version, correlation, [], error, 0))
         return
     Fetch(worker, connection, version, correlation, request, session).start()
 
