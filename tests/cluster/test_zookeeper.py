@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +21,8 @@ from .test_tree import PATHS, Model, TreeMachine
 
 pytestmark = pytest.mark.needs("java-3.9.1")
 
-SESSION_MS = 2000
+SESSION_MS = 10_000  # the most a server with ticks of 500 ms gives; a busy machine misses heartbeats of less
+SHORT_MS = 2000
 Open = Callable[..., ZooKeeperTree]
 
 
@@ -97,51 +99,49 @@ def test_behaves_as_the_model(server: ZooKeeper) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=20, deadline=None))
 
 
-def test_a_session_that_is_cut_off_loses_its_watches_and_keeps_its_nodes(
-    tree: ZooKeeperTree, connect: Open, server: ZooKeeper
-) -> None:
+def test_a_session_that_is_cut_off_loses_its_watches_and_keeps_its_nodes(tree: ZooKeeperTree, connect: Open) -> None:
     other = connect()
     tree.create("/mine", b"1", ephemeral=True)
     tree.get("/mine", watch=True)
     session = tree.session
-    server.kill()
-    assert _events(tree, 1) == [t.Event(t.DISCONNECTED, "/")]
-    assert tree.session == 0
-    with pytest.raises(t.TreeUnavailable, match="no connection"):
-        tree.set("/mine", b"2")
-    server.start()
-    assert _events(tree, 1) == [t.Event(t.CONNECTED, "/")]
+    tree._client._connection._socket.shutdown(socket.SHUT_RDWR)
+    assert _events(tree, 2) == [t.Event(t.DISCONNECTED, "/"), t.Event(t.CONNECTED, "/")]
     assert tree.session == session == tree.get("/mine")[1].owner
-    wait_until(lambda: other.session, 10)
-    other.set("/mine", b"3")
-    assert tree.get("/mine")[0] == b"3"
+    other.set("/mine", b"2")
+    assert tree.get("/mine")[0] == b"2"
     assert tree.poll() == []
     tree.get("/mine", watch=True)
-    other.set("/mine", b"4")
+    other.set("/mine", b"3")
     assert _events(tree, 1) == [t.Event(t.CHANGED, "/mine")]
 
 
 def test_a_server_that_does_not_answer_is_unavailable_and_then_the_session_is_another(
-    tree: ZooKeeperTree, server: ZooKeeper
+    connect: Open, server: ZooKeeper
 ) -> None:
+    tree = connect(session_ms=SHORT_MS)
     tree.create("/mine", ephemeral=True)
-    session = tree.session
     server.suspend()
     try:
-        begun = time.monotonic()
         with pytest.raises(t.TreeUnavailable):
             tree.get("/mine")
-        assert time.monotonic() - begun < 3 * SESSION_MS / 1000
         wait_until(lambda: tree.session == 0, 20, "the client to see that it has no connection")
+        with pytest.raises(t.TreeUnavailable, match="no connection"):
+            tree.set("/mine", b"1")
     finally:
         server.kill()
-    time.sleep(SESSION_MS / 1000)
-    server.start()  # gives each session it knows its whole time again
-    wait_until(lambda: tree.session, 20, "a session")
-    if tree.session == session:
-        assert tree.exists("/mine") is not None
-    else:
-        wait_until(lambda: tree.exists("/mine") is None, 20, "what the former session made to go")
+        time.sleep(SHORT_MS / 1000)
+        server.start()  # gives each session it knows its whole time again
+    settled = lambda: tree.session and _owner(tree) in (0, tree.session)  # noqa: E731
+    wait_until(settled, 30, "a session, and no node of another one")
+
+
+def _owner(tree: ZooKeeperTree) -> int:
+    """The session that /mine is of, 0 when there is no such node, -1 when that cannot be told."""
+    try:
+        stat = tree.exists("/mine")
+    except t.TreeUnavailable:
+        return -1
+    return stat.owner if stat else 0
 
 
 def test_an_expired_session_is_followed_by_another_one(tree: ZooKeeperTree, server: ZooKeeper) -> None:

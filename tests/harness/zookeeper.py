@@ -20,6 +20,8 @@ tickTime={tick}
 admin.enableServer=false
 4lw.commands.whitelist=*
 """
+# Beside tests that fill disks an fsync takes longer than sessions last; what a killed process wrote stays without it.
+_OPTIONS = ["-Xmx128m", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"]
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
@@ -39,7 +41,7 @@ class ZooKeeper:
     def start(self) -> ZooKeeper:
         """Start; returns when it serves."""
         with self.log_file.open("ab") as log:
-            words = java.command(VERSION, _MAIN, str(self.config), options=["-Xmx128m", "-XX:+UseSerialGC"])
+            words = java.command(VERSION, _MAIN, str(self.config), options=_OPTIONS)
             self.process = subprocess.Popen(
                 words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
             )
@@ -68,11 +70,16 @@ class ZooKeeper:
             self.process = None
 
     def suspend(self) -> None:
-        """SIGSTOP: to its clients it is a host that does not answer."""
+        """SIGSTOP, until each of its threads has stopped: to its clients it is a host that does not answer."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        stopped = lambda: all(_state(task) == "T" for task in tasks.iterdir())  # noqa: E731
+        wait_until(stopped, 10, "all threads of ZooKeeper to stop")
 
-    def resume(self) -> None:
-        """SIGCONT."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
+
+def _state(task: Path) -> str:
+    try:
+        return (task / "stat").read_text().rpartition(") ")[2][0]
+    except FileNotFoundError:  # it ended
+        return "T"
