@@ -120,7 +120,7 @@ def test_a_stopped_fork_server_is_replaced(fresh_broker: Fresh) -> None:
     server.suspend()
     dead = broker.kill_role("worker")
     broker.await_respawn("worker", dead)
-    assert not wait_dead([server], 10)
+    assert not wait_dead([server])
     _works(broker)
     broker.stop()
 
@@ -137,7 +137,7 @@ def test_another_fork_server_takes_its_place(fresh_broker: Fresh) -> None:
     _works(broker)
     members = family(_pid(broker))
     broker.kill()
-    assert not wait_dead(members, 5)
+    assert not wait_dead(members)
 
 
 def _forked_janitor(broker: Broker) -> int:
@@ -165,7 +165,7 @@ def test_all_die_with_the_supervisor(fresh_broker: Fresh) -> None:
     members = family(_pid(broker))
     assert len(living(members)) == 8
     broker.kill()
-    assert not wait_dead(members, 5)
+    assert not wait_dead(members)
 
 
 def test_a_bad_setting_leaves_no_fork_server(fresh_broker: Fresh) -> None:

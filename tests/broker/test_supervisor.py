@@ -127,7 +127,7 @@ def test_starts_all_roles_and_leaves_nothing(standin: Standin) -> None:
     assert {name for name, row in rows.items() if row["state"] == "running"} == {"supervisor", *ROLES}
     assert standin.shm()
     assert standin.stop() == 0
-    assert not wait_dead(members, 5)
+    assert not wait_dead(members)
     assert not standin.shm()
     assert not standin.run_dir.exists()
     assert (standin.data / "finished").exists()
@@ -186,7 +186,7 @@ def test_children_die_with_the_supervisor_and_the_next_start_replaces_all(standi
     assert len(members) == 7
     os.kill(standin.pid, signal.SIGKILL)
     standin.wait()
-    assert not wait_dead(members, 5)
+    assert not wait_dead(members)
     left = standin.shm()
     assert left
     stray = Path("/dev/shm", f"{left[0].rsplit('-', 1)[0]}-stray")

@@ -68,7 +68,7 @@ def test_interrupt_is_a_clean_stop(fresh_broker: Any) -> None:
     create_topic(broker)
     members = family(broker.process.pid)
     os.killpg(broker.process.pid, signal.SIGINT)
-    assert not wait_dead(members, 60)
+    assert not wait_dead(members)
     assert broker.process.wait(10) == 0, broker.log
     broker.process = None
     assert (broker.data_dir / MARKER).exists()

@@ -19,6 +19,7 @@ from .process import (
     die_with_parent,
     family,
     free_port,
+    kernel_state,
     living,
     shm_names,
     wait_dead,
@@ -137,7 +138,7 @@ class Broker:
         members = family(self.process.pid)
         self.process.send_signal(signal.SIGTERM)
         status = self._reap(STOP_SECONDS)
-        left = wait_dead(members, 5)
+        left = wait_dead(members)
         for process in left:
             process.kill()
         assert status == 0, f"exit code {status} after SIGTERM:\n{self.log}"
@@ -150,7 +151,7 @@ class Broker:
         members = family(self.process.pid)
         self.process.kill()
         self._reap(10)
-        left = wait_dead(members, 5)
+        left = wait_dead(members)
         for process in left:
             process.kill()
         assert not left, f"outlived the supervisor: {[command_words(process) for process in left]}"
@@ -211,7 +212,7 @@ class Broker:
         assert len(pids) > which, f"no {role} {which} among {self.commands()}"
         victim = psutil.Process(pids[which])
         victim.kill()
-        assert not wait_dead([victim], 10)
+        assert not wait_dead([victim]), f"{role} {victim.pid} outlives SIGKILL: {kernel_state(victim.pid)}"
         return victim.pid
 
     def commands(self) -> list[list[str]]:

@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -58,11 +59,25 @@ def _alive(process: psutil.Process) -> bool:
         return False
 
 
-def wait_dead(processes: Iterable[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Wait until none of `processes` runs; returns those that still do after `seconds`."""
+def wait_dead(processes: Iterable[psutil.Process], seconds: float = 60) -> list[psutil.Process]:
+    """Wait until none of `processes` runs; returns those that still do after `seconds`.
+
+    What is killed closes its files first, and waits there for a disk that others keep busy.
+    """
     watched = list(processes)
     wait_until(lambda: not living(watched), seconds, fail=False)
     return living(watched)
+
+
+def kernel_state(pid: int) -> str:
+    """What the kernel says a process is doing: its state, and where it waits."""
+    found = []
+    for name in ("stat", "wchan", "stack"):
+        try:
+            found.append(Path(f"/proc/{pid}/{name}").read_text().strip())
+        except OSError as error:
+            found.append(str(error))
+    return "; ".join(found)
 
 
 def wait_until(check: Callable[[], Any], seconds: float = 20, what: str = "", *, fail: bool = True) -> Any:
