@@ -51,7 +51,7 @@ def connect(server: ZooKeeper) -> Iterator[Open]:
 @pytest.fixture
 def tree(connect: Open) -> ZooKeeperTree:
     opened = connect()
-    assert readable(opened.fileno(), 5)
+    assert readable(opened.fileno(), 20)
     assert opened.poll() == [t.Event(t.CONNECTED, "/")]
     return opened
 
@@ -70,13 +70,13 @@ class ZooKeeperMachine(TreeMachine):
 
     def _open(self) -> None:
         self.tree = ZooKeeperTree(self.hosts, SESSION_MS)  # type: ignore[assignment]
-        wait_until(self.tree.poll, 5, "to be connected")
+        wait_until(self.tree.poll, 20, "to be connected")
 
     @rule()
     def poll(self) -> None:
         """Events come in order, a moment after the answers of the writes that made them."""
         got: list[tuple[str, str]] = []
-        wait_until(lambda: got.extend(self.tree.poll()) or len(got) >= len(self.model.events), 5, fail=False)
+        wait_until(lambda: got.extend(self.tree.poll()) or len(got) >= len(self.model.events), 20, fail=False)
         assert [tuple(event) for event in got] == self.model.events
         self.model.events = []
 

@@ -38,7 +38,7 @@ def test_a_worker_without_descriptors(fresh_broker: Any) -> None:
         assert produce(wire, topic, batch([b"x"]), partition=0).error_code == 0
         limit(pid, None)
         for index, code in enumerate(codes, 1):
-            wait_until(lambda: produce(wire, topic, batch([b"y"]), partition=index).error_code == 0, 5)  # noqa: B023
+            wait_until(lambda: produce(wire, topic, batch([b"y"]), partition=index).error_code == 0, 20)  # noqa: B023
             kept = [row.value for row in parse(fetch(wire, topic, 0, partition=index).records)]
             assert kept == ([b"x", b"y"] if not code else [b"y"])
     assert broker.pids("worker") == [pid]

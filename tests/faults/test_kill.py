@@ -37,7 +37,7 @@ def test_new_clients_while_the_acceptor_is_killed_again_and_again(fresh_broker: 
     broker = fresh_broker()
     for _ in range(9):
         broker.kill_role("acceptor")
-        wait_until(lambda: answers(broker.bootstrap, 3), 3, "a new client is answered")
+        wait_until(lambda: answers(broker.bootstrap, 3), 20, "a new client is answered")
 
 
 @pytest.mark.timeout(180)
