@@ -48,22 +48,19 @@ def family(pid: int) -> list[psutil.Process]:
 
 
 def living(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those of `processes` that still run; a zombie that nobody reaped does not."""
+    """Those of `processes` that still run; a zombie does not, nor one that is being reaped right now."""
     return [process for process in processes if _alive(process)]
 
 
 def _alive(process: psutil.Process) -> bool:
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return process.is_running() and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:
         return False
 
 
 def wait_dead(processes: Iterable[psutil.Process], seconds: float = 60) -> list[psutil.Process]:
-    """Wait until none of `processes` runs; returns those that still do after `seconds`.
-
-    What is killed closes its files first, and waits there for a disk that others keep busy.
-    """
+    """Wait until none of `processes` runs; returns those that still do after `seconds`."""
     watched = list(processes)
     wait_until(lambda: not living(watched), seconds, fail=False)
     return living(watched)
