@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.cluster.tree import (
@@ -43,6 +42,7 @@ from odradek.cluster.tree import (
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient, TransactionRequest
+    from kazoo.interfaces import IAsyncResult
 
 _OPEN = ("/consumers",)  # consumers of 0.8 write below it, whoever they are
 _SECRET = ("/config/users", "/kafka-acl", "/kafka-acl-changes", "/delegation_token")
@@ -133,7 +133,8 @@ class ZooKeeperTree(Tree):
         for operation in operations:
             check_path(operation.path)
             self._add(transaction, operation)
-        results = self._await(transaction.commit_async, "/")
+        self._connected("/")
+        results = self._await(transaction.commit_async(), "/")
         _raise_first(operations, results)
         return [_result(operation, result) for operation, result in zip(operations, results, strict=True)]
 
@@ -158,24 +159,23 @@ class ZooKeeperTree(Tree):
 
     def get(self, path: str, watch: bool = False) -> tuple[bytes, Stat]:
         check_path(path)
-        data, stat = self._await(partial(self._client.get_async, path, self._watch(path, watch)), path)
-        return data, _stat(stat)
+        return self._found(self._connected(path).get_async(path, self._watch(path, watch)), path)
 
     def get_many(self, paths: Sequence[str], watch: bool = False) -> list[tuple[bytes, Stat] | None]:
         for path in paths:
             check_path(path)
-        asked = [partial(self._client.get_async, path, self._watch(path, watch)) for path in paths]
-        found = self._await_all(asked, paths)
-        return [None if one is None else (one[0], _stat(one[1])) for one in found]
+        client = self._connected("/")
+        under_way = [client.get_async(path, self._watch(path, watch)) for path in paths]
+        return [self._found_or_none(result, path) for result, path in zip(under_way, paths, strict=True)]
 
     def exists(self, path: str, watch: bool = False) -> Stat | None:
         check_path(path)
-        stat = self._await(partial(self._client.exists_async, path, self._watch(path, watch)), path)
+        stat = self._await(self._connected(path).exists_async(path, self._watch(path, watch)), path)
         return _stat(stat) if stat is not None else None
 
     def children(self, path: str, watch: bool = False) -> list[str]:
         check_path(path)
-        names = self._await(partial(self._client.get_children_async, path, self._watch(path, watch)), path)
+        names = self._await(self._connected(path).get_children_async(path, self._watch(path, watch)), path)
         return sorted(names)
 
     def _watch(self, path: str, wanted: bool) -> _Watch | None:
@@ -198,32 +198,27 @@ class ZooKeeperTree(Tree):
 
     # -- calls
 
-    def _await(self, call: Callable[[], Any], path: str) -> Any:
-        """The result of kazoo's asynchronous `call`."""
-        self._require_connection(path)
+    def _connected(self, path: str) -> KazooClient:
+        """The client to send something with, now."""
+        if not self._client.connected:
+            raise TreeUnavailable(f"{path}: there is no connection to ZooKeeper")
+        return self._client
+
+    def _await(self, result: IAsyncResult, path: str) -> Any:
         try:
-            return call().get(timeout=self._patience)
+            return result.get(timeout=self._patience)
         except Exception as error:
             raise _translated(error, path) from error
 
-    def _await_all(self, calls: Sequence[Callable[[], Any]], paths: Sequence[str]) -> list[Any]:
-        """The results of many calls under way at once, None where there is no such node."""
-        self._require_connection("/")
-        under_way = [call() for call in calls]
-        found = []
-        for result, path in zip(under_way, paths, strict=True):
-            try:
-                found.append(result.get(timeout=self._patience))
-            except Exception as error:
-                refusal = _translated(error, path)
-                if not isinstance(refusal, NoNode):
-                    raise refusal from error
-                found.append(None)
-        return found
+    def _found(self, result: IAsyncResult, path: str) -> tuple[bytes, Stat]:
+        data, stat = self._await(result, path)
+        return data, _stat(stat)
 
-    def _require_connection(self, path: str) -> None:
-        if not self._client.connected:
-            raise TreeUnavailable(f"{path}: there is no connection to ZooKeeper")
+    def _found_or_none(self, result: IAsyncResult, path: str) -> tuple[bytes, Stat] | None:
+        try:
+            return self._found(result, path)
+        except NoNode:
+            return None
 
 
 def _raise_first(operations: Sequence[Operation], results: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Records that are not in the page cache must not stall the loop: sendfile would wait for the disk.
+"""Records that are not in the page cache must not stall the loop: sending would wait for the disk.
 
 Slices far behind the log's end are probed with preadv(RWF_NOWAIT), a byte every STRIDE. Where one is missing the kernel
 is asked to read the whole slice ahead (posix_fadvise, which does not wait), and the slice is probed again every

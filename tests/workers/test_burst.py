@@ -130,7 +130,7 @@ def test_a_file_that_ends_early_is_an_error(pair: tuple[socket.socket, socket.so
 
 
 def test_a_peer_that_is_gone_is_an_error_and_the_pipe_goes(
-    pair: tuple[socket.socket, socket.socket], file: OpenFile, recwarn: pytest.WarningsRecorder
+    pair: tuple[socket.socket, socket.socket], file: OpenFile
 ) -> None:
     ours, theirs = pair
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
