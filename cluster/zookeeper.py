@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient, TransactionRequest
     from kazoo.interfaces import IAsyncResult
 
-_OPEN = ("/consumers",)  # consumers of 0.8 write below it, whoever they are
-_SECRET = ("/config/users", "/kafka-acl", "/kafka-acl-changes", "/delegation_token")
+_OPEN = "/consumers"  # consumers of 0.8 make their nodes below it, whoever they are
+_SECRET = ("/config/users", "/config/brokers", "/kafka-acl", "/delegation_token")  # Kafka's, and the ACLs
 _KINDS = {"CREATED": CREATED, "DELETED": DELETED, "CHANGED": CHANGED, "CHILD": CHILDREN}
 
 
@@ -153,7 +153,7 @@ class ZooKeeperTree(Tree):
         """As Kafka does with `zookeeper.set.acl`: all may read what is no secret, only its maker may write."""
         from kazoo import security
 
-        if not self._set_acl or path.startswith(_OPEN):
+        if not self._set_acl or path == _OPEN:
             return list(security.OPEN_ACL_UNSAFE)
         return [*security.CREATOR_ALL_ACL, *(() if path.startswith(_SECRET) else security.READ_ACL_UNSAFE)]
 

@@ -170,12 +170,13 @@ def test_a_large_answer_of_many_nodes(tree: ZooKeeperTree) -> None:
 def test_what_others_may_do_with_its_nodes(tree: ZooKeeperTree, connect: Open) -> None:
     """`zookeeper.set.acl`: who has no secret may read all but secrets and write below /consumers."""
     private = connect(auth="digest:odradek:secret", set_acl=True)
-    for path in ("/consumers", "/brokers", "/config/users"):
+    for path in ("/consumers/ours", "/brokers", "/config/users", "/config/brokers"):
         private.ensure(path)
     tree.create("/consumers/group")
     assert tree.get("/brokers")[0] == b""
     for refused in (lambda: tree.create("/brokers/ids"), lambda: tree.set("/brokers", b"x"),
-                    lambda: tree.get("/config/users")):  # fmt: skip
+                    lambda: tree.get("/config/users"), lambda: tree.get("/config/brokers"),
+                    lambda: tree.set("/consumers/ours", b"x")):  # fmt: skip
         with pytest.raises(t.TreeUnavailable, match="NoAuth"):
             refused()
     again = connect(auth="digest:odradek:secret", set_acl=True)
