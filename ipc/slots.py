@@ -4,6 +4,7 @@ Layout    : regions `slots-<k>` of CHUNK slots, STRIDE words each:
               word 0 sequence   1 dirty   2 holder's pid   3 contended since (ms, CLOCK_MONOTONIC)
               words 8..17 waiter bytes, one for each role (ipc.roles)
               words 20..59 and 60..99 two copies of FIELDS; copy (sequence & 1) is the current one
+              words 100..155 what the leader knows of its followers (ipc.replicas)
 Owner     : the controller hands slots out and takes them back; it grows the table by whole regions.
 Writers   : fields, dirty and holder: who holds the partition's byte in partition.lock. Waiter bytes: each role sets
             its own, appenders clear any. `contended`: whoever waits for the lock sets it, whoever gets it clears it.
@@ -28,7 +29,7 @@ from odradek.ipc.region import Region, RegionError
 from odradek.ipc.roles import ROLES
 
 CHUNK = 1024
-STRIDE = 128
+STRIDE = 160
 _WAITERS = 8
 _COPY = (20, 60)
 _KIND = "slots"
@@ -44,7 +45,11 @@ class SlotState(NamedTuple):
     `active_*` describe the segment being written (`active_since`: its first timestamp, -1 while empty); `flushed`
     is the recovery point; `unstable` is the first offset of an open transaction or -1; `pstate_leo` is the offset up
     to which producer state has been applied; `epoch_noted` is the last leader epoch in the epoch checkpoint;
-    `aborted` counts the aborted transactions that the `.txnindex` files name.
+    `aborted` counts the aborted transactions that the `.txnindex` files name. Of replication: `isr_count` is the size
+    of the ISR as the metadata has it (min.insync.replicas is held against it), `voters` how many replicas, the leader
+    among them, the high watermark waits for; it is larger while one is about to join. `epoch_start` is the log end at
+    which this broker became leader, in the epoch `led_since` (-1 as a follower). `recovers_to` is the state that a
+    RECOVERING partition gets.
     """
 
     incarnation: int = 0
@@ -75,6 +80,10 @@ class SlotState(NamedTuple):
     log_dir: int = 0
     truncations: int = 0
     aborted: int = 0
+    voters: int = 1
+    epoch_start: int = 0
+    led_since: int = 0
+    recovers_to: int = LEADER
 
 
 FIELDS = SlotState._fields
@@ -106,6 +115,10 @@ FIELDS = SlotState._fields
     F_LOG_DIR,
     F_TRUNCATIONS,
     F_ABORTED,
+    F_VOTERS,
+    F_EPOCH_START,
+    F_LED_SINCE,
+    F_RECOVERS_TO,
 ) = range(len(FIELDS))
 HOT = slice(0, F_PSTATE_LEO + 1)  # all that an append reads, and
 CHANGED = slice(F_LEO, F_PSTATE_LEO + 1)  # all that a plain one changes

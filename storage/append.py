@@ -21,11 +21,11 @@ from odradek.ipc.slots import (
     CHANGED,
     DIRTY,
     F_EPOCH_NOTED,
-    F_ISR_COUNT,
     F_LEO,
     F_PSTATE_GEN,
     F_PSTATE_LEO,
     F_STATE,
+    F_VOTERS,
     HOT,
     LEADER,
 )
@@ -185,7 +185,7 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
         values[F_EPOCH_NOTED] = epoch
     if begin == flushed or not unflushed_since:
         unflushed_since = now_ms
-    if values[F_ISR_COUNT] <= 1 and not config.visible_after_flush:
+    if values[F_VOTERS] <= 1 and not config.visible_after_flush:
         hw = leo
     pstate_leo = leo if staged is None else begin
     values[CHANGED] = array("q", (leo, hw, size, pending, top, top_offset, since, unflushed_since, pstate_leo))

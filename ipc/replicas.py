@@ -1,0 +1,108 @@
+"""What a partition's leader knows of its followers: rows in the partition's slot.
+
+Layout    : words 100..155 of a slot (ipc.slots), ROWS rows of seven words:
+              0 broker id + 1, 0 when the row is free   1 standing: OUT, JOINING or IN of the ISR
+              2 its log end   3 its log start   4 when it had all there was (ms, CLOCK_MONOTONIC)
+              5 the leader's log end at its last fetch   6 when that was (ms)
+Owner     : the partition.
+Writers   : who holds the partition's lock; words 3 to 6 also the worker that serves the follower's fetch, without.
+Lock      : the partition's.
+Crash rule: single words, each right by itself. The high watermark is published after the row that allows it, and is
+            never taken back: a death in between only leaves it too low until the follower's next fetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from odradek.ipc.slots import Slot
+
+FIRST, WIDTH, ROWS = 100, 7, 8
+OUT, JOINING, IN = range(3)
+UNKNOWN = -1  # log end of a follower that has not fetched from this leader yet
+_ID, _STANDING, _LEO, _LOG_START, _CAUGHT_UP, _SEEN_LEO, _SEEN_MS = range(WIDTH)
+
+
+class Replica(NamedTuple):
+    """One follower as its leader sees it. Offsets in records, times in ms of CLOCK_MONOTONIC."""
+
+    broker: int
+    standing: int
+    leo: int
+    log_start: int
+    caught_up_ms: int
+    seen_leo: int
+    seen_ms: int
+
+
+def read(slot: Slot) -> list[Replica]:
+    """All followers of the slot's partition."""
+    words, at = slot.words, slot.at + FIRST
+    rows = (words[at + row * WIDTH : at + (row + 1) * WIDTH].tolist() for row in range(ROWS))
+    return [Replica(row[0] - 1, *row[1:]) for row in rows if row[0]]
+
+
+def find(slot: Slot, broker: int) -> int:
+    """Where the row of `broker` begins among the slot table's words; -1 when it is no follower."""
+    words, at, wanted = slot.words, slot.at + FIRST, broker + 1
+    for row in range(at, at + ROWS * WIDTH, WIDTH):
+        if words[row] == wanted:
+            return row
+    return -1
+
+
+def lead(slot: Slot, followers: Iterable[int], isr: Iterable[int], now_ms: int, keep: bool) -> None:
+    """Set the rows for a leader of `followers`, of whom those in `isr` are IN. Caller holds the lock.
+
+    `keep`: the same broker led before, so that it goes on from what it knows; else nothing is known of anybody yet,
+    and everybody has replica.lag.time.max.ms from now on. More than ROWS followers are ValueError.
+    """
+    followers, members = list(followers), set(isr)
+    if len(followers) > ROWS:
+        raise ValueError(f"{len(followers) + 1} replicas: at most {ROWS + 1} are possible")
+    known = {replica.broker: replica for replica in read(slot)} if keep else {}
+    words, at = slot.words, slot.at + FIRST
+    for number, broker in enumerate(followers):
+        former = known.get(broker) or Replica(broker, OUT, UNKNOWN, UNKNOWN, now_ms, 0, 0)
+        row = (broker + 1, IN if broker in members else OUT, *former[2:])
+        for word, value in enumerate(row):
+            words[at + number * WIDTH + word] = value
+    for word in range(at + len(followers) * WIDTH, at + ROWS * WIDTH):
+        words[word] = 0
+
+
+def stand(slot: Slot, standings: Mapping[int, int]) -> None:
+    """Set the standing of some followers. Caller holds the lock."""
+    for broker, standing in standings.items():
+        row = find(slot, broker)
+        if row >= 0:
+            slot.words[row + _STANDING] = standing
+
+
+def fetched(slot: Slot, row: int, offset: int, log_start: int, leo: int, now_ms: int) -> None:
+    """The follower of `row` fetches from `offset` on: it has all below. `leo` is the leader's log end at that moment.
+
+    Caught up is who has now what the leader has, or had at the follower's fetch before (Kafka's
+    Replica.updateFetchStateOrThrow). Caller holds the lock if `offset` is not the row's log end already.
+    """
+    words = slot.words
+    if offset >= leo:
+        words[row + _CAUGHT_UP] = max(words[row + _CAUGHT_UP], now_ms)
+    elif offset >= words[row + _SEEN_LEO]:
+        words[row + _CAUGHT_UP] = max(words[row + _CAUGHT_UP], words[row + _SEEN_MS])
+    words[row + _LEO] = offset
+    words[row + _LOG_START] = log_start
+    words[row + _SEEN_LEO] = leo
+    words[row + _SEEN_MS] = now_ms
+
+
+def log_end(slot: Slot, row: int) -> int:
+    """The log end of the follower of `row`."""
+    return slot.words[row + _LEO]
+
+
+def committed(slot: Slot, leo: int) -> int:
+    """Up to where all that the high watermark waits for have the log; `leo` is the leader's own log end."""
+    return min((replica.leo for replica in read(slot) if replica.standing != OUT), default=leo)
