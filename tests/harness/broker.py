@@ -98,6 +98,12 @@ class Broker:
 
     def start(self, *arguments: str) -> Broker:
         """Start and wait until it answers ApiVersions; AssertionError with its log when it does not."""
+        self.launch(*arguments)
+        self.await_ready()
+        return self
+
+    def launch(self, *arguments: str) -> None:
+        """Start without waiting: `await_ready` comes next, when others were launched too."""
         assert self.process is None, "already started"
         self._starts = self.log.count("\nREADY ") + 1
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -115,8 +121,6 @@ class Broker:
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
-        self.await_ready()
-        return self
 
     def await_ready(self) -> None:
         """Wait until it answers a request on a new connection, and says that all its processes run."""
