@@ -43,6 +43,10 @@ BROKER_CONFIGS = (
         "Longest wait for the first connection to ZooKeeper; unset: the session timeout.",
     ),
     ConfigKey(
+        "zookeeper.set.acl", BOOLEAN, "false", HIGH,
+        "Whether only the brokers may change what they create in ZooKeeper (they need odradek.zookeeper.auth for it).",
+    ),
+    ConfigKey(
         "broker.id.generation.enable", BOOLEAN, "true", MEDIUM,
         "Whether a broker without broker.id is given one above reserved.broker.max.id.",
     ),
@@ -178,7 +182,7 @@ BROKER_CONFIGS = (
     ),
     ConfigKey(
         "replica.socket.receive.buffer.bytes", INT, "65536", HIGH,
-        "SO_RCVBUF of a follower's connections.",
+        "SO_RCVBUF of a follower's connections. -1, or if it is not set: the kernel chooses, which is faster.",
     ),
     ConfigKey(
         "replica.fetch.max.bytes", INT, "1048576", MEDIUM,
@@ -236,6 +240,11 @@ BROKER_CONFIGS = (
         check=RELEASE,
     ),
     ConfigKey("inter.broker.listener.name", STRING, None, MEDIUM, "Listener used between brokers."),
+    ConfigKey(
+        "security.inter.broker.protocol", STRING, "PLAINTEXT", MEDIUM,
+        "Without inter.broker.listener.name: brokers use the listener of this security protocol among themselves.",
+        check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    ),
     ConfigKey(
         "group.min.session.timeout.ms", INT, "6000", MEDIUM,
         "Shortest session timeout a group member may ask for.",

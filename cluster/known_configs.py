@@ -91,7 +91,6 @@ KNOWN_CONFIGS = (
     _("remote.log.manager.fetch.quota.window.num", INT, "11", MEDIUM, check=at_least(1)),
     _("remote.log.manager.fetch.quota.window.size.seconds", INT, "1", MEDIUM, check=at_least(1)),
     _("remote.fetch.max.wait.ms", INT, "500", MEDIUM, check=at_least(1), mode=CLUSTER_WIDE),
-    _("zookeeper.set.acl", BOOLEAN, "false", HIGH),
     _("zookeeper.max.in.flight.requests", INT, "10", HIGH, check=at_least(1)),
     _("zookeeper.ssl.client.enable", BOOLEAN, "false", MEDIUM),
     _("zookeeper.clientCnxnSocket", STRING, None, MEDIUM),
@@ -146,11 +145,6 @@ KNOWN_CONFIGS = (
     _("fetch.purgatory.purge.interval.requests", INT, "1000", MEDIUM),
     _("producer.purgatory.purge.interval.requests", INT, "1000", MEDIUM),
     _("delete.records.purgatory.purge.interval.requests", INT, "1", MEDIUM),
-    _(
-        "security.inter.broker.protocol", STRING,
-        "PLAINTEXT",
-        MEDIUM, check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-    ),
     _("replica.selector.class", STRING, None, MEDIUM),
     _(
         "group.coordinator.rebalance.protocols", LIST,

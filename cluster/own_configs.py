@@ -10,6 +10,7 @@ from odradek.cluster.configtypes import (
     LONG,
     LOW,
     MEDIUM,
+    PASSWORD,
     STRING,
     ConfigKey,
     at_least,
@@ -27,6 +28,10 @@ OWN_CONFIGS = (
     ConfigKey(
         "odradek.run.dir", STRING, None, MEDIUM,
         "Private directory for sockets and locks; unset: a directory of this user under the temporary directory.",
+    ),
+    ConfigKey(
+        "odradek.zookeeper.auth", PASSWORD, None, MEDIUM,
+        "Credentials for ZooKeeper as scheme:credential, such as digest:user:password; unset: none.",
     ),
     ConfigKey(
         "odradek.partition.slots", INT, "4096", MEDIUM,
