@@ -1,0 +1,86 @@
+"""Requests between brokers: those that the library lacks, and frames of any.
+
+    data = interbroker.request("StopReplica", 4, correlation, "1", controller_id=1, topic_states=[...])
+    correlation, answer = interbroker.response("StopReplica", 4, frame)
+
+Structs have the classes found in their message's, as `interbroker.message_class("StopReplicaRequest").TopicState`.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import Any
+
+from odradek.protocol.interbroker import (
+    allocate_producer_ids,
+    alter_partition,
+    controlled_shutdown,
+    leader_and_isr,
+    stop_replica,
+    strict,
+    update_metadata,
+)
+from odradek.protocol.wire import I16, I32, WireError, pack_string, skip_tags
+from odradek.workers import library
+
+_MODULES = (leader_and_isr, stop_replica, update_metadata, controlled_shutdown, alter_partition, allocate_producer_ids)
+_SCHEMAS = {module.SCHEMA.name: module.SCHEMA for module in _MODULES}
+
+_CONTROLLED_SHUTDOWN, _API_VERSIONS = 7, 18
+_UNSUPPORTED_VERSION = 35
+_HEADER = struct.Struct(">hhi")
+
+
+@cache
+def message_class(name: str) -> Any:
+    """The class for a request or response, e.g. `LeaderAndIsrRequest`: ours, or else the library's."""
+    for kind in ("Request", "Response"):
+        schema = _SCHEMAS.get(name.removesuffix(kind))
+        if schema is not None and name.endswith(kind):
+            return schema.message_class(kind)
+    return library.message_class(name)
+
+
+def request(name: str, version: int, correlation: int, client_id: str | None, **fields: Any) -> bytes:
+    """A whole frame, length and header included; ValueError for a version or field that there is not."""
+    made = message_class(name + "Request")(**fields)
+    if not 0 <= version <= made.max_version:
+        raise ValueError(f"{name} has no version {version}")
+    header = _HEADER.pack(made.API_KEY, version, correlation)
+    if (made.API_KEY, version) != (_CONTROLLED_SHUTDOWN, 0):
+        header += pack_string(None if client_id is None else client_id.encode(), False)
+    if made.flexible_version_q(version):
+        header += b"\x00"
+    body = bytes(made.encode(version=version))
+    return I32.pack(len(header) + len(body)) + header + body
+
+
+def response(name: str, version: int, frame: bytes | memoryview) -> tuple[int, Any]:
+    """Correlation id and message of a frame without its length; WireError when it is malformed."""
+    view = memoryview(frame)
+    kind = message_class(name + "Response")
+    try:
+        (correlation,), at = I32.unpack_from(view), 4
+        if kind.API_KEY == _API_VERSIONS:  # no tags in its header ever, and who asked for too much is told in v0
+            version = 0 if I16.unpack_from(view, at)[0] == _UNSUPPORTED_VERSION else version
+        elif kind.flexible_version_q(version):
+            at = skip_tags(view, at, len(view))
+    except (struct.error, IndexError) as error:
+        raise WireError(f"{name} v{version}: header: {error}") from error
+    return correlation, strict.decode(kind, version, view[at:])
+
+
+class Codec:
+    """What a row of `workers.api` wants of an API that the library lacks."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def decode(self, version: int, body: memoryview) -> Any:
+        """The request in `body`; WireError when it is malformed."""
+        return strict.decode(message_class(self._name + "Request"), version, body)
+
+    def encode(self, version: int, response: Any) -> bytes:
+        """The body of `response`."""
+        return bytes(response.encode(version=version))

@@ -1,0 +1,56 @@
+"""Message classes of the library's kind, made of our own schemas.
+
+They are made when first asked for, by when the library's modules have been imported as `workers.library` does it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from odradek.protocol.interbroker import notation
+from odradek.workers import library
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One API: its key, Kafka's name for it, the last version of 0 and up, the first flexible one, the fields of its
+    messages (as in `notation`)."""
+
+    key: int
+    name: str
+    last: int
+    flexible: int
+    request: str
+    response: str
+
+    def message_class(self, kind: str) -> Any:
+        """A class for the `Request` or the `Response`, with those of its structs as attributes."""
+        name = self.name + kind
+        text = self.request if kind == "Request" else self.response
+        versions = f"0-{self.last}"
+        schema = {"name": name, "type": name, "versions": versions, "fields": notation.fields(text)}
+        first = self.flexible
+        attributes = {
+            "_struct": _machinery("schemas").StructField(schema),
+            "API_KEY": self.key,
+            "max_version": self.last,
+            "flexible_version_q": staticmethod(lambda version: version >= first),
+            "encode": _encode,
+        }
+        return type(name, (_machinery("data_container").DataContainer,), attributes)
+
+
+def _machinery(module: str) -> Any:
+    library.message_class("ApiVersionsRequest")  # enters the package without running it
+    return importlib.import_module(f"kafka.protocol.{module}")
+
+
+def _encode(message: Any, version: int) -> bytes:
+    """The body of `message`; fields that `version` lacks are left out."""
+    flexible = message.flexible_version_q(version)
+    encode = message._struct.compiled_encode_into(version, compact=flexible, tagged=flexible)
+    with _machinery("schemas.fields.codecs").EncodeBufferPool.acquire() as out:
+        encode(message, out)
+        return bytes(out.result())
