@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 BROKER_IDS = "/brokers/ids"
@@ -18,7 +20,15 @@ CONTROLLER_EPOCH = "/controller_epoch"
 CLUSTER_ID = "/cluster/id"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"  # what a sequence node's path begins with
+ISR_CHANGES = "/isr_change_notification"
+ISR_CHANGE = f"{ISR_CHANGES}/isr_change_"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+LOG_DIR_EVENT = f"{LOG_DIR_EVENTS}/log_dir_event_"
 DELETE_TOPICS = "/admin/delete_topics"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PRODUCER_IDS = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
 STARTS = "/odradek/starts"  # how often the controller started: the upper half of slot incarnations
@@ -29,7 +39,7 @@ PERSISTENT = (
     "/consumers",
     BROKER_IDS,
     TOPICS,
-    "/config/changes",
+    CONFIG_CHANGES,
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
     "/config/clients",
@@ -37,19 +47,39 @@ PERSISTENT = (
     "/config/ips",
     DELETE_TOPICS,
     "/brokers/seqid",
-    "/isr_change_notification",
-    "/log_dir_event_notification",
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
     PRODUCER_IDS,
     "/cluster",
     "/odradek",
 )
 
 
+Partition = tuple[str, int]  # a topic's name and the partition's index
+# Names that listeners had before they could be named (Kafka 0.9 to 0.10.1): those of the protocols.
+_OLD_LISTENERS = {name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")}
+_ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)]?:(-?[0-9]+)")
+
+
 class TopicNode(NamedTuple):
-    """What `/brokers/topics/<t>` says: the id (None before Kafka 2.8) and the replicas of each partition."""
+    """What `/brokers/topics/<t>` says: the id (None before Kafka 2.8) and the replicas of each partition.
+
+    Those that are being moved have in `adding` the replicas that come and in `removing` those that go; both are
+    among `replicas` until all who stay are in sync. A partition that does not move is in neither.
+    """
 
     id: bytes | None
     replicas: dict[int, list[int]]
+    adding: Mapping[int, Sequence[int]] = {}
+    removing: Mapping[int, Sequence[int]] = {}
+
+
+class BrokerNode(NamedTuple):
+    """What `/brokers/ids/<n>` says: host and port by listener name, the security protocol of each, the rack."""
+
+    endpoints: dict[str, tuple[str, int]]
+    protocols: dict[str, str]
+    rack: str | None
 
 
 class PartitionState(NamedTuple):
@@ -112,14 +142,23 @@ def encode_topic(node: TopicNode) -> bytes:
     value: dict[str, Any] = {"version": 3}
     if node.id is not None:
         value["topic_id"] = uuid_text(node.id)
-    partitions = {str(index): replicas for index, replicas in sorted(node.replicas.items())}
-    return to_json({**value, "partitions": partitions, "adding_replicas": {}, "removing_replicas": {}})
+    value["partitions"] = _by_text(node.replicas)
+    value["adding_replicas"] = _by_text(node.adding)
+    value["removing_replicas"] = _by_text(node.removing)
+    return to_json(value)
+
+
+def _by_text(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
+    return {str(index): list(brokers) for index, brokers in sorted(replicas.items())}
 
 
 def decode_topic(data: bytes) -> TopicNode:
     value = json.loads(data)
-    replicas = {int(index): list(brokers) for index, brokers in value["partitions"].items()}
-    return TopicNode(uuid_bytes(value["topic_id"]) if "topic_id" in value else None, replicas)
+    names = ("partitions", "adding_replicas", "removing_replicas")  # versions 1 and 2 have only the first
+    return TopicNode(
+        uuid_bytes(value["topic_id"]) if "topic_id" in value else None,
+        *({int(index): list(brokers) for index, brokers in value.get(name, {}).items()} for name in names),
+    )
 
 
 def encode_state(state: PartitionState) -> bytes:
@@ -160,6 +199,11 @@ def encode_controller(broker: int, now_ms: int) -> bytes:
     return to_json({"version": 2, "brokerid": broker, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
 
 
+def decode_controller(data: bytes) -> int:
+    """The id of the broker that `/controller` says is elected."""
+    return int(json.loads(data)["brokerid"])
+
+
 def encode_broker(
     endpoints: dict[str, tuple[str, int]], protocols: dict[str, str], rack: str | None, now_ms: int
 ) -> bytes:
@@ -180,6 +224,24 @@ def encode_broker(
 
 def _host_text(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+def decode_broker(data: bytes) -> BrokerNode:
+    """Versions 1 (Kafka 0.8: one plaintext listener) to 5; ValueError when an endpoint cannot be read."""
+    value = json.loads(data)
+    rack = value.get("rack")
+    if value["version"] < 2:
+        return BrokerNode({"PLAINTEXT": (value["host"], value["port"])}, {"PLAINTEXT": "PLAINTEXT"}, rack)
+    known = value.get("listener_security_protocol_map", _OLD_LISTENERS)
+    endpoints = dict(map(_endpoint, value["endpoints"]))
+    return BrokerNode(endpoints, {name: known[name] for name in endpoints}, rack)
+
+
+def _endpoint(text: str) -> tuple[str, tuple[str, int]]:
+    found = _ENDPOINT.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not an endpoint such as PLAINTEXT://host:9092")
+    return found[1].upper(), (found[2], int(found[3]))
 
 
 def encode_producer_block(broker: int, start: int, end: int) -> bytes:
