@@ -1,0 +1,205 @@
+"""Requests between brokers, byte for byte as Apache Kafka's own classes write them, and what is not such a request."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odradek.protocol import interbroker, requests
+from odradek.protocol.interbroker import notation, strict
+from odradek.protocol.wire import WireError, skip_tags
+from odradek.workers.dispatch import MALFORMED
+
+from . import interbroker as golden
+
+SAMPLES = golden.samples()
+OURS = [sample for sample in SAMPLES if sample.name not in ("ApiVersions", "WriteTxnMarkers")]
+# What we can write: not the tagged fields of a later version.
+WRITABLE = [sample for sample in SAMPLES if sample.sample != "later"]
+LAST = {
+    "LeaderAndIsr": 7, "StopReplica": 4, "UpdateMetadata": 8, "ControlledShutdown": 3, "AlterPartition": 3,
+    "AllocateProducerIds": 0,
+}  # fmt: skip
+ZERO_TO_LAST = [(name, version) for name, last in LAST.items() for version in range(last + 1)]
+
+INTEGERS = {f"int{bits}": st.integers(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
+VALUES = INTEGERS | {"bool": st.booleans(), "string": st.text(max_size=200)}
+VALUES["uuid"] = st.none() | st.uuids().filter(lambda found: found.int)
+
+
+def only(samples, kind: str):
+    return pytest.mark.parametrize("sample", [each for each in samples if each.kind == kind], ids=str)
+
+
+def request_body(sample) -> memoryview:
+    """What is behind the header of a golden request."""
+    at = 12
+    if (sample.name, sample.version) != ("ControlledShutdown", 0):
+        at += 2 + len(sample.client_id or "")
+    if interbroker.message_class(sample.name + "Request").flexible_version_q(sample.version):
+        at = skip_tags(memoryview(sample.frame), at, len(sample.frame))
+    return memoryview(sample.frame)[at:]
+
+
+@pytest.mark.needs("java-3.9.1")
+def test_golden_frames_are_kafkas() -> None:
+    assert golden.written_by_kafka() == golden.GOLDEN.read_text("utf-8")
+
+
+def test_golden_frames_of_every_version() -> None:
+    for kind in ("Request", "Response"):
+        for sample in ("empty", "bare", "full", "later"):
+            found = {(each.name, each.version) for each in OURS if (each.kind, each.sample) == (kind, sample)}
+            assert found == set(ZERO_TO_LAST)
+
+
+@only(WRITABLE, "Request")
+def test_requests_are_written_as_kafka_does(sample) -> None:
+    fields = golden.fields_of(interbroker.message_class(sample.name + "Request"), sample.json)
+    frame = interbroker.request(sample.name, sample.version, golden.CORRELATION, sample.client_id, **fields)
+    assert frame.hex() == sample.frame.hex()
+
+
+@only(WRITABLE, "Response")
+def test_responses_are_written_as_kafka_does(sample) -> None:
+    response = golden.made(interbroker.message_class(sample.name + "Response"), sample.json)
+    body = interbroker.Codec(sample.name).encode(sample.version, response)
+    header = 8 + (sample.name != "ApiVersions" and response.flexible_version_q(sample.version))
+    assert body.hex() == sample.frame[header:].hex()
+
+
+@only(SAMPLES, "Request")
+def test_requests_are_read_as_kafka_does(sample) -> None:
+    body = request_body(sample)
+    decoded = interbroker.Codec(sample.name).decode(sample.version, body)
+    assert golden.told(decoded, sample.version) == sample.json
+    assert requests.decode(interbroker.message_class(sample.name + "Request"), sample.version, body) == decoded
+
+
+@only(SAMPLES, "Response")
+def test_responses_are_read_as_kafka_does(sample) -> None:
+    correlation, decoded = interbroker.response(sample.name, sample.version, sample.frame[4:])
+    assert correlation == golden.CORRELATION
+    assert golden.told(decoded, sample.version) == sample.json
+
+
+@only(SAMPLES, "Request")
+def test_truncated_requests(sample) -> None:
+    body, codec = request_body(sample), interbroker.Codec(sample.name)
+    for size in range(len(body)):
+        with pytest.raises(WireError):
+            codec.decode(sample.version, body[:size])
+
+
+@only(SAMPLES, "Response")
+def test_truncated_responses(sample) -> None:
+    frame = memoryview(sample.frame)[4:]
+    for size in range(len(frame)):
+        with pytest.raises(WireError):
+            interbroker.response(sample.name, sample.version, frame[:size])
+
+
+def message(message_class, version: int) -> st.SearchStrategy:
+    """Messages with all fields of `version`."""
+    fields = [field for field in message_class._struct._fields if field.for_version_q(version)]
+    values = {field.name: value(field, message_class, version) for field in fields}
+    return st.builds(message_class, **values)
+
+
+def value(field, message_class, version: int) -> st.SearchStrategy:
+    if field.is_struct_array():
+        return st.lists(message(getattr(message_class, field.type_str), version), max_size=3)
+    if field.is_array():
+        return st.lists(VALUES[field.array_of.type_str.removeprefix("[]")], max_size=4)
+    nullable = field.nullable_for_version_q(version)
+    return st.none() | VALUES[field.type_str] if nullable else VALUES[field.type_str]
+
+
+@pytest.mark.parametrize(("name", "version"), ZERO_TO_LAST)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_round_trips(name, version, data) -> None:
+    for kind in ("Request", "Response"):
+        message_class = interbroker.message_class(name + kind)
+        sent = data.draw(message(message_class, version))
+        body = sent.encode(version=version)
+        assert strict.decode(message_class, version, memoryview(body)) == sent
+        assert requests.decode(message_class, version, memoryview(body)) == sent
+
+
+@settings(max_examples=500, deadline=None)
+@given(sample=st.sampled_from(OURS), at=st.floats(0, 1, exclude_max=True), junk=st.binary(min_size=1, max_size=9))
+def test_damaged_messages_are_refused_or_read(sample, at, junk) -> None:
+    frame = bytearray(sample.frame[4:])
+    place = int(at * len(frame))
+    frame[place : place + len(junk)] = junk
+    try:
+        if sample.kind == "Response":
+            interbroker.response(sample.name, sample.version, frame)
+        else:
+            interbroker.Codec(sample.name).decode(sample.version, memoryview(frame)[8:])
+    except WireError as error:
+        assert isinstance(error, MALFORMED)
+
+
+def test_all_partitions_of_a_large_broker_fit() -> None:
+    request = interbroker.message_class("LeaderAndIsrRequest")
+    replicas = [1, 2, 3]
+    partitions = [
+        request.TopicState.PartitionState(partition_index=index, isr=replicas, replicas=replicas)
+        for index in range(20_000)
+    ]
+    body = request(topic_states=[request.TopicState(topic_name="t", partition_states=partitions)]).encode(version=7)
+    decoded = interbroker.Codec("LeaderAndIsr").decode(7, memoryview(body))
+    assert len(decoded.topic_states[0].partition_states) == 20_000
+
+
+def test_elements_without_bytes_to_match_are_not_made() -> None:
+    empty = bytes.fromhex("00 00000000 00000000 0000000000000000 00 01")  # LeaderAndIsr v7 up to its live leaders
+    with pytest.raises(WireError, match="live_leaders of length 268435454"):
+        interbroker.Codec("LeaderAndIsr").decode(7, memoryview(empty + bytes.fromhex("ffffff7f") + bytes(99)))
+    shutdown = interbroker.message_class("ControlledShutdownResponse")
+    partition = shutdown.RemainingPartition(topic_name="", partition_index=0)
+    body = shutdown(remaining_partitions=[partition] * (strict.MOST_ELEMENTS + 1)).encode(version=3)
+    with pytest.raises(WireError, match="elements"):
+        interbroker.response("ControlledShutdown", 3, bytes(5) + body)
+
+
+def test_unset_fields_have_kafkas_defaults() -> None:
+    frame = interbroker.request("UpdateMetadata", 8, 1, "1")
+    assert frame[4:].hex() == "000600080000000100013100000000000000000000" + "ff" * 8 + "010100"
+    partition = interbroker.message_class("StopReplicaRequest").TopicState.PartitionState()
+    assert (partition.partition_index, partition.leader_epoch, partition.delete_partition) == (0, -1, False)
+    assert interbroker.message_class("LeaderAndIsrRequest").TopicState().topic_id is None
+
+
+def test_null_where_none_may_be() -> None:
+    with pytest.raises(WireError, match="remaining_partitions is null"):
+        interbroker.response("ControlledShutdown", 1, bytes(6) + b"\xff" * 4)
+
+
+def test_what_there_is_not_cannot_be_sent() -> None:
+    with pytest.raises(ValueError, match="StopReplica has no version 5"):
+        interbroker.request("StopReplica", 5, 1, None)
+    with pytest.raises(ValueError, match="no_such_field"):
+        interbroker.request("StopReplica", 4, 1, None, no_such_field=1)
+    with pytest.raises(LookupError):
+        interbroker.message_class("VoteRequest")
+    with pytest.raises(ValueError, match="what is 3x"):
+        notation.fields("a int32 3x")
+
+
+def test_versions_that_a_broker_does_not_know_are_told_in_version_0() -> None:
+    kind = interbroker.message_class("ApiVersionsResponse")
+    body = bytes(kind(error_code=35, api_keys=[kind.ApiVersion(api_key=18, min_version=0, max_version=3)]).encode(0))
+    correlation, told = interbroker.response("ApiVersions", 4, (7).to_bytes(4, "big") + body)
+    assert (correlation, told.error_code, told.api_keys[0].max_version) == (7, 35, 3)
+
+
+def test_ids_are_uuids() -> None:
+    kind = interbroker.message_class("AlterPartitionRequest")
+    topic_id = uuid.uuid4()
+    body = kind(topics=[kind.Topic(topic_id=topic_id), kind.Topic()]).encode(version=3)
+    assert [topic.topic_id for topic in strict.decode(kind, 3, memoryview(body)).topics] == [topic_id, None]
