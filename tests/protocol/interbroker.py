@@ -31,7 +31,7 @@ class Sample(NamedTuple):
 
     @property
     def client_id(self) -> str | None:
-        return None if self.sample == "empty" else "me"
+        return None if self.sample in ("unset", "empty") else "me"
 
     def __str__(self) -> str:
         return f"{self.name}{self.kind}-v{self.version}-{self.sample}"

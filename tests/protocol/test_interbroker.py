@@ -50,7 +50,7 @@ def test_golden_frames_are_kafkas() -> None:
 
 def test_golden_frames_of_every_version() -> None:
     for kind in ("Request", "Response"):
-        for sample in ("empty", "bare", "full", "later"):
+        for sample in ("unset", "empty", "bare", "full", "later"):
             found = {(each.name, each.version) for each in OURS if (each.kind, each.sample) == (kind, sample)}
             assert found == set(ZERO_TO_LAST)
 
@@ -167,11 +167,19 @@ def test_elements_without_bytes_to_match_are_not_made() -> None:
         interbroker.response("ControlledShutdown", 3, bytes(5) + body)
 
 
-def test_unset_fields_have_kafkas_defaults() -> None:
-    frame = interbroker.request("UpdateMetadata", 8, 1, "1")
-    assert frame[4:].hex() == "000600080000000100013100000000000000000000" + "ff" * 8 + "010100"
+@pytest.mark.parametrize("sample", [each for each in OURS if each.sample == "unset"], ids=str)
+def test_unset_fields_have_kafkas_defaults(sample) -> None:
+    if sample.kind == "Request":
+        assert interbroker.request(sample.name, sample.version, golden.CORRELATION, None).hex() == sample.frame.hex()
+    else:
+        unset = interbroker.message_class(sample.name + "Response")()
+        assert sample.frame.endswith(interbroker.Codec(sample.name).encode(sample.version, unset))
+
+
+def test_unset_fields_of_structs() -> None:
     partition = interbroker.message_class("StopReplicaRequest").TopicState.PartitionState()
     assert (partition.partition_index, partition.leader_epoch, partition.delete_partition) == (0, -1, False)
+    assert interbroker.message_class("AlterPartitionRequest").Topic.Partition.BrokerState().broker_epoch == -1
     assert interbroker.message_class("LeaderAndIsrRequest").TopicState().topic_id is None
 
 

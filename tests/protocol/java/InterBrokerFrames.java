@@ -1,5 +1,6 @@
 // Frames of requests between brokers as Apache Kafka's generated classes write them, and what its JSON converters say is
 // in them. Prints  NAME VERSION Request|Response SAMPLE HEX JSON  a line. Samples:
+//   unset  as they are made, the client id null
 //   empty  arrays empty, the client id null
 //   bare   arrays of one, what may be null or unset is
 //   full   arrays of two, everything set
@@ -20,7 +21,7 @@ import org.apache.kafka.common.requests.*;
 public class InterBrokerFrames {
     static final int CORRELATION = 0x01020304;
     static final RawTaggedField UNKNOWN = new RawTaggedField(99, new byte[] {1, 2, 3});
-    static final List<String> SAMPLES = List.of("empty", "bare", "full", "later");
+    static final List<String> SAMPLES = List.of("unset", "empty", "bare", "full", "later");
     static final ApiKeys[] APIS = {
         ApiKeys.LEADER_AND_ISR, ApiKeys.STOP_REPLICA, ApiKeys.UPDATE_METADATA, ApiKeys.CONTROLLED_SHUTDOWN,
         ApiKeys.ALTER_PARTITION, ApiKeys.ALLOCATE_PRODUCER_IDS, ApiKeys.API_VERSIONS, ApiKeys.WRITE_TXN_MARKERS
@@ -42,6 +43,7 @@ public class InterBrokerFrames {
     }
 
     static ApiMessage filled(ApiMessage message, Schema schema, short version) throws Exception {
+        if (sample.equals("unset")) return message;
         counter = 0;
         Struct struct = struct(schema);
         ByteBuffer buffer = ByteBuffer.allocate(struct.sizeOf());
@@ -52,7 +54,7 @@ public class InterBrokerFrames {
     }
 
     static void request(ApiKeys api, short version, ApiMessage message) throws Exception {
-        String client = sample.equals("empty") ? null : "me";
+        String client = sample.equals("unset") || sample.equals("empty") ? null : "me";
         RequestHeader header = new RequestHeader(api, version, client, CORRELATION);
         print(api, "Request", version, header.data(), header.headerVersion(), message);
     }
