@@ -1,0 +1,95 @@
+"""A cluster for tests of decisions: state nodes as the tree has them, and a controller that may not know the newest.
+
+Leaders write their isr without asking, so the controller's writes are refused as ZooKeeper would refuse them. Every
+change is checked when it is written. `holders` are the replicas that have all that was ever committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from odradek.cluster.leadership import Change, Leadership, Standing
+from odradek.cluster.znodes import Partition, TopicNode
+
+Decision = Callable[[], list[Change]]
+
+
+class World:
+    """Nodes, who holds the data, and the controller's state."""
+
+    def __init__(self, brokers: Iterable[int] = ()) -> None:
+        self.nodes: dict[Partition, Standing] = {}
+        self.holders: dict[Partition, set[int]] = {}
+        self.uncleanly: set[str] = set()  # topics with unclean elections
+        self.state = Leadership(1)
+        self.state.started({broker: 100 + broker for broker in brokers})
+
+    def create(self, topic: str, *assignment: list[int]) -> None:
+        """A topic's node appears, and the controller makes the first standings."""
+        self.state.put_topic(topic, TopicNode(None, dict(enumerate(assignment))))
+        self.settle(lambda: self.state.new_partitions(topic))
+
+    def settle(self, decide: Decision, clean: bool = True) -> None:
+        """Decide and write until nothing is refused; then the same decision has nothing more to say."""
+        while not self.write(decide(), clean):
+            pass
+        assert decide() == []
+
+    def write(self, changes: list[Change], clean: bool = True) -> bool:
+        """Write each on its condition; False when one was refused, and its node read again."""
+        assert len({change.partition for change in changes}) == len(changes)
+        done = [self._write(change, clean) for change in changes]
+        return all(done)
+
+    def _write(self, change: Change, clean: bool) -> bool:
+        partition, there = change.partition, self.nodes.get(change.partition)
+        if there is not None and (change.before is None or there.version != change.before.version):
+            self.state.put(partition, there)
+            return False
+        assert change.before == there == self.state.standings.get(partition)
+        self.check(change, clean and partition[0] not in self.uncleanly)
+        self.nodes[partition] = self.state.written(change, there.version + 1 if there else 0)
+        if there is None:
+            self.holders[partition] = set(change.after.isr)
+        elif change.after.leader != -1 and change.after.leader not in there.isr:
+            self.holders[partition] = {change.after.leader}
+        return True
+
+    def check(self, change: Change, clean: bool) -> None:
+        """What is so of any change a controller writes."""
+        before, after = change.before, change.after
+        assert after.leader_epoch == (before.leader_epoch + 1 if before else 0)
+        assert after.controller_epoch == self.state.controller_epoch
+        assert after.isr and set(after.isr) <= set(self.state.replicas(change.partition))
+        assert after.leader in (-1, *after.isr)
+        if before and clean:
+            assert set(after.isr) <= set(before.isr)
+        if after.leader != -1 and (before is None or before.leader != after.leader):
+            assert after.leader in self.state.online(change.partition)
+
+    def leader_writes(self, partition: Partition, isr: list[int], seen: bool) -> None:
+        """A leader changes its isr; who is in it has all, and what is committed then only they have for sure."""
+        node = self.nodes[partition]
+        self.nodes[partition] = node._replace(isr=tuple(isr), version=node.version + 1)
+        self.holders[partition] = set(isr)
+        if seen:
+            self.state.put(partition, self.nodes[partition])
+
+    def failover(self) -> None:
+        """Another controller takes office: it knows what the tree says."""
+        old, self.state = self.state, Leadership(self.state.controller_epoch + 1)
+        self.state.topics, self.state.live, self.state.offline = old.topics, old.live, old.offline
+        for partition, standing in self.nodes.items():
+            self.state.put(partition, standing)
+
+    def unclean(self, topic: str) -> bool:
+        """The topic's config."""
+        return topic in self.uncleanly
+
+    def after_loss(self) -> None:
+        """What follows when brokers or directories were lost."""
+        self.settle(lambda: self.state.brokers_failed(self.unclean))
+
+    def after_start(self) -> None:
+        """What follows when brokers have registered."""
+        self.settle(lambda: self.state.brokers_started(self.unclean))
