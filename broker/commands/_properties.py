@@ -19,6 +19,14 @@ _RENAMED = {
     "sasl.username": "sasl_plain_username",
     "sasl.password": "sasl_plain_password",
     "max.in.flight.requests.per.connection": "max_in_flight_requests_per_connection",
+    # 0.8's names
+    "compression.codec": "compression_type",
+    "request.required.acks": "acks",
+    "message.send.max.retries": "retries",
+    "queue.buffering.max.ms": "linger_ms",
+    "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
+    "fetch.message.max.bytes": "max_partition_fetch_bytes",
+    "auto.commit.enable": "enable_auto_commit",
 }
 # Of Java's clients only; without meaning here, so that a file written for them is read without a word.
 _IGNORED = {
@@ -30,6 +38,14 @@ _IGNORED = {
     "default.api.timeout.ms",
     "auto.include.jmx.reporter",
     "group.protocol",
+    # of 0.8's clients, which the options of our commands stand for
+    "zookeeper.connect",
+    "zookeeper.connection.timeout.ms",
+    "zookeeper.session.timeout.ms",
+    "metadata.broker.list",
+    "producer.type",
+    "serializer.class",
+    "key.serializer.class",
 }
 _JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
@@ -94,6 +110,11 @@ def codec(value: str) -> str | None:
     return None if name == "none" else name
 
 
+def offset_reset(value: str) -> str:
+    """`auto.offset.reset` in the words of today's consumers, whichever it has."""
+    return {"smallest": "earliest", "largest": "latest"}.get(value, value)
+
+
 def _version(value: str) -> tuple[int, ...]:
     return tuple(int(part) for part in value.split("."))
 
@@ -101,5 +122,8 @@ def _version(value: str) -> tuple[int, ...]:
 _SPECIAL: dict[str, Callable[[str], Any]] = {
     "acks": acks,
     "compression.type": codec,
+    "request.required.acks": acks,
+    "compression.codec": codec,
+    "auto.offset.reset": offset_reset,
     "api.version": _version,
 }

@@ -33,14 +33,19 @@ def must_exist(found: list[Any], options: Options) -> None:
         raise OdradekError(f"Topic '{options['topic']}' does not exist")
 
 
-def create(cluster: Cluster, options: Options) -> None:
-    """Create one topic."""
-    name = options["topic"]
+def warn_of_metrics(name: str) -> None:
+    """Say what Kafka's tool says of a new topic with such a name."""
     if "." in name or "_" in name:
         click.echo(
             "WARNING: names of metrics hold '.' and '_' to be the same; use only one of them in topic names.",
             err=True,
         )
+
+
+def create(cluster: Cluster, options: Options) -> None:
+    """Create one topic."""
+    name = options["topic"]
+    warn_of_metrics(name)
     request = CreateTopicsRequest(
         topics=[_creatable(name, options)], timeout_ms=cluster.timeout_ms, validate_only=False
     )

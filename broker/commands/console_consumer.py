@@ -1,4 +1,7 @@
-"""`odradek console-consumer`: messages on standard output, as Kafka's ConsoleConsumer."""
+"""`odradek console-consumer`: messages on standard output, as Kafka's ConsoleConsumer.
+
+With `--zookeeper`, as 0.8 had it, the brokers are looked up there; groups and their offsets are those of the brokers.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from odradek.broker.commands._options import (
     key_values,
     load_properties,
 )
+from odradek.broker.commands._properties import offset_reset
+from odradek.broker.commands._zookeeper import bootstrap, zookeeper_option
 
 EARLIEST, LATEST = -2, -1
 _FORMATTERS = {
@@ -32,7 +37,8 @@ _FORMATTERS = {
     epilog="Example: odradek console-consumer --bootstrap-server localhost:9092 --topic clicks "
     "--from-beginning --property print.key=true",
 )
-@connection_options(config_option="--consumer.config")
+@connection_options(config_option="--consumer.config", required=False)
+@zookeeper_option
 @click.option("--topic", help="The topic to read.")
 @click.option("--include", "--whitelist", "include", metavar="REGEX", help="Read all topics that match.")
 @flag("--from-beginning", "Start at the first message, where the group has no committed offset.")
@@ -81,6 +87,8 @@ def command(**options: Any) -> None:
             formatting.setdefault(f"{part}.deserializer", options[f"{part}_deserializer"])
     properties = load_properties(options["command_config"], options["consumer_property"])
     _check(options, properties)
+    if options["zookeeper"]:
+        options["bootstrap_server"] = bootstrap(options["zookeeper"])
     from odradek.broker.commands import _consume
     from odradek.broker.commands._formatters import formatter
 
@@ -90,6 +98,8 @@ def command(**options: Any) -> None:
 
 def _check(options: dict[str, Any], properties: dict[str, str]) -> None:
     """Check the options against each other; `start` and `group` become what they mean."""
+    if bool(options["bootstrap_server"]) == bool(options["zookeeper"]):
+        raise click.UsageError("give exactly one of --bootstrap-server and --zookeeper")
     if bool(options["topic"]) == bool(options["include"]):
         raise click.UsageError("give exactly one of --topic and --include")
     if options["partition"] is None and options["offset"] is not None:
@@ -100,7 +110,7 @@ def _check(options: dict[str, Any], properties: dict[str, str]) -> None:
         raise click.UsageError("--from-beginning and --offset cannot be given together")
     options["group"] = _group(options, properties)
     reset = properties.setdefault("auto.offset.reset", "earliest" if options["from_beginning"] else "latest")
-    if options["from_beginning"] and reset != "earliest":
+    if options["from_beginning"] and offset_reset(reset) != "earliest":
         raise click.UsageError(f"--from-beginning contradicts auto.offset.reset={reset}")
     options["start"] = _start(options)
 

@@ -1,4 +1,7 @@
-"""`odradek topics`: create, list, describe, alter and delete topics, as Kafka's TopicCommand."""
+"""`odradek topics`: create, list, describe, alter and delete topics, as Kafka's TopicCommand.
+
+With `--bootstrap-server` as that of 3.9, over the wire; with `--zookeeper` as that of 0.8.2, on the metadata tree.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from odradek.broker.commands._options import (
     load_properties,
     only_with,
 )
+from odradek.broker.commands._zookeeper import zookeeper_option
 
 _REPORTS = (
     "under_replicated_partitions",
@@ -24,7 +28,8 @@ _REPORTS = (
     "at_min_isr_partitions",
 )
 _BELONGS = {
-    "--config": ("--create",),
+    "--config": ("--create", "--alter"),
+    "--delete-config": ("--alter",),
     "--partitions": ("--create", "--alter"),
     "--replication-factor": ("--create",),
     "--replica-assignment": ("--create", "--alter"),
@@ -39,6 +44,7 @@ _BELONGS = {
     "--at-min-isr-partitions": ("--describe",),
     "--json": ("--list", "--describe"),
 }
+_OF_BROKERS = ("topic_id", "under_min_isr_partitions", "at_min_isr_partitions", "command_config")  # not in 0.8.2
 
 
 @click.command(
@@ -47,11 +53,12 @@ _BELONGS = {
     epilog="Example: odradek topics --create --topic clicks --partitions 3 "
     "--config retention.ms=3600000 --bootstrap-server localhost:9092",
 )
-@connection_options()
+@connection_options(required=False)
+@zookeeper_option
 @flag("--create", "Create a topic.")
 @flag("--list", "Print the names of all topics, or of those that match --topic.")
 @flag("--describe", "Print leaders, replicas and overridden configurations.")
-@flag("--alter", "Give topics more partitions (configurations: see odradek configs).")
+@flag("--alter", "Give topics more partitions; with --zookeeper, other configurations (see odradek configs).")
 @flag("--delete", "Delete topics.")
 @click.option(
     "--topic",
@@ -71,6 +78,9 @@ _BELONGS = {
     help="Broker ids of the replicas of each partition, the preferred leader first.",
 )
 @click.option("--config", multiple=True, metavar="NAME=VALUE", help="A configuration of the new topic.")
+@click.option(
+    "--delete-config", multiple=True, metavar="NAME", help="With --zookeeper --alter: no longer one of the topic's."
+)
 @flag("--if-not-exists", "With --create: no error when the topic exists.")
 @flag("--if-exists", "No error when no topic matches.")
 @flag("--under-replicated-partitions", "Only partitions with fewer in-sync replicas than replicas.")
@@ -83,6 +93,13 @@ _BELONGS = {
 def command(**options: Any) -> None:
     """Create, list, describe, alter or delete topics."""
     action = _checked(options)
+    if options["zookeeper"]:
+        _on_the_tree(action, options)
+    else:
+        _over_the_wire(action, options)
+
+
+def _over_the_wire(action: str, options: dict[str, Any]) -> None:
     from odradek.broker.commands import _topics, _topics_describe
     from odradek.broker.commands._client import Cluster
 
@@ -98,6 +115,20 @@ def command(**options: Any) -> None:
         actions[action](cluster, options)
 
 
+def _on_the_tree(action: str, options: dict[str, Any]) -> None:
+    from odradek.broker.commands import _topics_zookeeper, _topics_zookeeper_describe, _zookeeper
+
+    actions = {
+        "--create": _topics_zookeeper.create,
+        "--list": _topics_zookeeper.show_names,
+        "--alter": _topics_zookeeper.alter,
+        "--delete": _topics_zookeeper.delete,
+        "--describe": _topics_zookeeper_describe.describe,
+    }
+    with _zookeeper.opened(options["zookeeper"]) as tree:
+        actions[action](tree, options)
+
+
 def _checked(options: dict[str, Any]) -> str:
     """Check the options against each other, parse those with a syntax of their own; the action."""
     names = ("create", "list", "describe", "alter", "delete")
@@ -107,8 +138,7 @@ def _checked(options: dict[str, Any]) -> str:
     only_with(action, _BELONGS, {name: given[name[2:].replace("-", "_")] for name in _BELONGS})
     if action in ("--create", "--alter", "--delete") and not options["topic"]:
         raise click.UsageError(f"{action} needs --topic")
-    if action == "--alter" and options["partitions"] is None:
-        raise click.UsageError("--alter needs --partitions")
+    _check_where(action, options)
     if action == "--create" and options["replica_assignment"]:
         sizes = {f"--{name}": options[name.replace("-", "_")] for name in ("partitions", "replication-factor")}
         at_most_one({"--replica-assignment": True} | sizes)
@@ -118,6 +148,24 @@ def _checked(options: dict[str, Any]) -> str:
     options["replica_assignment"] = _assignment(options["replica_assignment"])
     options["reports"] = [name for name in _REPORTS if options[name]]
     return action
+
+
+def _check_where(action: str, options: dict[str, Any]) -> None:
+    """Check what only one of brokers and ZooKeeper can be asked for."""
+    if bool(options["bootstrap_server"]) == bool(options["zookeeper"]):
+        raise click.UsageError("give exactly one of --bootstrap-server and --zookeeper")
+    configs = options["config"] or options["delete_config"]
+    if options["zookeeper"]:
+        at_most_one({"--zookeeper": True} | {f"--{name.replace('_', '-')}": options[name] for name in _OF_BROKERS})
+        sized = options["partitions"] and options["replication_factor"]
+        if action == "--create" and not (sized or options["replica_assignment"]):
+            raise click.UsageError("--create with --zookeeper needs --partitions and --replication-factor")
+        if action == "--alter" and not (options["partitions"] or configs):
+            raise click.UsageError("--alter needs --partitions, --config or --delete-config")
+    elif action == "--alter" and options["partitions"] is None:
+        raise click.UsageError("--alter needs --partitions (configurations: see odradek configs)")
+    elif action == "--alter" and configs:
+        raise click.UsageError("--alter takes configurations only with --zookeeper: see odradek configs")
 
 
 def _assignment(text: str | None) -> list[list[int]]:

@@ -1,0 +1,73 @@
+"""`--zookeeper`: commands of 0.8 that look into ZooKeeper where newer ones ask a broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+from odradek.broker.errors import OdradekError
+
+if TYPE_CHECKING:
+    from odradek.cluster.tree import Tree
+
+SESSION_MS = CONNECT_MS = 30_000  # as 0.8's tools
+
+
+def zookeeper_option(function: Any) -> Any:
+    """`--zookeeper`, beside `--bootstrap-server`."""
+    return click.option(
+        "--zookeeper",
+        metavar="HOST:PORT,…/PATH",
+        help="ZooKeeper of the cluster (zookeeper.connect), in the place of --bootstrap-server, as in 0.8.",
+    )(function)
+
+
+@contextmanager
+def opened(connect: str) -> Iterator[Tree]:
+    """The tree at `connect`. What cannot be done with it raises OdradekError."""
+    from odradek.cluster.tree import TreeError
+    from odradek.cluster.zookeeper import ConnectError, ZooKeeperTree
+
+    try:
+        tree = ZooKeeperTree(connect, SESSION_MS, CONNECT_MS)
+    except (ConnectError, ValueError) as error:  # ValueError: no port number
+        raise OdradekError(str(error)) from error
+    try:
+        yield tree
+    except TreeError as error:
+        raise OdradekError(f"ZooKeeper at {connect}: {type(error).__name__} {error}") from error
+    finally:
+        tree.close()
+
+
+def live_brokers(tree: Tree) -> dict[int, dict[str, Any]]:
+    """What each registered broker says of itself (`/brokers/ids/<n>`), by id."""
+    from odradek.cluster import znodes
+    from odradek.cluster.tree import NoNode
+
+    try:
+        names = tree.children(znodes.BROKER_IDS)
+    except NoNode:
+        return {}
+    found = tree.get_many([f"{znodes.BROKER_IDS}/{name}" for name in names])
+    return {int(name): json.loads(node[0]) for name, node in zip(names, found, strict=True) if node is not None}
+
+
+def bootstrap(connect: str) -> str:
+    """The addresses of the live brokers, for `bootstrap.servers`. Raises OdradekError when there are none."""
+    with opened(connect) as tree:
+        addresses = [_address(broker) for broker in live_brokers(tree).values()]
+    if not addresses:
+        raise OdradekError(f"no broker is registered in ZooKeeper at {connect}")
+    return ",".join(addresses)
+
+
+def _address(broker: dict[str, Any]) -> str:
+    """Of the listener without TLS, which alone has an entry of its own; else of the first one."""
+    host, port = broker.get("host"), broker.get("port", -1)
+    if not host or port < 0:
+        return str(broker["endpoints"][0]).partition("://")[2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,55 @@
+"""`odradek zookeeper-server-stop`: end a ZooKeeper server of this machine, as Kafka's script of that name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from odradek.broker.commands.zookeeper_server_start import MAIN
+from odradek.broker.errors import OdradekError
+
+if TYPE_CHECKING:
+    import psutil
+
+
+@click.command()
+@click.argument("properties", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="How long to wait for the end.")
+def command(properties: Path | None, timeout: float) -> None:
+    """Stop the ZooKeeper server that was started with ZOOKEEPER.PROPERTIES; without it, the only one running.
+
+    \b
+    Example:
+      odradek zookeeper-server-stop config/zookeeper.properties
+    """
+    import psutil
+
+    found = [one for one in psutil.process_iter() if _is_meant(one, properties)]
+    if not found:
+        raise OdradekError("no ZooKeeper server runs here" + (f" with {properties}" if properties else ""))
+    if len(found) > 1:
+        files = ", ".join(sorted(str(_file(one)) for one in found))
+        raise OdradekError(f"several ZooKeeper servers run here; name the file of one: {files}")
+    found[0].terminate()
+    _, left = psutil.wait_procs(found, timeout)
+    if left:
+        raise OdradekError(f"the ZooKeeper server has not ended within {timeout:g} s: pid {found[0].pid}")
+
+
+def _is_meant(process: psutil.Process, properties: Path | None) -> bool:
+    """Whether `process` is a server, of this user (root: of anybody), and reads that file."""
+    import psutil
+
+    try:
+        if MAIN not in process.cmdline() or os.getuid() not in (0, process.uids().real):
+            return False
+        return properties is None or _file(process) == properties.resolve()
+    except psutil.Error:  # gone, or somebody else's
+        return False
+
+
+def _file(process: psutil.Process) -> Path:
+    """The file it was started with."""
+    return Path(process.cwd(), process.cmdline()[-1]).resolve()
