@@ -112,7 +112,7 @@ def append(partition: Partition, values: Fields, batches: Sequence[Batch], now_m
                 roll.roll(partition, values, now_ms)
             at = reached
     except OSError as error:
-        _failed(partition, values, batches, error)
+        failed(partition, values, batches, error)
     leo = values[F_LEO]
     return leo if leo > before else -1
 
@@ -179,7 +179,7 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
     if os.pwritev(files.log.fd, out[:_IOV_MAX], start) != size - start:
         _write_rest(files.log.fd, out, start)
     if entries:
-        _index(files, values, entries)
+        add_entries(files, values, entries)
     if epoch != epoch_noted:
         roll.note_epoch(partition, epoch, begin)
         values[F_EPOCH_NOTED] = epoch
@@ -220,8 +220,11 @@ def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Ba
     return True
 
 
-def _index(files: ActiveFiles, values: Fields, entries: list[tuple[int, int, int, int]]) -> None:
-    """One offset entry each; a time entry where the largest timestamp has grown."""
+def add_entries(files: ActiveFiles, values: Fields, entries: list[tuple[int, int, int, int]]) -> None:
+    """Index new batches of the active segment: an offset entry each, a time entry where the largest timestamp grew.
+
+    `entries`: last offset, position, largest timestamp so far, its offset. The counts in `values` follow.
+    """
     base, last = values[slots.F_ACTIVE_BASE], values[slots.F_TIME_LAST]
     timed = []
     for _, _, top, top_offset in entries:
@@ -229,10 +232,10 @@ def _index(files: ActiveFiles, values: Fields, entries: list[tuple[int, int, int
             timed.append(TIME_ENTRY.pack(top, top_offset - base))
             last = top
     indexed = b"".join([OFFSET_ENTRY.pack(offset - base, position) for offset, position, _, _ in entries])
-    _write(files.index_file.fd, indexed, values[slots.F_INDEX_ENTRIES] * OFFSET_ENTRY.size)
+    write_all(files.index_file.fd, indexed, values[slots.F_INDEX_ENTRIES] * OFFSET_ENTRY.size)
     values[slots.F_INDEX_ENTRIES] += len(entries)
     if timed:
-        _write(files.time_file.fd, b"".join(timed), values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
+        write_all(files.time_file.fd, b"".join(timed), values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
         values[slots.F_TIME_ENTRIES] += len(timed)
         values[slots.F_TIME_LAST] = last
 
@@ -250,8 +253,11 @@ def _publish_producers(partition: Partition, values: Fields, staged: Staged) -> 
     partition.producers.retire(former)
 
 
-def _failed(partition: Partition, values: Fields, batches: Sequence[Batch], error: OSError) -> None:
-    """Nothing since the last publish counts: refuse it, and cut it off so that no recovery finds it."""
+def failed(partition: Partition, values: Fields, batches: Sequence[Batch], error: OSError) -> None:
+    """A write failed. Nothing since the last publish counts: refuse it, and cut it off so that no recovery finds it.
+
+    `values` become what is published; a broken disk takes the partition offline. The slot stays dirty.
+    """
     level = logging.ERROR if error.errno != errno.ENOSPC else logging.WARNING
     log.log(level, "%r: append failed: %s", partition, error)
     published = partition.slot.fields()
@@ -273,11 +279,12 @@ def _write_rest(fd: int, views: list[memoryview], position: int) -> None:
     """The write was short, or there are more buffers than one call takes: write all of them, from the first on."""
     for start in range(0, len(views), _IOV_MAX):
         data = b"".join(views[start : start + _IOV_MAX])
-        _write(fd, data, position)
+        write_all(fd, data, position)
         position += len(data)
 
 
-def _write(fd: int, data: bytes, position: int) -> None:
+def write_all(fd: int, data: bytes | memoryview, position: int) -> None:
+    """Go on after a short write. Raises OSError."""
     view = memoryview(data)
     while view:
         written = os.pwrite(fd, view, position)

@@ -111,6 +111,41 @@ class EpochCache:
         return cls(read_entries(Path(directory, FILE_NAME), _parse))
 
 
+class UnknownEpoch(LookupError):
+    """A leader cannot tell where the epoch ended that a follower has fetched last."""
+
+
+def diverges(cache: EpochCache, last_epoch: int, offset: int, leo: int) -> tuple[int, int] | None:
+    """What a leader answers a follower that fetches from `offset` on and has `last_epoch` just below (KIP-595).
+
+    None: the follower's log is the beginning of the leader's (or it did not say its epoch: -1). Else (epoch, end
+    offset) of the leader's log beyond which the follower's differs. UnknownEpoch, which the follower has to be told
+    as OFFSET_OUT_OF_RANGE (so does Kafka's Partition.readRecords), when the leader has never had an epoch that high.
+    That `offset` is not below the log start is for the caller to see to, and comes first.
+    """
+    if last_epoch < 0:
+        return None
+    epoch, end = cache.end_offset(last_epoch, leo)
+    if end == UNDEFINED_OFFSET:
+        raise UnknownEpoch(f"epoch {last_epoch} is not known; the newest is {cache.latest}")
+    return (epoch, end) if epoch < last_epoch or end < offset else None
+
+
+def common_end(cache: EpochCache, epoch: int, end_offset: int, leo: int) -> int:
+    """Where a follower truncates its log, which ends at `leo`, when its leader says that `epoch` ended at `end_offset`.
+
+    If the follower never had that epoch this is not the last word: it fetches from there and is told again. The rules
+    are Kafka's (AbstractFetcherThread.getOffsetTruncationState, KIP-279). An `end_offset` of -1 (leaders before 0.11
+    do not know) is given back: the follower then truncates to its high watermark.
+    """
+    if end_offset == UNDEFINED_OFFSET:
+        return UNDEFINED_OFFSET
+    known, own_end = cache.end_offset(epoch, leo)
+    if own_end == UNDEFINED_OFFSET:
+        return min(end_offset, leo)
+    return min(own_end, leo) if known != epoch else min(own_end, end_offset, leo)
+
+
 def _parse(words: list[str]) -> tuple[int, int]:
     epoch, start = words
     return int(epoch), int(start)

@@ -1,8 +1,9 @@
 """Bringing recovered partitions into shared memory at start: any process may help, one partition lock at a time.
 
 The controller puts every partition's slot into RECOVERING. Workers and the janitor each go through those slots, take
-the lock of one that nobody else has, recover its directory (storage.recovery) and publish it as LEADER, or as
-OFFLINE when its log is damaged or its disk fails: that is said loudly and the others go on.
+the lock of one that nobody else has, recover its directory (storage.recovery) and publish it as what its slot says
+that it is to be (LEADER or FOLLOWER), or as OFFLINE when its log is damaged or its disk fails: that is said loudly
+and the others go on.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import NamedTuple
 
 from odradek.ipc import slots
 from odradek.ipc.slots import Fields, SlotState
-from odradek.storage import checkpoints, disks, machine, recovery, transactions
+from odradek.storage import checkpoints, disks, machine, recovery
 from odradek.storage.log import Log
 from odradek.storage.partition import Busy, Gone, Partition
-from odradek.storage.sequences import recovered as shared_producers
+from odradek.storage.recovered_state import described
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
     for note in found.notes:
         log.warning("%r: %s", partition, note)
     _tell_loss(partition, log_dir, found)
-    partition.slot.publish(_state(partition, state, found))
+    partition.slot.publish(_state(partition, log_dir, state, found))
 
 
 def _tell_loss(partition: Partition, log_dir: LogDir, found: recovery.Recovered) -> None:
@@ -119,40 +120,11 @@ def _tell_loss(partition: Partition, log_dir: LogDir, found: recovery.Recovered)
         )  # fmt: skip
 
 
-def _state(partition: Partition, state: SlotState, found: recovery.Recovered) -> SlotState:
-    generation = state.pstate_gen
-    if found.producers:
-        generation = partition.producers.replace(shared_producers(found.producers), generation)
-    noted = found.epochs[-1].epoch if found.epochs else -1
-    entries = found.time_entries
-    return state._replace(
-        state=slots.LEADER,
-        generation=state.generation + 1,
-        log_start=found.log_start,
-        leo=found.leo,
-        hw=found.leo,
-        unstable=found.first_unstable,
-        active_base=found.active_base,
-        active_size=found.active_size,
-        index_entries=found.index_entries,
-        time_entries=entries,
-        time_last=_last_time(partition, found),
-        max_timestamp=found.max_timestamp,
-        max_timestamp_offset=found.max_timestamp_offset,
-        index_pending=found.index_pending,
-        pstate_leo=found.leo,
-        pstate_gen=generation,
-        flushed=min(found.recovery_point, found.leo),
-        active_since=found.active_first_timestamp,
-        epoch_noted=noted,
-        aborted=transactions.count(partition.directory),
-    )
-
-
-def _last_time(partition: Partition, found: recovery.Recovered) -> int:
-    if not found.time_entries:
-        return -1
-    files = partition.active(found.active_base, -2)
-    last, _ = files.time.last(found.time_entries)
-    partition.close_files()
-    return last
+def _state(partition: Partition, log_dir: LogDir, state: SlotState, found: recovery.Recovered) -> SlotState:
+    """A log that others have too is shown up to where it is known that they have it; alone, all of it."""
+    opened = described(partition, state, found)
+    hw = opened.leo
+    if state.recovers_to == slots.FOLLOWER or state.voters > 1:
+        seen = log_dir.high_watermarks.get((partition.topic, partition.index), 0)
+        hw = max(opened.log_start, min(seen, opened.leo))
+    return opened._replace(state=state.recovers_to, hw=hw)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from odradek.ipc import slots
 from odradek.ipc.locks import TAKEN
 from odradek.ipc.slots import DELETING, DIRTY, F_INCARNATION, F_STATE, NOBODY, Fields, Slot, SlotState
-from odradek.storage import names, repair, swap
+from odradek.storage import names, repair, swap, truncate
 from odradek.storage.config import LogConfig
 from odradek.storage.index import OffsetIndex, TimeIndex
 from odradek.storage.openfile import OpenFile
@@ -47,6 +47,7 @@ class Unrepaired(OSError):
     """The partition cannot be brought into order at the moment (no memory, damaged files): a fault of its storage."""
 
 
+_REPLACING = (swap.SWAPPING, truncate.TRUNCATING)
 _SEALED_KEPT = 8  # a reader goes through segments one after the other; each costs a descriptor and two maps
 
 
@@ -239,17 +240,17 @@ class Partition:
     def confirm(self) -> None:
         """See to it that what was just looked up by name belongs to the generation that is followed.
 
-        FileNotFoundError when the set of files has changed meanwhile, or a compaction is replacing some: read the
-        slot again. An old index beside a new log would lead anywhere, and a list half old would skip records.
+        FileNotFoundError when the set of files has changed meanwhile, or a compaction or truncation is replacing some:
+        read the slot again. An old index beside a new log would lead anywhere, a list half old would skip records.
         """
-        if self.slot.dirty == swap.SWAPPING:
+        if self.slot.dirty in _REPLACING:
             self._await_swap()
         elif self._generation in (-1, self.slot.read()[slots.F_GENERATION]):
             return
         raise FileNotFoundError(f"{self!r}: the set of segments has changed")
 
     def _await_swap(self) -> None:
-        """The swap takes a moment; when its process is dead, this finishes it."""
+        """It takes a moment; when its process is dead, this finishes it."""
         try:
             self.acquire()
             self.release()

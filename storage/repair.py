@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import names, swap, transactions
+from odradek.storage import names, roll, swap, transactions, truncate
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
     partition.close_files()
     if values[slots.F_STATE] != slots.LEADER and values[slots.F_STATE] != slots.FOLLOWER:
         return values  # a recovery died: it will be done from the start
+    if dirty == truncate.TRUNCATING:
+        truncate.finish(partition, values)
+        return values
     if dirty == swap.SWAPPING:
         swap.finish(partition, values)
     base = values[slots.F_ACTIVE_BASE]
@@ -46,6 +49,7 @@ def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
     _cut(path + names.TIME_INDEX, values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
     transactions.cut(path + names.TXN_INDEX, values[slots.F_LEO])
     _drop_above(partition.directory, base)
+    _cut_epochs(partition, values)
     _finish_deletion(partition, values)
     return _replay_producers(partition, values)
 
@@ -66,6 +70,14 @@ def _drop_above(directory: str, base: int) -> None:
         parsed = names.parse_segment_file(entry)
         if parsed is not None and parsed.offset > base and not parsed.mark and parsed.kind != names.SNAPSHOT:
             os.unlink(os.path.join(directory, entry))
+
+
+def _cut_epochs(partition: Partition, values: Fields) -> None:
+    """Epochs of batches that were never published; one that begins at the log end may be this leader's own."""
+    latest = roll.cut_epochs(partition, values[slots.F_LEO] + 1)
+    if latest != values[slots.F_EPOCH_NOTED]:
+        values[slots.F_EPOCH_NOTED] = latest
+        partition.slot.publish(values)
 
 
 def _finish_deletion(partition: Partition, values: Fields) -> None:

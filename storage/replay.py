@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.ipc.slots import F_LEO, F_PSTATE_GEN, F_PSTATE_LEO
 from odradek.protocol import batch
-from odradek.protocol.records import control
 from odradek.storage import read
+from odradek.storage.producers import parse_marker
 from odradek.storage.sequences import OWN, PLAIN, TRANSACTIONAL, Staged
 
 if TYPE_CHECKING:
@@ -25,23 +26,37 @@ def staged_between(partition: Partition, values: Fields, start: int, end: int) -
         for at, header in headers(data):
             offset = header[0] + header[6] + 1
             if header[9] >= 0 and header[0] >= start:
-                _stage(staged, header, memoryview(data)[at : at + header[1] + batch.LOG_OVERHEAD])
+                stage(staged, header, memoryview(data)[at : at + header[1] + batch.LOG_OVERHEAD])
     return staged
 
 
-def _stage(staged: Staged, header: tuple[int, ...], data: memoryview) -> None:
-    """Let one batch of the log in, unchecked: it was checked when it was appended."""
-    base, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, first, count = header
+def stage(staged: Staged, header: tuple[int, ...], data: memoryview) -> None:
+    """Let one batch of the log in, unchecked: it was checked when it was appended. Compaction may have thinned it."""
+    base, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, first, _ = header
     if attributes & batch.CONTROL:
-        _, coordinator_epoch = control.read_marker(data)
-        staged.decide(producer_id, epoch, coordinator_epoch, base, timestamp)
+        marker = parse_marker(data)
+        if marker is not None:
+            staged.decide(producer_id, epoch, marker[1], base, timestamp)
         return
     if first < 0:
         staged.note(producer_id, epoch, -1, -1, base, base + delta, timestamp, OWN)
         return
-    last = batch.last_sequence(first, count)
+    last = batch.last_sequence(first, delta + 1)
     kind = TRANSACTIONAL if attributes & batch.TRANSACTIONAL else PLAIN
     staged.note(producer_id, epoch, first, last, base, base + delta, timestamp, kind)
+
+
+def publish(partition: Partition, values: Fields, staged: Staged) -> None:
+    """Apply what producers did below the published log end, and say so. Caller holds the lock."""
+    former, leo = values[F_PSTATE_GEN], values[F_LEO]
+    generation = partition.producers.apply(staged, former)
+    values[F_PSTATE_LEO] = leo
+    if generation == former:
+        partition.slot.note(F_PSTATE_LEO, leo)
+        return
+    values[F_PSTATE_GEN] = generation
+    partition.slot.publish(values)
+    partition.producers.retire(former)
 
 
 def headers(data: bytes) -> list[tuple[int, tuple[int, ...]]]:

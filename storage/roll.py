@@ -7,6 +7,7 @@ before the publish leaves files above the active base, which repair removes; the
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
@@ -23,12 +24,18 @@ if TYPE_CHECKING:
 _ROLLING = 2
 
 
-def roll(partition: Partition, values: Fields, now_ms: int) -> None:
-    """Seal the active segment and publish an empty one that begins at the log end; `values` follow."""
-    if not values[slots.F_ACTIVE_SIZE]:
+def roll(partition: Partition, values: Fields, now_ms: int, base: int = -1) -> None:
+    """Seal the active segment and publish an empty one that begins at the log end; `values` follow.
+
+    With `base` the log end moves there, to the next offset that a leader's log has: what is between them was compacted
+    away. Then the active segment is sealed even when it is empty.
+    """
+    if base < 0 and not values[slots.F_ACTIVE_SIZE]:
         return
     partition.slot.dirty = _ROLLING
     seal_time_index(partition, values)
+    if base > values[slots.F_LEO]:
+        values[slots.F_LEO] = values[slots.F_PSTATE_LEO] = base
     base = values[slots.F_LEO]
     _snapshot_producers(partition, values)
     path = os.path.join(partition.directory, names.offset_name(base))
@@ -82,12 +89,37 @@ def _preallocate(path: str, size: int) -> None:
 
 def note_epoch(partition: Partition, epoch: int, start_offset: int) -> None:
     """Enter the leader epoch of the batch about to become visible at `start_offset` into the epoch checkpoint."""
-    try:
-        cache = epochs.EpochCache.read(partition.directory)
-    except CheckpointError:
-        cache = epochs.EpochCache()
+    cache = read_epochs(partition)
     if cache.assign(epoch, start_offset):
         cache.write(partition.directory, files=_UNSYNCED)
+
+
+def note_received_epochs(partition: Partition, begun: Sequence[tuple[int, int]]) -> None:
+    """`note_epoch` for each (epoch, first offset) in batches from a leader, which may be older than one noted here.
+
+    An epoch that was noted at or past its first offset has no batch: this broker led in it and nobody wrote.
+    """
+    cache = read_epochs(partition)
+    for epoch, start in begun:
+        cache.truncate_from_end(start)
+        cache.assign(epoch, start)
+    cache.write(partition.directory, files=_UNSYNCED)
+
+
+def cut_epochs(partition: Partition, end: int) -> int:
+    """Forget the leader epochs noted at or past offset `end`; the newest that stays, -1 for none."""
+    cache = read_epochs(partition)
+    if cache.truncate_from_end(end):
+        cache.write(partition.directory, files=_UNSYNCED)
+    return cache.latest
+
+
+def read_epochs(partition: Partition) -> epochs.EpochCache:
+    """The epoch checkpoint; a broken one counts as empty, as recovery builds it again. Raises OSError."""
+    try:
+        return epochs.EpochCache.read(partition.directory)
+    except CheckpointError:
+        return epochs.EpochCache()
 
 
 class _Unsynced(Files):

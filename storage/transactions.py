@@ -75,14 +75,15 @@ def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Ba
     values[slots.F_UNSTABLE] = table.first_unstable(batch.producer_id) if table is not None else -1
     if not marker.commit and first >= 0:
         stable = values[slots.F_UNSTABLE]
-        _append_row(
+        append_row(
             partition, values, AbortedTxn(batch.producer_id, first, offset, offset + 1 if stable < 0 else stable)
         )
     staged.decide(batch.producer_id, batch.epoch, marker.coordinator_epoch, offset, batch.max_timestamp)
     return True
 
 
-def _append_row(partition: Partition, values: Fields, row: AbortedTxn) -> None:
+def append_row(partition: Partition, values: Fields, row: AbortedTxn) -> None:
+    """Name an aborted transaction whose marker goes into the active segment next. Caller holds the lock."""
     path = _path(partition.directory, values[slots.F_ACTIVE_BASE])
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
