@@ -14,7 +14,7 @@ from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.storage import disks, read, transactions
-from odradek.workers.leadership import refusal
+from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import Payload
@@ -117,8 +117,7 @@ class Fetch:
         by_id = self.version >= fetch.TOPIC_IDS
         partition = self.worker.partition_of(part.topic, part.partition, by_id)
         if partition is None:
-            missing = by_id and self.worker.snapshot.by_id(part.topic) is None
-            return _failed(part, errors.UNKNOWN_TOPIC_ID if missing else errors.UNKNOWN_TOPIC_OR_PARTITION), 0
+            return _failed(part, elsewhere(self.worker.snapshot, part.topic, part.partition, by_id)), 0
         for _ in range(3):
             values = partition.slot.read()
             error = _refusal(partition, values, part)

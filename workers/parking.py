@@ -58,7 +58,7 @@ class Parking:
     def park(self, request: Parked) -> None:
         """Wait for a change of any of `request.slots`, unless one happened meanwhile.
 
-        A slot that was asked to ring before is sure to: whatever was published since the request looked rings.
+        A slot that is watched is sure to ring: whatever was published since the request looked is found then.
         """
         request.finished = False
         self._parked += 1
@@ -73,13 +73,17 @@ class Parking:
         heapq.heappush(self.deadlines, (request.deadline, next(self._numbers), request))
 
     def _attach(self, request: Parked) -> bool:
-        """Have the slots ring; False when all were asked to before."""
+        """Have the slots ring; False when all were asked to before, and are watched.
+
+        One that is not watched may still ring for a request that is gone, and that ring be on its way: it says nothing.
+        """
         asked = False
         for slot in request.slots:
             waiting = self._by_slot.get(slot)
             if waiting is None:
                 waiting = self._by_slot[slot] = {}
                 self._seen[slot] = slot.sequence
+                asked = True
             waiting[request] = None
             asked = slot.wait(self._role) or asked
         return asked
@@ -124,7 +128,7 @@ class Parking:
 
     def all_changed(self) -> None:
         """The metadata changed: topics may be gone, or in other slots since they were made anew."""
-        requests = [entry[2] for entry in self.deadlines if not entry[2].finished]
+        requests = self._waiting()
         if not requests:
             return
         for request in requests:
@@ -165,5 +169,14 @@ class Parking:
         return deadlines[0][0] if deadlines else None
 
     def hurry(self) -> None:
-        """The worker drains: answer all now."""
-        self.expire(float("inf"))
+        """The worker drains: answer all now, but for who waits again."""
+        requests = self._waiting()
+        for entry in self.deadlines:
+            entry[2].queued = False
+        self.deadlines.clear()
+        for request in requests:
+            self.forget(request)
+            request.expire()
+
+    def _waiting(self) -> list[Parked]:
+        return [entry[2] for entry in self.deadlines if not entry[2].finished]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 QUICK_TRIES = 8
+ALONE = -1  # instead of since when the broker leads: nobody's fetches are waited for
 
 
 class Pending(Batch):
@@ -52,8 +53,12 @@ class Pending(Batch):
 class Round:
     """The batches collected since the last flush, and the connections whose answers may now be complete."""
 
-    def __init__(self, sync: Callable[[Partition, list[Pending], int], None]) -> None:
+    def __init__(
+        self, sync: Callable[[Partition, list[Pending], int, int], None],
+        replicate: Callable[[Partition, list[Pending], int], None],
+    ) -> None:  # fmt: skip
         self._sync = sync  # takes over batches that must wait for an fsync; see workers.syncer
+        self._replicate = replicate  # takes over those that must wait for followers; see workers.replicated
         self.touched: list[Partition] = []
         self.deferred: list[Partition] = []
         self.settling: list[Connection] = []
@@ -110,9 +115,11 @@ class Round:
         except OSError:
             refuse(batches, errors.KAFKA_STORAGE_ERROR)
         else:
-            before = values[slots.F_LEO]
+            before, safe = values[slots.F_LEO], batches
+            if values[slots.F_ISR_COUNT] < values[slots.F_MIN_ISR] and values[slots.F_STATE] == slots.LEADER:
+                safe = _without_acks_all(batches)
             try:
-                append(partition, values, batches, now_ms)
+                append(partition, values, safe, now_ms)
             except OSError as error:
                 log.error("%r: append failed: %s", partition, error)
                 refuse(batches, errors.KAFKA_STORAGE_ERROR)
@@ -126,7 +133,12 @@ class Round:
             self.messages += leo - before
             if leo - values[slots.F_FLUSHED] >= partition.config.synced_after and _any_stored(batches):
                 partition.pending = []
-                self._sync(partition, batches, leo)  # a retry too, whose original may not be synced yet
+                led_since = values[slots.F_LED_SINCE] if values[slots.F_VOTERS] > 1 else ALONE
+                self._sync(partition, batches, leo, led_since)  # a retry too, whose original may not be synced yet
+                return True
+            if values[slots.F_VOTERS] > 1:
+                partition.pending = []
+                self.stored(partition, batches, values[slots.F_LED_SINCE])
                 return True
         partition.pending = []
         self.finish(batches)
@@ -141,6 +153,15 @@ class Round:
                 batch.view = memoryview(bytearray(batch.view))
         partition.deferred = True
         self.deferred.append(partition)
+
+    def stored(self, partition: Partition, batches: list[Pending], led_since: int) -> None:
+        """The batches are as safe on this broker as they must be: those with acks=all wait for its followers too."""
+        if led_since != ALONE:
+            waiting = [batch for batch in batches if batch.target.acks_all and not batch.error]
+            if waiting:
+                self._replicate(partition, waiting, led_since)
+                batches = [batch for batch in batches if batch.error or not batch.target.acks_all]
+        self.finish(batches)
 
     def finish(self, batches: Sequence[Pending]) -> None:
         """The batches are decided: their connections can answer."""
@@ -161,6 +182,12 @@ class Round:
 
 def _any_stored(batches: list[Pending]) -> bool:
     return not all(batch.error for batch in batches)
+
+
+def _without_acks_all(batches: list[Pending]) -> list[Pending]:
+    """The batches that may be stored though fewer replicas than min.insync.replicas are in sync; others are refused."""
+    refuse([batch for batch in batches if batch.target.acks_all], errors.NOT_ENOUGH_REPLICAS)
+    return [batch for batch in batches if not batch.target.acks_all]
 
 
 def refuse(batches: list[Pending], error: int) -> None:

@@ -1,9 +1,9 @@
 """Waiting for the disk without stalling the loop: flush.messages, one fsync for all that came meanwhile.
 
 A partition whose unsynced records reached flush.messages is handed to one thread, which syncs its active segment; the
-loop then publishes the recovery point (and the high watermark, where the topic shows only synced records) and decides
-the batches. Batches that arrive during an fsync share the next one. A failed fsync takes the partition offline: what
-the kernel dropped cannot be had back.
+loop then publishes the recovery point (and the high watermark, where the topic shows only synced records) and goes on
+with the batches: they are decided, or wait for followers too (workers.replicated). Batches that arrive during an fsync
+share the next one. A failed fsync takes the partition offline: what the kernel dropped cannot be had back.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage import disks, flush
 from odradek.storage.partition import Busy, Gone, Partition
+from odradek.workers.round import refuse
 
 if TYPE_CHECKING:
     from odradek.workers.round import Pending
@@ -32,7 +33,7 @@ class _Group:
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.batches: list[Pending] = []
+        self.runs: list[tuple[list[Pending], int]] = []  # of one append each, and what `Round.stored` is told with them
         self.upto = -1
         self.paths: list[str] = []
         self.error: OSError | None = None
@@ -55,12 +56,12 @@ class Syncer:
         """Readable when `collect` has something to do."""
         return self._event
 
-    def submit(self, partition: Partition, batches: list[Pending], upto: int) -> None:
-        """Decide `batches`, appended below offset `upto`, once they are on the disk."""
+    def submit(self, partition: Partition, batches: list[Pending], upto: int, led_since: int) -> None:
+        """Go on with `batches`, appended below offset `upto`, once they are on the disk (`Round.stored`)."""
         group = self._next.get(partition)
         if group is None:
             group = self._next[partition] = _Group(partition)
-        group.batches.extend(batches)
+        group.runs.append((batches, led_since))
         group.upto = upto
         if partition not in self._busy:
             self._start(partition)
@@ -107,7 +108,8 @@ class Syncer:
                 retry.append(group)
                 continue
             self._busy.discard(group.partition)
-            self._worker.round.finish(group.batches)
+            for batches, led_since in group.runs:
+                self._worker.round.stored(group.partition, batches, led_since)
             if group.partition in self._next:
                 self._start(group.partition)
         for group in retry:
@@ -140,8 +142,8 @@ class Syncer:
         except OSError as error:
             group.error = group.error or error
         if group.error is not None:
-            for batch in group.batches:
-                batch.refuse(errors.KAFKA_STORAGE_ERROR)
+            for batches, _ in group.runs:
+                refuse(batches, errors.KAFKA_STORAGE_ERROR)
 
     def close(self) -> None:
         """Let the thread end; what it holds is not waited for, so the descriptor it rings is its own to close."""

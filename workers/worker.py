@@ -11,6 +11,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from odradek.ipc.processes import COLUMN
 from odradek.ipc.shm import META_VERSION, Shared
 from odradek.storage import opening
 from odradek.storage.partition import Partition
+from odradek.workers import replicated
 from odradek.workers.acceptance import Acceptance
 from odradek.workers.apis import k00_produce
 from odradek.workers.catalog import Catalog
@@ -76,7 +78,7 @@ class Worker:
         self.bell = Doorbell(process.run_dir, self.role)
         self.parking = Parking(self.role, self.catalog.log.locks)
         self.syncer = Syncer(self)
-        self.round = Round(self.syncer.submit)
+        self.round = Round(self.syncer.submit, partial(replicated.wait, self))
         self.sessions = Sessions(config["max.incremental.fetch.session.cache.slots"])
         self.producer_ids = ProducerIds(self)
         self.targets = k00_produce.Targets()

@@ -15,6 +15,7 @@ from odradek.protocol import errors
 from odradek.storage.openfile import FileSlice, OpenFile
 from odradek.workers import connection as one_connection
 from odradek.workers import loop
+from odradek.workers.round import ALONE
 
 from ..clients.raw import batches, calls
 from ..harness.wire import decode_response
@@ -425,7 +426,7 @@ def test_a_topic_deleted_while_its_records_are_synced(bench: Bench, client: Clie
     assert partition is not None
     bench.delete("t")
     partition.close_files()
-    bench.worker.syncer.submit(partition, [], 1)  # as if it had been appended just before
+    bench.worker.syncer.submit(partition, [], 1, ALONE)  # as if it had been appended just before
     bench.turn(5)
     other = bench.connect()
     other.send(raw(18, 0, 1))

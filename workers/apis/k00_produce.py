@@ -6,8 +6,9 @@ bounds) goes through `protocol.records.normalise`. Whole runs of requests become
 
 Versions below 3 carry magic 0 and 1, from 3 on only magic 2; v7 and later may carry zstd (KIP-110); v13 names topics
 by id (KIP-516). acks=N above 1 is taken from version 0, where 0.8 meant something by it, as all; later versions refuse
-it with INVALID_REQUIRED_ACKS. Left out: asking the coordinator whether a
-transaction has the partition (KIP-890's verification); its markers reach only partitions that were added.
+it with INVALID_REQUIRED_ACKS. Batches with acks=all wait for followers, if there are any (workers.replicated), as long
+as the request's timeout allows. Left out: asking the coordinator whether a transaction has the partition (KIP-890's
+verification); its markers reach only partitions that were added.
 
 A client's requests begin with the same bytes again and again (client id, acks, topic, partition). So those bytes are
 remembered with what they mean (`Targets`), and a request that goes where the last one went costs one comparison.
@@ -34,6 +35,7 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.produce import PartResult
 from odradek.protocol.wire import uvarint
+from odradek.workers import leadership
 from odradek.workers.api import Api
 from odradek.workers.round import Pending
 
@@ -55,13 +57,20 @@ _TARGET = 400  # bytes of what is remembered beside each
 class Target:
     """Where records go and how to answer: what a prefix means, while the metadata is `snapshot`."""
 
-    __slots__ = ("acks", "follower", "index", "partition", "prefix", "reply", "size", "snapshot", "topic", "version")
+    __slots__ = (
+        "acks", "acks_all", "follower", "index", "partition", "prefix", "reply", "size", "snapshot", "timeout_ms",
+        "topic", "version",
+    )  # fmt: skip
 
-    def __init__(self, partition: Partition | None, topic: bytes, index: int, acks: int, version: int) -> None:
+    def __init__(
+        self, partition: Partition | None, topic: bytes, index: int, acks: int, timeout_ms: int, version: int
+    ) -> None:
         self.partition: Any = partition  # None only for a part that is refused
         self.topic = topic
         self.index = index
         self.acks = acks
+        self.acks_all = acks not in (0, 1)
+        self.timeout_ms = timeout_ms  # as long as followers are waited for
         self.version = version
         self.prefix = b""
         self.size = 0
@@ -204,7 +213,7 @@ def _parse(
         part = request.parts[0]
         partition = _place(worker, part, request.acks, version)
         if partition is not None and part.size > 0:
-            target = Target(partition, part.topic, part.partition, request.acks, version)
+            target = Target(partition, part.topic, part.partition, request.acks, request.timeout_ms, version)
             target.remember(bytes(buffer[head : request.prefix_end]), worker.snapshot)
             _remember(worker, connection, target)
             batch = _batch(worker, connection, correlation, target, buffer, part.start, part.size)
@@ -226,10 +235,7 @@ def _place(worker: Worker, part: produce.Part, acks: int, version: int) -> Parti
     """Where a part goes; None when something about it must be refused."""
     if not _acks_allowed(acks, version):
         return None
-    partition = worker.partition_of(part.topic, part.partition, version >= produce.TOPIC_IDS)
-    if partition is None or ((acks < 0 or acks > 1) and partition.config.min_insync_replicas > 1):
-        return None
-    return partition
+    return worker.partition_of(part.topic, part.partition, version >= produce.TOPIC_IDS)
 
 
 def _acks_allowed(acks: int, version: int) -> bool:
@@ -306,7 +312,7 @@ def _take_several(
     connection.order.append(several)
     for part in request.parts:
         partition = _place(worker, part, request.acks, version)
-        target = Target(partition, part.topic, part.partition, request.acks, version)
+        target = Target(partition, part.topic, part.partition, request.acks, request.timeout_ms, version)
         if partition is not None:
             batch = _batch(worker, connection, correlation, target, buffer, part.start, max(part.size, 0))
         else:
@@ -319,13 +325,11 @@ def _take_several(
 
 
 def _why(worker: Worker, pending: Pending, request: produce.ProduceRequest, version: int) -> int:
-    """The error of a part that `_target` refused."""
+    """The error of a part that `_place` refused."""
+    by_id = version >= produce.TOPIC_IDS
     if not _acks_allowed(request.acks, version):
         return errors.INVALID_REQUIRED_ACKS
-    if worker.partition_of(pending.target.topic, pending.target.index, version >= produce.TOPIC_IDS) is None:
-        by_id = version >= produce.TOPIC_IDS and worker.snapshot.by_id(pending.target.topic) is None
-        return errors.UNKNOWN_TOPIC_ID if by_id else errors.UNKNOWN_TOPIC_OR_PARTITION
-    return errors.NOT_ENOUGH_REPLICAS
+    return leadership.elsewhere(worker.snapshot, pending.target.topic, pending.target.index, by_id)
 
 
 def handle(*_: Any) -> None:

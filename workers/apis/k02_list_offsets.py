@@ -17,7 +17,7 @@ from odradek.protocol import errors
 from odradek.storage import names, times
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
-from odradek.workers.leadership import refusal
+from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.storage.partition import Partition
@@ -44,7 +44,7 @@ def _answer(worker: Worker, topic: str, part: Any, request: Any, context: Contex
     index = part.partition_index
     partition = worker.partition_of(topic.encode(), index, False)
     if partition is None:
-        return _error(index, errors.UNKNOWN_TOPIC_OR_PARTITION, context.version)
+        return _error(index, elsewhere(worker.snapshot, topic.encode(), index, False), context.version)
     values = partition.slot.read()
     error = refusal(partition, values, part.current_leader_epoch)
     if error:

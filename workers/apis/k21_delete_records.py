@@ -15,7 +15,7 @@ from odradek.storage import trim
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
-from odradek.workers.leadership import refusal
+from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker
@@ -51,7 +51,7 @@ class _Work:
         """(low watermark, error) of one partition."""
         partition = self._worker.partition_of(topic.encode(), index, False)
         if partition is None:
-            return -1, errors.UNKNOWN_TOPIC_OR_PARTITION
+            return -1, elsewhere(self._worker.snapshot, topic.encode(), index, False)
         if self._worker.snapshot.topics[topic].internal:
             return -1, errors.INVALID_TOPIC_EXCEPTION
         error = refusal(partition, partition.slot.read(), -1)

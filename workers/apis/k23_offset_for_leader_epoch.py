@@ -14,7 +14,7 @@ from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.epochs import EpochCache
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
-from odradek.workers.leadership import refusal
+from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker
@@ -38,7 +38,7 @@ def _answer(worker: Worker, topic: str, part: Any) -> dict[str, int]:
     unknown = {"partition": part.partition, "leader_epoch": -1, "end_offset": -1}
     partition = worker.partition_of(topic.encode(), part.partition, False)
     if partition is None:
-        return {"error_code": errors.UNKNOWN_TOPIC_OR_PARTITION, **unknown}
+        return {"error_code": elsewhere(worker.snapshot, topic.encode(), part.partition, False), **unknown}
     values = partition.slot.read()
     error = refusal(partition, values, part.current_leader_epoch)
     if error:

@@ -13,7 +13,7 @@ from odradek.protocol import errors
 from odradek.storage.partition import Busy, Gone
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
-from odradek.workers.leadership import refusal
+from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker
@@ -47,7 +47,7 @@ class _Work:
     def _look(self, topic: str, index: int) -> Found:
         partition = self._worker.partition_of(topic.encode(), index, False)
         if partition is None:
-            return errors.UNKNOWN_TOPIC_OR_PARTITION, []
+            return elsewhere(self._worker.snapshot, topic.encode(), index, False), []
         error = refusal(partition, partition.slot.read(), -1)
         if error:
             return error, []

@@ -1,0 +1,109 @@
+"""Waiting for followers: acks=all is answered once the high watermark has passed the batch.
+
+The batches of one append wait together, parked like a fetch (workers.parking): whoever moves the high watermark, a
+worker that serves a follower's fetch or the controller process that shrinks the ISR, publishes it and rings. They are
+refused when this broker leads no longer, or leads again after somebody else did: then nobody knows what became of
+them. Only what the answers need is kept, no records.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from odradek.ipc import slots
+from odradek.protocol import errors
+from odradek.workers.leadership import refusal
+from odradek.workers.round import refuse
+
+if TYPE_CHECKING:
+    from odradek.ipc.slots import Slot
+    from odradek.storage.partition import Partition
+    from odradek.workers.round import Pending
+    from odradek.workers.worker import Worker
+
+_NO_RECORDS = memoryview(b"")
+
+
+def wait(worker: Worker, partition: Partition, batches: list[Pending], led_since: int) -> None:
+    """Decide `batches`, which are in the log, once the followers have them; `led_since` is the slot's at the append."""
+    waiting = Replicated(worker, partition, batches, led_since)
+    if not waiting.look():
+        worker.parking.park(waiting)
+
+
+class Replicated:
+    """Batches of one append, until the last one is decided (workers.parking.Parked)."""
+
+    __slots__ = (
+        "_batches", "_first_end", "_last_end", "_led_since", "_partition", "_since", "_worker", "deadline", "finished",
+        "queued", "slots",
+    )  # fmt: skip
+
+    def __init__(self, worker: Worker, partition: Partition, batches: list[Pending], led_since: int) -> None:
+        self._worker = worker
+        self._partition = partition
+        self._led_since = led_since
+        self._since = time.monotonic()
+        self.slots = [partition.slot]
+        self.finished = self.queued = False
+        for batch in batches:
+            batch.view = _NO_RECORDS
+        self._keep(batches)
+
+    def _keep(self, batches: list[Pending]) -> None:
+        """These still wait; a retried batch among them may end before those ahead of it."""
+        self._batches = batches
+        ends = [batch.base_offset + batch.count for batch in batches]
+        self._first_end, self._last_end = min(ends), max(ends)
+        self.deadline = min(self._deadline(batch) for batch in batches)
+
+    def _deadline(self, batch: Pending) -> float:
+        return self._since + batch.target.timeout_ms / 1000
+
+    def find_slots(self) -> list[Slot]:
+        return self.slots
+
+    def look(self) -> bool:
+        """Decide what can be decided; whether that was all."""
+        values = self._partition.slot.read()
+        error = self._lost(values)
+        if error:
+            refuse(self._batches, error)
+            return self._decided(self._batches, [])
+        hw = values[slots.F_HW]
+        if hw < self._first_end:
+            return False
+        if hw >= self._last_end:
+            reached, rest = self._batches, []
+        else:
+            reached = [batch for batch in self._batches if batch.base_offset + batch.count <= hw]
+            rest = [batch for batch in self._batches if batch.base_offset + batch.count > hw]
+        if values[slots.F_VOTERS] < values[slots.F_MIN_ISR]:
+            refuse(reached, errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return self._decided(reached, rest)
+
+    def _lost(self, values: tuple[int, ...]) -> int:
+        """Why the followers cannot be waited for any more, or NONE."""
+        error = refusal(self._partition, values, -1)
+        return error or (errors.NONE if values[slots.F_LED_SINCE] == self._led_since else errors.NOT_LEADER_OR_FOLLOWER)
+
+    def _decided(self, batches: list[Pending], rest: list[Pending]) -> bool:
+        if rest:
+            self._keep(rest)
+        self._worker.round.finish(batches)
+        return not rest
+
+    def answer(self) -> None:
+        """`look` has decided all, which the end of the round answers."""
+
+    def expire(self) -> None:
+        """Some have waited as long as their requests allow; when the worker drains, perhaps none yet."""
+        if self.look():
+            return
+        now = time.monotonic()
+        late = [batch for batch in self._batches if self._deadline(batch) <= now]
+        rest = [batch for batch in self._batches if self._deadline(batch) > now]
+        refuse(late, errors.REQUEST_TIMED_OUT)
+        if not self._decided(late, rest):
+            self._worker.parking.park(self)
