@@ -17,12 +17,11 @@ from odradek.broker.errors import OdradekError
 from odradek.cluster import configdef, topicnames, znodes
 from odradek.cluster.assignment import assign
 from odradek.cluster.errors import ApiError
+from odradek.cluster.notices import encode_config_change
 from odradek.cluster.tree import BadVersion, Create, NodeExists, NoNode, Operation, Set
 
 if TYPE_CHECKING:
     from odradek.cluster.tree import Tree
-
-_CHANGE = "/config/changes/config_change_"
 
 
 def matching(tree: Tree, options: Options) -> list[str]:
@@ -86,7 +85,7 @@ def _replicas(tree: Tree, options: Options) -> dict[int, list[int]]:
 
 
 def _assigned(tree: Tree, partitions: int, factor: int, start: int = -1, first: int = 0) -> dict[int, list[int]]:
-    racks = {broker: said.get("rack") for broker, said in live_brokers(tree).items()}
+    racks = {broker: node.rack for broker, node in live_brokers(tree).items()}
     try:
         return assign(racks, partitions, factor, start, first)
     except ApiError as error:
@@ -146,9 +145,9 @@ def _change_configs(tree: Tree, name: str, options: Options) -> None:
     for gone in options["delete_config"]:
         configs.pop(gone, None)
     _check_configs(configs)
-    tree.ensure("/config/changes")
-    notice = znodes.to_json({"version": 2, "entity_path": f"topics/{name}"})
-    tree.multi([_config(tree, name, configs), Create(_CHANGE, notice, sequence=True)])
+    tree.ensure(znodes.CONFIG_CHANGES)
+    notice = Create(znodes.CONFIG_CHANGE, encode_config_change("topics", name), sequence=True)
+    tree.multi([_config(tree, name, configs), notice])
     click.echo(f'Updated config for topic "{name}".')
 
 

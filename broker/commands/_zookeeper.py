@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from odradek.broker.errors import OdradekError
 
 if TYPE_CHECKING:
     from odradek.cluster.tree import Tree
+    from odradek.cluster.znodes import BrokerNode
 
 SESSION_MS = CONNECT_MS = 30_000  # as 0.8's tools
 
@@ -43,8 +43,8 @@ def opened(connect: str) -> Iterator[Tree]:
         tree.close()
 
 
-def live_brokers(tree: Tree) -> dict[int, dict[str, Any]]:
-    """What each registered broker says of itself (`/brokers/ids/<n>`), by id."""
+def live_brokers(tree: Tree) -> dict[int, BrokerNode]:
+    """What each registered broker says of itself, by id."""
     from odradek.cluster import znodes
     from odradek.cluster.tree import NoNode
 
@@ -53,7 +53,7 @@ def live_brokers(tree: Tree) -> dict[int, dict[str, Any]]:
     except NoNode:
         return {}
     found = tree.get_many([f"{znodes.BROKER_IDS}/{name}" for name in names])
-    return {int(name): json.loads(node[0]) for name, node in zip(names, found, strict=True) if node is not None}
+    return {int(name): znodes.decode_broker(node[0]) for name, node in zip(names, found, strict=True) if node}
 
 
 def bootstrap(connect: str) -> str:
@@ -65,9 +65,8 @@ def bootstrap(connect: str) -> str:
     return ",".join(addresses)
 
 
-def _address(broker: dict[str, Any]) -> str:
-    """Of the listener without TLS, which alone has an entry of its own; else of the first one."""
-    host, port = broker.get("host"), broker.get("port", -1)
-    if not host or port < 0:
-        return str(broker["endpoints"][0]).partition("://")[2]
+def _address(broker: BrokerNode) -> str:
+    """Of the listener that asks for nothing, where there is one: nothing here says what another one asks for."""
+    plain = (end for name, end in broker.endpoints.items() if broker.protocols[name] == "PLAINTEXT")
+    host, port = next(plain, next(iter(broker.endpoints.values())))
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
