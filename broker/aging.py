@@ -28,9 +28,12 @@ class Aging:
         self._facts.clear()
 
     def trim(self, partition: Partition, now_ms: int) -> int:
-        """Delete the segments of one partition that are due; how many. Raises OSError, Busy, Gone."""
+        """Delete the segments of one partition that are due; how many. Raises OSError, Busy, Gone.
+
+        A follower's too, as in Kafka, up to its high watermark: it need not wait for its leader to do the same.
+        """
         state = partition.state()
-        if state.state != slots.LEADER or not self._doomed(partition, state, now_ms):
+        if state.state not in (slots.LEADER, slots.FOLLOWER) or not self._doomed(partition, state, now_ms):
             return 0
         with flushing.patiently(partition) as values:
             doomed = self._doomed(partition, SlotState._make(values), now_ms)  # it may have grown meanwhile

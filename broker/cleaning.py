@@ -41,14 +41,19 @@ class CleanerOffsets:
         self._log_dirs = log_dirs
         self._offsets = [_read(path) for path in log_dirs]
         self._incarnations: dict[tuple[str, int], int] = {}
+        self._truncations: dict[int, int] = {}  # how many of each incarnation the offsets know of
 
     def get(self, partition: Partition) -> int | None:
         """Where the dirty part of a log begins, None when it was never cleaned."""
-        key = (partition.topic, partition.index)
-        offsets = self._offsets[partition.state().log_dir]
+        key, state = (partition.topic, partition.index), partition.state()
+        offsets = self._offsets[state.log_dir]
         if self._incarnations.setdefault(key, partition.incarnation) != partition.incarnation:
             self._incarnations[key] = partition.incarnation
             offsets.pop(key, None)
+        if self._truncations.get(partition.incarnation, 0) != state.truncations:
+            self._truncations[partition.incarnation] = state.truncations
+            if key in offsets:
+                offsets[key] = 0  # how far it was cut nobody knows any more: what came instead is not clean
         return offsets.get(key)
 
     def put(self, partition: Partition, offset: int, known: Iterable[tuple[str, int]]) -> None:

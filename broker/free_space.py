@@ -137,4 +137,5 @@ class Pace:
 
 
 def _deletes(partition: Partition) -> bool:
-    return "delete" in partition.config.cleanup_policy and partition.state().state == slots.LEADER
+    served = partition.state().state in (slots.LEADER, slots.FOLLOWER)
+    return served and "delete" in partition.config.cleanup_policy

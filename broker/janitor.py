@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 LOOK_MS = 500  # the longest sleep: a ring that tells of new metadata may be lost
 RECOVER_MS = 20  # while partitions wait for recovery that others may leave half done
 FLUSH_LOOK_MS = 500
+TRUNCATION_LOOK_MS = 500
 REMOVE_LOOK_MS = 1000
 FORGET_MS = 3_600_000
 NOTE_LOOK_MS = 100  # until everything is recovered
@@ -59,6 +60,7 @@ class Janitor:
         self._disks = DiskWatch(me.shared, self._partitions, me.config.log_dirs)
         self._space = FreeSpace(me.config, self._intact, self._aging)
         self._recovering = False
+        self._truncations = 0
         self._bell = Doorbell(me.run_dir, roles.JANITOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._cleaner = Cleaner(me.config, self._intact)
@@ -71,6 +73,7 @@ class Janitor:
         config = self._me.config
         return [
             Task(FLUSH_LOOK_MS, self._flush),
+            Task(TRUNCATION_LOOK_MS, self._note_truncations),
             Task(REMOVE_LOOK_MS, self._remove),
             self._keeping,
             Task(config["log.retention.check.interval.ms"], self._retain),
@@ -217,6 +220,13 @@ class Janitor:
 
         write.__name__ = name
         return write
+
+    def _note_truncations(self) -> None:
+        """The recovery point of a log that was truncated may be past its end."""
+        truncations = self._partitions.truncations()
+        if truncations != self._truncations:
+            self._checkpoint(checkpoints.RECOVERY_POINT)()
+            self._truncations = truncations
 
     def _note_boot(self) -> None:
         """Once: what recovery has found the next one need not excuse."""

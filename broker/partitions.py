@@ -50,6 +50,10 @@ class Partitions(Catalog):
             ends = zip(table.column(slots.F_LEO, chunk), table.column(slots.F_FLUSHED, chunk), strict=True)
             yield from self.at(chunk * slots.CHUNK + row for row, (leo, flushed) in enumerate(ends) if leo > flushed)
 
+    def truncations(self) -> int:
+        """How many truncations there have been; it may also change when a slot gets another partition."""
+        return sum(sum(self._shared.slots.column(slots.F_TRUNCATIONS, chunk)) for chunk in self._chunks())
+
     def changed(self, known: Mapping[int, tuple[int, int]]) -> Iterator[Partition]:
         """Those whose (incarnation, generation) is not the one `known` for their slot."""
         table = self._shared.slots
