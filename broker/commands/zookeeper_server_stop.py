@@ -25,6 +25,7 @@ def command(properties: Path | None, timeout: float) -> None:
       odradek zookeeper-server-stop config/zookeeper.properties
     """
     import psutil
+    from odradek.broker.process import wait_for
 
     found = [one for one in psutil.process_iter() if _is_meant(one, properties)]
     if not found:
@@ -33,8 +34,7 @@ def command(properties: Path | None, timeout: float) -> None:
         files = ", ".join(sorted(str(_file(one)) for one in found))
         raise OdradekError(f"several ZooKeeper servers run here; name the file of one: {files}")
     found[0].terminate()
-    _, left = psutil.wait_procs(found, timeout)
-    if left:
+    if not wait_for(lambda: _has_ended(found[0]), timeout, 0.05):
         raise OdradekError(f"the ZooKeeper server has not ended within {timeout:g} s: pid {found[0].pid}")
 
 
@@ -53,3 +53,13 @@ def _is_meant(process: psutil.Process, properties: Path | None) -> bool:
 def _file(process: psutil.Process) -> Path:
     """The file it was started with."""
     return Path(process.cwd(), process.cmdline()[-1]).resolve()
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Also when whoever started it has not asked for its exit code yet."""
+    import psutil
+
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

@@ -58,9 +58,7 @@ class ZooKeeper:
 
     def command(self, word: str) -> str:
         """The answer to a four-letter word."""
-        with socket.create_connection(("127.0.0.1", self.port), 5) as sock:
-            sock.sendall(word.encode())
-            return b"".join(iter(lambda: sock.recv(65536), b"")).decode()
+        return four_letter_word(self.port, word)
 
     def kill(self) -> None:
         """SIGKILL; what it has answered is on disk."""
@@ -76,6 +74,13 @@ class ZooKeeper:
         tasks = Path(f"/proc/{self.process.pid}/task")
         stopped = lambda: all(_state(task) == "T" for task in tasks.iterdir())  # noqa: E731
         wait_until(stopped, 10, "all threads of ZooKeeper to stop")
+
+
+def four_letter_word(port: int, word: str) -> str:
+    """The answer of the server on `port` to `ruok`, `srvr`, …"""
+    with socket.create_connection(("127.0.0.1", port), 5) as sock:
+        sock.sendall(word.encode())
+        return b"".join(iter(lambda: sock.recv(65536), b"")).decode()
 
 
 def _state(task: Path) -> str:

