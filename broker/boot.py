@@ -137,14 +137,21 @@ def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
             else:
                 _make_room(str(log_dir.path), config["odradek.disk.reserve.bytes"])
                 logdirs.partitions_in(log_dir.path)  # refuses directories that are none of a broker's
-        wanted = config["broker.id"]
-        identity = logdirs.agree_on_identity(
-            opened, wanted if wanted >= 0 else _former_id(opened), _former_cluster(config, opened)
-        )
+        identity = logdirs.agree_on_identity(opened, *_wanted_identity(config, opened))
     except (logdirs.LogDirError, checkpoints.CheckpointError) as error:
         raise BootError(str(error)) from None
     offline = [number for number, log_dir in enumerate(opened) if log_dir.problem]
     return config.with_value("broker.id", identity.node_id), offline
+
+
+def _wanted_identity(config: BrokerConfig, opened: list[logdirs.LogDir]) -> tuple[int, str | None]:
+    """Broker id and cluster id, as far as they are known beside the directories."""
+    wanted, former = config["broker.id"], _former_id(opened)
+    if config.clustered:
+        from odradek.broker import joining
+
+        return joining.settle(config, former, _cluster_of(opened))
+    return (wanted if wanted >= 0 else former or 0), _former_cluster(config, opened)
 
 
 def _make_room(log_dir: str, reserve: int) -> None:
@@ -154,9 +161,14 @@ def _make_room(log_dir: str, reserve: int) -> None:
         log.warning("the disk of %s is full: gave the %d bytes of its reserve back to start", log_dir, given)
 
 
-def _former_id(opened: list[logdirs.LogDir]) -> int:
+def _former_id(opened: list[logdirs.LogDir]) -> int | None:
     metas = (checkpoints.read_meta_properties(one.path) for one in opened if not one.problem)
-    return next((meta.node_id for meta in metas if meta and meta.node_id is not None), 0)
+    return next((meta.node_id for meta in metas if meta and meta.node_id is not None), None)
+
+
+def _cluster_of(opened: list[logdirs.LogDir]) -> str | None:
+    metas = (checkpoints.read_meta_properties(one.path) for one in opened if not one.problem)
+    return next((meta.cluster_id for meta in metas if meta and meta.cluster_id), None)
 
 
 def _former_cluster(config: BrokerConfig, opened: list[logdirs.LogDir]) -> str | None:

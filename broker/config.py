@@ -28,7 +28,6 @@ DEFAULT_PROTOCOL_MAP = ",".join(f"{name}:{name}" for name in listening.PROTOCOLS
 
 # Keys of Kafka that are read by nothing here yet; given ones are warned of.
 _NOT_YET = {
-    "zookeeper.connect": "this broker runs alone, on its embedded metadata store",
     "process.roles": "one process tree is broker and controller",
     "controller.quorum.voters": "there is no KRaft quorum; the embedded metadata store is used",
     "authorizer.class.name": "there is no authorizer; every client may do everything",
@@ -81,6 +80,11 @@ class BrokerConfig(Mapping[str, Any]):
     def workers(self) -> int:
         """How many worker processes to start."""
         return int(self.typed["odradek.workers"])
+
+    @property
+    def clustered(self) -> bool:
+        """Whether this broker is a member of a cluster on ZooKeeper; else it is alone, on its embedded store."""
+        return bool(self.typed["zookeeper.connect"])
 
     def with_ports(self, ports: Mapping[str, int]) -> BrokerConfig:
         """The same, with the ports that were bound in the place of 0, in what is advertised too."""

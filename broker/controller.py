@@ -16,6 +16,7 @@ from typing import Any
 
 from odradek.broker import adoption, controller_internal, listeners, process
 from odradek.broker.errors import BootError
+from odradek.broker.member import Member, open_member
 from odradek.broker.metadata_owner import MetadataOwner
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.process import Process, Signals
@@ -46,7 +47,7 @@ IDLE_S = 1.0
 class Controller:
     """What handlers with runs_in="controller" get as their services."""
 
-    def __init__(self, me: Process, owner: MetadataOwner, publication: Publication, bell: Doorbell) -> None:
+    def __init__(self, me: Process, owner: MetadataOwner | Member, publication: Publication, bell: Doorbell) -> None:
         self.me = me
         self.owner = owner
         self.publication = publication
@@ -60,6 +61,8 @@ class Controller:
         self._epoll = select.epoll()
         for source in (self._signals, self._door, bell):
             self._epoll.register(source.fileno(), select.EPOLLIN)
+        self._watched: dict[int, Callable[[int], None]] = {}
+        owner.attach(self)
 
     # -- for handlers
 
@@ -85,6 +88,18 @@ class Controller:
         """Call `action` at the end of a time."""
         self._timeouts.append((time.monotonic() + milliseconds / 1000, action))
 
+    # -- for the owner (broker.peers.Sources)
+
+    def watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
+        """Call `ready(events)` whenever one of `events` is there; replaces what was said before of `fd`."""
+        (self._epoll.modify if fd in self._watched else self._epoll.register)(fd, events)
+        self._watched[fd] = ready
+
+    def unwatch(self, fd: int) -> None:
+        """Forget `fd`, before it is closed."""
+        if self._watched.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
     # -- the loop
 
     def run(self) -> None:
@@ -102,9 +117,9 @@ class Controller:
     def _patience(self) -> float:
         if self.owner.waiting or self.publication.waiting or self.owner.changed:
             return TICK_S
-        if self._timeouts:
-            return min(IDLE_S, max(0.0, min(at for at, _ in self._timeouts) - time.monotonic()) + TICK_S)
-        return IDLE_S
+        now = time.monotonic()
+        until = min([now + IDLE_S, self.owner.due(), *(at + TICK_S for at, _ in self._timeouts)])
+        return max(0.0, until - now)
 
     def _turn(self) -> None:
         self.owner.tick()
@@ -126,7 +141,7 @@ class Controller:
             self.publication.when_known(lambda: self._free(freed))
 
     def _snapshot(self, version: int) -> Snapshot:
-        return self.owner.state.snapshot(version, self.config)
+        return self.owner.snapshot_at(version)
 
     def _free(self, freed: list[int]) -> None:
         self.owner.to_free.extend(slot for slot in freed if not self.owner.book.free(slot))
@@ -147,6 +162,9 @@ class Controller:
             self._admit()
         elif fd == self._bell.fileno():
             self._bell.drain()
+            self.owner.rung()
+        elif fd in self._watched:
+            self._watched[fd](events)
 
     def _admit(self) -> None:
         while (link := self._door.accept()) is not None:
@@ -204,11 +222,13 @@ class Controller:
             link.close()
         self._door.close()
         self._bell.close()
-        self.owner.state.tree.close()
+        self.owner.close()
 
 
 def open_controller(me: Process) -> Controller:
     """Take over the metadata: the tree, the partitions' directories and slots. Raises BootError."""
+    if me.config.clustered:
+        return _join(me)
     try:
         tree = EmbeddedTree(Path(me.config.data_dir, FILE_NAME))
     except (StoreError, OSError) as error:
@@ -237,6 +257,13 @@ def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
     owner.open_partitions(former)
     publication = Publication(me.shared, me.locks, ringer.ring)
     return Controller(me, owner, publication, Doorbell(me.run_dir, roles.CONTROLLER))
+
+
+def _join(me: Process) -> Controller:
+    """Be a member of the cluster at zookeeper.connect."""
+    ringer = Ringer(me.run_dir)
+    member = open_member(me, _former(me))
+    return Controller(me, member, Publication(me.shared, me.locks, ringer.ring), Doorbell(me.run_dir, roles.CONTROLLER))
 
 
 def _open_state(me: Process, tree: EmbeddedTree) -> ClusterState:

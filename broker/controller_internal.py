@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +28,13 @@ def auto_create(controller: Controller, request: dict[str, Any], reply: Reply) -
 
 def _create(controller: Controller, name: str) -> tuple[int, str | None]:
     owner = controller.owner
-    if name in owner.state.topics:
+    if name in owner.topics:
         return NONE, None
     try:
         snapshot = owner.snapshot
-        request = planning.automatic(name, len(snapshot.brokers), owner.config)
+        # In a cluster the others may not be there yet: one that is alone at the moment makes nothing smaller.
+        brokers = sys.maxsize if controller.config.clustered else len(snapshot.brokers)
+        request = planning.automatic(name, brokers, owner.config)
         owner.create_topic(planning.plan_topic(request, snapshot, controller.defaults()))
     except ApiError as error:
         log.info("automatic creation of topic %s refused: %s", name, error)
@@ -56,7 +59,7 @@ def commit_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> 
         code = _known(controller, topic, partition)
         if code == NONE:
             try:
-                controller.owner.state.commit_offset(request["group"], topic, partition, offset)
+                controller.owner.commit_offset(request["group"], topic, partition, offset)
             except (TreeError, ValueError) as error:
                 log.error("offset of group %s: %s", request["group"], error)
                 code = UNKNOWN_SERVER_ERROR
@@ -71,7 +74,7 @@ def fetch_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> N
         code, offset = _known(controller, topic, partition), None
         if code == NONE:
             try:
-                offset = controller.owner.state.committed_offset(request["group"], topic, partition)
+                offset = controller.owner.committed_offset(request["group"], topic, partition)
             except ValueError:
                 code = UNKNOWN_SERVER_ERROR
         offsets.append([topic, partition, offset, code])
@@ -79,7 +82,7 @@ def fetch_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> N
 
 
 def _known(controller: Controller, topic: str, partition: int) -> int:
-    rows = controller.owner.state.topics.get(topic, {}).get("partitions", ())
+    rows = controller.owner.topics.get(topic, {}).get("partitions", ())
     return NONE if 0 <= partition < len(rows) else UNKNOWN_TOPIC_OR_PARTITION
 
 

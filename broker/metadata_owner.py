@@ -8,10 +8,12 @@ deletion is deleted then.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from odradek.broker.partition_dirs import PartitionDirs
+from odradek.broker.peers import Sources
 from odradek.broker.slotbook import SlotBook
 from odradek.cluster import configdef
 from odradek.cluster.errors import KAFKA_STORAGE_ERROR, ApiError
@@ -21,6 +23,7 @@ from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import EPOCH, INCARNATION, ISR, LOG_DIR, NOWHERE, REPLICAS, SLOT, ClusterState
 from odradek.cluster.tree import TreeUnavailable
 from odradek.ipc import slots
+from odradek.ipc.slots import SlotState
 from odradek.storage.reserve import Reserve
 
 log = logging.getLogger(__name__)
@@ -54,10 +57,36 @@ class MetadataOwner:
         self._deletions: dict[str, _Deletion] = {}
         self._stale_min_isr: set[str] = set()
 
+    def attach(self, sources: Sources) -> None:
+        """Nothing but this process changes the metadata: there is nothing to watch."""
+
+    def due(self) -> float:
+        """When `tick` has something to do though it is not `waiting`: never."""
+        return math.inf
+
+    def rung(self) -> None:
+        """Nothing that others do matters here."""
+
+    def close(self) -> None:
+        """Ephemeral nodes go with the tree's session."""
+        self.state.tree.close()
+
+    def check_office(self) -> None:
+        """This broker is the controller."""
+
+    @property
+    def topics(self) -> dict[str, dict[str, Any]]:
+        """Topics by name, as in snapshots."""
+        return self.state.topics
+
     @property
     def snapshot(self) -> Snapshot:
         """The metadata as it is now, published or not."""
-        return self.state.snapshot(self.version, self.config)
+        return self.snapshot_at(self.version)
+
+    def snapshot_at(self, version: int) -> Snapshot:
+        """The metadata as it is now, to be published as `version`."""
+        return self.state.snapshot(version, self.config)
 
     def _stored(self, write: Callable[[], T]) -> T:
         """Call `write`; a tree that cannot be written becomes KAFKA_STORAGE_ERROR.
@@ -109,9 +138,7 @@ class MetadataOwner:
         except OSError as error:
             log.error("%s-%d: %s: the partition is offline", name, index, error)
             row[LOG_DIR] = max(row[LOG_DIR], 0)
-        row[SLOT], row[INCARNATION] = self.book.open(
-            state, row[EPOCH], self._min_isr(name), len(row[ISR]), row[LOG_DIR]
-        )
+        row[SLOT], row[INCARNATION] = self.book.open(_first(state, row, self._min_isr(name)))
 
     def _min_isr(self, name: str) -> int:
         dynamic = (self.state.dynamic.get(str(self.state.broker), {}), self.state.dynamic.get("", {}))
@@ -150,9 +177,7 @@ class MetadataOwner:
                 row[LOG_DIR] = self.dirs.create(name, index, topic_id)
             self.dirs.sync()
             for row in mine.values():
-                row[SLOT], row[INCARNATION] = self.book.open(
-                    slots.LEADER, row[EPOCH], min_isr, len(row[ISR]), row[LOG_DIR]
-                )
+                row[SLOT], row[INCARNATION] = self.book.open(_first(slots.LEADER, row, min_isr))
         except (OSError, SlotsExhausted) as error:
             log.error("%s: %s", name, error)
             raise ApiError(KAFKA_STORAGE_ERROR, str(error)) from error
@@ -262,6 +287,21 @@ class MetadataOwner:
     def producer_ids(self) -> tuple[int, int]:
         """(first, count) of a block of producer ids. ApiError KAFKA_STORAGE_ERROR."""
         return self._stored(self.state.producer_ids)
+
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Where ZooKeeper-based consumers would look for it."""
+        self.state.commit_offset(group, topic, partition, offset)
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        """An offset committed so, None when there is none."""
+        return self.state.committed_offset(group, topic, partition)
+
+
+def _first(state: int, row: Row, min_isr: int) -> SlotState:
+    """What a partition's slot begins with."""
+    return SlotState(
+        state=state, leader_epoch=row[EPOCH], min_isr=min_isr, isr_count=len(row[ISR]), log_dir=row[LOG_DIR]
+    )
 
 
 class _Deletion:

@@ -32,10 +32,11 @@ class SlotBook:
         used = self._table.numbers(*_USED) if shared.metadata.version else []
         self._free = SlotAllocator(self._table.capacity, start, used)
 
-    def open(self, state: int, leader_epoch: int, min_isr: int, isr_count: int, log_dir: int) -> tuple[int, int]:
-        """Publish a slot for a partition in `state` (RECOVERING, or LEADER when its log is new); (slot, incarnation).
+    def open(self, first: SlotState) -> tuple[int, int]:
+        """Publish a slot for a partition; (slot, incarnation), which `first` need not know.
 
-        SlotsExhausted when none is free and shared memory has no room for more.
+        Its state is RECOVERING, or what a new log begins with. SlotsExhausted when no slot is free and shared memory
+        has no room for more.
         """
         busy = []
         slot = self._take()
@@ -45,19 +46,10 @@ class SlotBook:
         for other in busy:
             self._free.give_back(other)
         incarnation = self._free.incarnation()
-        fields = SlotState(
-            incarnation=incarnation,
-            generation=1,
-            state=state,
-            leader_epoch=leader_epoch,
-            min_isr=min_isr,
-            isr_count=isr_count,
-            log_dir=log_dir,
-        )
         entry = self._table[slot]
         entry.taken(os.getpid())
         entry.dirty = 0
-        entry.publish(fields)
+        entry.publish(first._replace(incarnation=incarnation, generation=1))
         self._locks.unlock(slot)
         return slot, incarnation
 

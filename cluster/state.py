@@ -14,7 +14,7 @@ from typing import Any
 from odradek.cluster import topicnames, znodes
 from odradek.cluster.planning import TopicPlan
 from odradek.cluster.snapshot import Snapshot, raw_snapshot
-from odradek.cluster.tree import Create, Operation, Set, Tree
+from odradek.cluster.tree import Create, NodeExists, Operation, Set, Tree
 from odradek.cluster.znodes import PartitionState, TopicNode
 
 SLOT, INCARNATION, LEADER, EPOCH, REPLICAS, ISR, LOG_DIR = range(7)  # columns of a partition's row
@@ -38,11 +38,13 @@ class ClusterState:
         """Make Kafka's fixed nodes, and the cluster's id if it has none yet (`cluster_id`, or a new one)."""
         for path in znodes.PERSISTENT:
             self.tree.ensure(path)
-        stored = self.tree.find(znodes.CLUSTER_ID)
-        if stored is None:
+        if self.tree.find(znodes.CLUSTER_ID) is None:
             cluster_id = cluster_id or znodes.uuid_text(znodes.random_uuid())
-            self.tree.create(znodes.CLUSTER_ID, stored := znodes.encode_cluster_id(cluster_id))
-        self.cluster_id = znodes.decode_cluster_id(stored)
+            try:
+                self.tree.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
+            except NodeExists:  # another broker of a new cluster was faster
+                pass
+        self.cluster_id = znodes.decode_cluster_id(self.tree.get(znodes.CLUSTER_ID)[0])
         return self.cluster_id
 
     def take_office(self, now_ms: int) -> None:
@@ -207,11 +209,13 @@ class ClusterState:
 
     def _write(self, path: str, data: bytes) -> None:
         """Set a node, with all that is missing above it."""
-        missing = self.tree.missing(path)
-        if not missing:
-            self.tree.set(path, data)
+        while missing := self.tree.missing(path):
+            try:
+                self.tree.multi([*(Create(above) for above in missing[:-1]), Create(path, data)])
+            except NodeExists:  # somebody else did so at the same time
+                continue
             return
-        self.tree.multi([*(Create(above) for above in missing[:-1]), Create(path, data)])
+        self.tree.set(path, data)
 
 
 def _topic(name: str, topic_id: bytes, config: dict[str, str], rows: list[list[Any]]) -> dict[str, Any]:

@@ -132,6 +132,16 @@ class Tree(ABC):
         Results: the created path, the new Stat of a Set, None for the rest. Durable when it returns.
         """
 
+    def each(self, transactions: Sequence[Sequence[Operation]]) -> list[list[str | Stat | None] | TreeError]:
+        """`multi` for each, what one raises in its place; as many round trips at once as the store can."""
+        return [self._done_or_refused(operations) for operations in transactions]
+
+    def _done_or_refused(self, operations: Sequence[Operation]) -> list[str | Stat | None] | TreeError:
+        try:
+            return self.multi(operations)
+        except TreeError as error:
+            return error
+
     @abstractmethod
     def get(self, path: str, watch: bool = False) -> tuple[bytes, Stat]:
         """A node's data and counters; `watch` asks for one event when its data changes or it goes. NoNode."""
@@ -190,10 +200,12 @@ class Tree(ABC):
             return None
 
     def ensure(self, path: str) -> None:
-        """Create `path` and what is missing above it, without data."""
-        missing = self.missing(path)
-        if missing:
-            self.multi([Create(path) for path in missing])
+        """Create `path` and what is missing above it, without data; others may do so at the same time."""
+        while missing := self.missing(path):
+            try:
+                self.multi([Create(path) for path in missing])
+            except NodeExists:
+                continue
 
     def missing(self, path: str) -> list[str]:
         """The nodes that must be made for `path` to exist, from the top."""

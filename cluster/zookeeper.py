@@ -70,14 +70,16 @@ class ZooKeeperTree(Tree):
 
     `hosts` as in `zookeeper.connect`; times in ms: of the session (`zookeeper.session.timeout.ms`), and how long to
     wait for a first connection (`zookeeper.connection.timeout.ms`). `auth` is `scheme:credential`, for example
-    `digest:user:password`; `set_acl` as in `zookeeper.set.acl`. Raises ConnectError.
+    `digest:user:password`; `set_acl` as in `zookeeper.set.acl`. `former` are the `credentials` of a session that a
+    process before this one has left: it is gone on with if it still lasts. Raises ConnectError.
     """
 
     def __init__(
         self, hosts: str, session_ms: int = 18_000, connect_ms: int = 18_000, auth: str | None = None,
-        set_acl: bool = False,
+        set_acl: bool = False, former: tuple[int, bytes] | None = None,
     ) -> None:  # fmt: skip
         self._patience = session_ms / 1000
+        self._former = former
         self._set_acl = set_acl
         self._events: deque[Event] = deque()
         self._told = DISCONNECTED
@@ -94,7 +96,9 @@ class ZooKeeperTree(Tree):
 
         credentials = [tuple(auth.split(":", 1))] if auth else None
         retry = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
-        client = KazooClient(hosts, timeout=self._patience, auth_data=credentials, connection_retry=retry)
+        client = KazooClient(
+            hosts, timeout=self._patience, auth_data=credentials, connection_retry=retry, client_id=self._former
+        )
         client.add_listener(self._state_changed)
         try:
             if not client.start_async().wait(patience):
@@ -128,15 +132,45 @@ class ZooKeeperTree(Tree):
         client_id = self._client.client_id
         return client_id[0] if client_id else 0
 
+    @property
+    def credentials(self) -> tuple[int, bytes] | None:
+        """What another process needs to go on with this session: its number and password."""
+        return self._client.client_id
+
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
+        return self._results(operations, self._send(operations))
+
+    def each(self, transactions: Sequence[Sequence[Operation]]) -> list[list[str | Stat | None] | TreeError]:
+        under_way: list[IAsyncResult | TreeError] = []
+        for operations in transactions:
+            try:
+                under_way.append(self._send(operations))
+            except TreeUnavailable as error:
+                under_way.append(error)
+        return [self._results_or_refusal(*pair) for pair in zip(transactions, under_way, strict=True)]
+
+    def _send(self, operations: Sequence[Operation]) -> IAsyncResult:
         transaction = self._client.transaction()
         for operation in operations:
             check_path(operation.path)
             self._add(transaction, operation)
         self._connected("/")
-        results = self._await(transaction.commit_async(), "/")
+        return transaction.commit_async()
+
+    def _results(self, operations: Sequence[Operation], sent: IAsyncResult) -> list[str | Stat | None]:
+        results = self._await(sent, "/")
         _raise_first(operations, results)
         return [_result(operation, result) for operation, result in zip(operations, results, strict=True)]
+
+    def _results_or_refusal(
+        self, operations: Sequence[Operation], sent: IAsyncResult | TreeError
+    ) -> list[str | Stat | None] | TreeError:
+        if isinstance(sent, TreeError):
+            return sent
+        try:
+            return self._results(operations, sent)
+        except TreeError as error:
+            return error
 
     def _add(self, transaction: TransactionRequest, operation: Operation) -> None:
         path = operation.path

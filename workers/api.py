@@ -39,7 +39,7 @@ class Api:
     `handle(services, request, context)` returns the response, or None when it replies later through the context.
     `raw` handlers take (worker, connection, version, correlation, buffer, start, end) and do their own decoding.
     `flexible` is the first version with a flexible request header, found from the schema when not given.
-    `route(version, body)` says where a request is handled when that depends on the request; `runs_in` is then only
+    `between_brokers`: served by members of a cluster only. `route(version, body)` says where a request is handled when that depends on the request; `runs_in` is then only
     where most are.
     """
 
@@ -52,6 +52,7 @@ class Api:
     raw: Callable[..., Any] | None = None
     flexible: int | None = None
     route: Callable[[int, bytes], str] | None = None
+    between_brokers: bool = False
 
     def place(self, version: int, body: bytes) -> str:
         """Which process handles this request."""
@@ -103,6 +104,12 @@ def load_rows() -> dict[int, Api]:
             row: Api = importlib.import_module(f"odradek.workers.apis.{module.name}").API
             rows[row.key] = row
     return dict(sorted(rows.items()))
+
+
+@cache
+def served(clustered: bool) -> dict[int, Api]:
+    """The rows that a broker serves, as a member of a cluster or alone."""
+    return {key: row for key, row in load_rows().items() if clustered or not row.between_brokers}
 
 
 def load_all() -> None:

@@ -29,7 +29,7 @@ class Requests:
 
     def load(self) -> None:
         """Import what answers them."""
-        self._rows = api.load_rows()
+        self._rows = api.served(bool(self._worker.config["zookeeper.connect"]))
 
     def take(
         self, connection: Connection, key: int, version: int, correlation: int, view: memoryview, at: int, end: int

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from odradek.protocol import errors
-from odradek.workers.api import Api, load_rows, message_class
+from odradek.workers.api import Api, load_rows, message_class, served
 from odradek.workers.context import Context
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -24,17 +24,18 @@ def handle(services: Any, request: Any, context: Context) -> Any:
     if context.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
-        return _response(errors.INVALID_REQUEST, False)
-    return _response(errors.NONE, True)
+        return _response(errors.INVALID_REQUEST, None)
+    return _response(errors.NONE, bool(services.config["zookeeper.connect"]))
 
 
 @cache
-def _response(error: int, listed: bool) -> Any:
+def _response(error: int, clustered: bool | None) -> Any:
+    """None: no APIs at all."""
     response = message_class("ApiVersionsResponse")
     row_class = response.ApiVersion
     keys = [
         row_class(api_key=row.key, min_version=row.versions[0], max_version=row.versions[1])
-        for row in (load_rows().values() if listed else ())
+        for row in (() if clustered is None else served(clustered).values())
     ]
     return response(error_code=error, api_keys=keys, throttle_time_ms=0)
 

@@ -1,0 +1,122 @@
+"""Deleting topics, as the elected controller does it (Kafka's TopicDeletionManager).
+
+Somebody makes a node under /admin/delete_topics. Once every broker with a replica is there, all are told that the
+topic is going and each deletes its replicas; then the topic's nodes go. If a broker dies in between, it begins again
+when that broker is back: whatever happens, no replica of the topic is left that could come back to life.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from odradek.broker.orders import Errors
+from odradek.cluster import znodes
+from odradek.cluster.errors import ApiError
+from odradek.cluster.leadership import Leadership
+from odradek.cluster.tree import NoNode
+from odradek.cluster.view import Stop
+
+if TYPE_CHECKING:
+    from odradek.broker.elected import Elected
+
+log = logging.getLogger(__name__)
+
+_TOGETHER = 500  # deletions of nodes in one transaction: ZooKeeper takes a MiB
+
+Done = Callable[[ApiError | None], None]
+
+
+class Deletions:
+    """Topics on their way out."""
+
+    def __init__(self, elected: Elected) -> None:
+        self._elected = elected
+        self._pending: dict[str, set[int]] = {}  # begun: brokers that have not answered
+        self._waiting: dict[str, list[Done]] = {}
+
+    @property
+    def _leadership(self) -> Leadership:
+        return self._elected.leadership
+
+    def when_gone(self, topic: str, done: Done) -> None:
+        """Call `done(None)` when the topic's nodes are gone."""
+        self._waiting.setdefault(topic, []).append(done)
+
+    def read(self) -> None:
+        """Which topics shall go; whatever was begun begins again."""
+        self._pending.clear()
+        names = self._elected.tree.children(znodes.DELETE_TOPICS, watch=True)
+        for name in names:
+            if name not in self._leadership.topics:
+                self._drop_node(f"{znodes.DELETE_TOPICS}/{name}")
+        self._leadership.deleting = {name for name in names if name in self._leadership.topics}
+
+    def changed(self) -> None:
+        """Somebody asks for deletions."""
+        self._elected.topics_changed()
+        self.read()
+        self.go_on()
+
+    def interrupted(self, brokers: Collection[int]) -> None:
+        """Brokers died: what waits for them begins again later."""
+        for topic, missing in list(self._pending.items()):
+            if missing & set(brokers):
+                del self._pending[topic]
+
+    def go_on(self) -> None:
+        """Begin with every topic all of whose brokers are there."""
+        for topic in sorted(self._leadership.deleting - self._pending.keys()):
+            replicas = self._leadership.topics[topic].replicas
+            brokers = {broker for some in replicas.values() for broker in some}
+            if brokers <= self._leadership.live.keys():
+                self._begin(topic, brokers)
+            else:
+                log.info("topic %s is deleted when brokers %s are back", topic, brokers - self._leadership.live.keys())
+
+    def _begin(self, topic: str, brokers: set[int]) -> None:
+        telling = self._elected.telling
+        self._pending[topic] = set(brokers)
+        telling.deletion(topic)
+        replicas = self._leadership.topics[topic].replicas
+        for broker in sorted(brokers):
+            stops = [
+                Stop(topic, index, telling.epoch_of((topic, index)), True)
+                for index, some in replicas.items()
+                if broker in some
+            ]
+            telling.stop(broker, stops, self._answered(topic, broker))
+
+    def _answered(self, topic: str, broker: int) -> Callable[[int, Errors], None]:
+        def answered(error: int, errors: Errors) -> None:
+            missing = self._pending.get(topic)
+            if missing is None:
+                return
+            if error or errors:
+                log.warning("broker %d could not delete topic %s: %d %s", broker, topic, error, errors)
+                return
+            missing.discard(broker)
+            if not missing:
+                self._elected.attempt(lambda: self._finish(topic))
+
+        return answered
+
+    def _finish(self, topic: str) -> None:
+        tree = self._elected.tree
+        nodes = tree.removal(znodes.topic_path(topic))
+        for start in range(0, len(nodes), _TOGETHER):
+            tree.multi(nodes[start : start + _TOGETHER])
+        for path in (f"{znodes.TOPIC_CONFIGS}/{topic}", f"{znodes.DELETE_TOPICS}/{topic}"):
+            self._drop_node(path)
+        self._leadership.drop_topic(topic)
+        self._pending.pop(topic, None)
+        log.info("deleted topic %s", topic)
+        for done in self._waiting.pop(topic, ()):
+            done(None)
+
+    def _drop_node(self, path: str) -> None:
+        try:
+            self._elected.tree.delete(path)
+        except NoNode:
+            pass

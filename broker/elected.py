@@ -1,0 +1,367 @@
+"""The elected controller: carries out what `cluster.leadership` decides, for as long as this broker is in office.
+
+    the tree tells by its watches, peers by their connections → facts into Leadership → decisions
+    → conditional writes of state nodes → LeaderAndIsr to who has a replica, UpdateMetadata to all
+
+The tree is the truth: each write checks the controller's epoch and the node's version, so that neither a deposed
+controller nor one with old knowledge changes anything; what is refused is read again and decided again. Dying between a
+write and its telling is harmless: the next in office reads everything and tells everybody everything.
+
+A broker that refuses connections is taken for dead at once, although its session lasts (`_suspect`). If that is wrong,
+its partitions have other leaders in later epochs: its followers leave it, so that it can acknowledge nothing
+(acks=all), its changes of ISRs are refused, and it is told all as soon as it is reached. acks=1 loses what it does in
+any failover.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from odradek.broker import joining
+from odradek.broker.deletions import Deletions
+from odradek.broker.office import Office
+from odradek.broker.orders import Orders
+from odradek.broker.peers import REFUSED, Peer, Sources
+from odradek.broker.telling import Telling
+from odradek.cluster import notices, znodes
+from odradek.cluster.leadership import Change, Leadership, Standing
+from odradek.cluster.tree import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    Event,
+    NoNode,
+    Operation,
+    Set,
+    Tree,
+    TreeError,
+    TreeUnavailable,
+)
+from odradek.cluster.znodes import BrokerNode, Partition
+
+log = logging.getLogger(__name__)
+
+_TRIES = 10
+_AGAIN_S = 0.25
+_TOGETHER = 1000  # writes in flight
+
+Setting = Callable[[str, str], Any]  # a topic's config in force
+Decide = Callable[[], Sequence[Change]]
+
+
+class Elected:
+    """One time in office. Its methods raise TreeUnavailable; `tick` then starts over from what the tree says."""
+
+    def __init__(
+        self, config: Any, tree: Tree, office: Office, orders: Orders, sources: Sources, setting: Setting,
+        deposed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._config = config
+        self._tree = tree
+        self._office = office
+        self._sources = sources
+        self._setting = setting
+        self._deposed = deposed
+        self._listener = joining.between_brokers(config)
+        self._own = config["broker.id"]
+        self._nodes: dict[int, BrokerNode] = {}
+        self._epochs: dict[int, int] = {}  # of all that are registered
+        self._suspected: set[int] = set()
+        self._peers: dict[int, Peer] = {}
+        self._stale = True
+        self._again_at = 0.0
+        self.leadership = Leadership(office.epoch)
+        self.telling = Telling(self._own, office.epoch, self.leadership, orders, self._nodes, self._peers)
+        self.deletions = Deletions(self)
+
+    # -- life
+
+    @property
+    def tree(self) -> Tree:
+        """The metadata tree."""
+        return self._tree
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `tick` should be called in a millisecond."""
+        return False
+
+    def due(self) -> float:
+        """When `tick` has something to do (monotonic seconds)."""
+        tries = [peer.next_try for peer in self._peers.values() if peer.next_try is not None]
+        return min([*tries, self._again_at if self._stale else math.inf])
+
+    def tick(self, now: float) -> None:
+        """Reach for lost peers; start over if something could not be done."""
+        for peer in list(self._peers.values()):
+            peer.tick(now)
+        if self._stale and now >= self._again_at:
+            self._again_at = now + _AGAIN_S
+            self.take_over()
+
+    def reconnected(self) -> None:
+        """There is a connection to ZooKeeper again: watches are lost, and whatever happened meanwhile."""
+        self._stale, self._again_at = True, 0.0
+
+    def close(self) -> None:
+        """The time in office ends."""
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
+
+    def attempt(self, action: Callable[[], Any]) -> None:
+        """Do something that follows an answer or a lost connection; if ZooKeeper is away, start over later."""
+        try:
+            action()
+        except TreeUnavailable as error:
+            log.warning("%s", error)
+            self.reconnected()
+
+    def take_over(self) -> None:
+        """Read everything, tell everybody everything, and elect where leaders are gone."""
+        began = time.monotonic()
+        self._stale = True
+        former = self.leadership
+        self.leadership = self.telling.leadership = Leadership(self._office.epoch)
+        self.leadership.deleting = former.deleting
+        self._read_topics(self._tree.children(znodes.TOPICS, watch=True))
+        self._forget_notices()
+        self._read_brokers()
+        self.leadership.started(self._alive())
+        self.deletions.read()
+        self._stale = False
+        self.telling.everything(self.leadership.live)
+        self._settle(lambda: self.leadership.brokers_failed(self._unclean))
+        for name in list(self.leadership.topics):
+            self._make_new(name)
+        self.deletions.go_on()
+        log.info(
+            "controller %d, epoch %d: %d brokers, %d partitions, ready after %.0f ms",
+            self._own, self._office.epoch, len(self.leadership.live), len(self.leadership.standings),
+            (time.monotonic() - began) * 1000,
+        )  # fmt: skip
+
+    def event(self, event: Event) -> None:
+        """A watch has fired."""
+        path = event.path
+        if self._stale:
+            return
+        if path == znodes.BROKER_IDS:
+            self.brokers_changed()
+        elif path == znodes.TOPICS:
+            self.topics_changed()
+        elif path == znodes.DELETE_TOPICS:
+            self.deletions.changed()
+        elif path == znodes.ISR_CHANGES:
+            self._isrs_changed()
+        elif path.startswith(znodes.TOPICS + "/"):
+            self._topic_changed(path.removeprefix(znodes.TOPICS + "/"))
+
+    # -- reading
+
+    def _read_topics(self, names: Iterable[str]) -> list[str]:
+        """Topics and the states of their partitions; those that are there."""
+        names = list(names)
+        found = self._tree.get_many([znodes.topic_path(name) for name in names], watch=True)
+        there = []
+        for name, node in zip(names, found, strict=True):
+            if node is not None:
+                self.leadership.put_topic(name, znodes.decode_topic(node[0]))
+                there.append(name)
+        self._read_states([partition for name in there for partition in self._all_of(name)])
+        return there
+
+    def _all_of(self, name: str) -> list[Partition]:
+        return [(name, index) for index in self.leadership.topics[name].replicas]
+
+    def _read_states(self, partitions: Sequence[Partition]) -> None:
+        found = self._tree.get_many([znodes.state_path(*partition) for partition in partitions])
+        for partition, node in zip(partitions, found, strict=True):
+            if node is not None:
+                standing = Standing.read(znodes.decode_state(node[0]), node[1].version)
+                self.leadership.put(partition, standing)
+
+    def _read_brokers(self) -> set[int]:
+        """Who is registered, with connections to each; those that were not there before, or are another life of one."""
+        ids = [int(name) for name in self._tree.children(znodes.BROKER_IDS, watch=True)]
+        found = self._tree.get_many([f"{znodes.BROKER_IDS}/{broker}" for broker in ids])
+        registered = {broker: node for broker, node in zip(ids, found, strict=True) if node is not None}
+        epochs = {broker: stat.czxid for broker, (_, stat) in registered.items()}
+        for broker in self._epochs.keys() - epochs.keys():
+            self._part_from(broker)
+        new = {broker for broker, epoch in epochs.items() if self._epochs.get(broker) != epoch}
+        for broker in new:
+            self._part_from(broker)
+            self._meet(broker, znodes.decode_broker(registered[broker][0]))
+        self._epochs = epochs
+        self.telling.epochs = epochs
+        return new
+
+    def _meet(self, broker: int, node: BrokerNode) -> None:
+        self._nodes[broker] = node
+        if broker != self._own:
+            address = node.endpoints.get(self._listener) or next(iter(node.endpoints.values()))
+            self._peers[broker] = Peer(broker, address, self._sources, self._standing_changed)
+
+    def _part_from(self, broker: int) -> None:
+        self._suspected.discard(broker)
+        self._nodes.pop(broker, None)
+        peer = self._peers.pop(broker, None)
+        if peer is not None:
+            peer.close()
+
+    def _alive(self) -> dict[int, int]:
+        return {broker: epoch for broker, epoch in self._epochs.items() if broker not in self._suspected}
+
+    # -- brokers
+
+    def brokers_changed(self) -> None:
+        """Registrations came or went."""
+        before = set(self._epochs)
+        new = self._read_brokers()
+        gone = (before - self._epochs.keys()) | (new & before)
+        if gone:
+            self._fail(gone)
+        if new:
+            self._welcome(new)
+
+    def _standing_changed(self, broker: int, standing: str) -> None:
+        if standing == REFUSED and broker in self._epochs and broker not in self._suspected:
+            self.attempt(lambda: self._suspect(broker))
+        elif standing != REFUSED and broker in self._suspected:
+            self._suspected.discard(broker)
+            log.info("broker %d is there after all", broker)
+            self.attempt(lambda: self._welcome({broker}))
+
+    def _suspect(self, broker: int) -> None:
+        log.warning("broker %d refuses connections: it is taken for dead before its session ends", broker)
+        self._suspected.add(broker)
+        self._peers[broker].forget()
+        self._fail({broker})
+
+    def _fail(self, brokers: Collection[int]) -> None:
+        self.leadership.died(brokers)
+        self.deletions.interrupted(brokers)
+        changed = self._settle(lambda: self.leadership.brokers_failed(self._unclean))
+        if not changed:
+            self.telling.metadata(self.leadership.live, ())
+        log.info("brokers %s failed: %d partitions changed", sorted(brokers), changed)
+
+    def _welcome(self, brokers: Collection[int]) -> None:
+        self.leadership.started({broker: self._epochs[broker] for broker in brokers})
+        self.telling.metadata(self.leadership.live.keys() - set(brokers), ())
+        self.telling.everything(brokers)
+        self._settle(lambda: self.leadership.brokers_started(self._unclean))
+        for name in list(self.leadership.topics):
+            self._make_new(name)
+        self.deletions.go_on()
+        log.info("brokers %s started", sorted(brokers))
+
+    def _unclean(self, topic: str) -> bool:
+        return bool(self._setting(topic, "unclean.leader.election.enable"))
+
+    # -- topics
+
+    def topics_changed(self) -> None:
+        """Topics were made, or are gone."""
+        names = set(self._tree.children(znodes.TOPICS, watch=True))
+        for name in self.leadership.topics.keys() - names:
+            self.leadership.drop_topic(name)
+        for name in self._read_topics(sorted(names - self.leadership.topics.keys())):
+            self._make_new(name)
+
+    def _topic_changed(self, name: str) -> None:
+        """More partitions, or another assignment."""
+        if name in self.leadership.topics and self._read_topics([name]):
+            self._make_new(name)
+
+    def _make_new(self, name: str) -> None:
+        """Leaders for partitions that have none yet; those whose replicas are all away wait for one."""
+        self._settle(lambda: self.leadership.new_partitions(name), new=True)
+
+    def _isrs_changed(self) -> None:
+        """Leaders have changed ISRs of theirs: tell everybody."""
+        changed = [partition for partition in self._forget_notices() if partition in self.leadership.standings]
+        self._read_states(changed)
+        if changed:
+            self.telling.metadata(self.leadership.live, changed)
+
+    def _forget_notices(self) -> list[Partition]:
+        """The partitions that notices under /isr_change_notification name; the notices go."""
+        names = self._tree.children(znodes.ISR_CHANGES, watch=True)
+        paths = [f"{znodes.ISR_CHANGES}/{name}" for name in names]
+        found = self._tree.get_many(paths)
+        self._tree.each([[Delete(path)] for path in paths])
+        named = [partition for node in found if node is not None for partition in notices.decode_partitions(node[0])]
+        return list(dict.fromkeys(named))
+
+    # -- decisions
+
+    def _settle(self, decide: Decide, new: bool = False) -> int:
+        """Write what `decide` says and tell it, until it says nothing more; how many partitions were changed."""
+        changed = 0
+        for _ in range(_TRIES):
+            changes = decide()
+            if not changes or self._stale_office():
+                return changed
+            done, refused = self._write(changes)
+            self.telling.changed(done, new)
+            changed += len(done)
+            if not refused:
+                return changed
+            self._read_states(refused)
+        log.error("%d partitions are changed by others all the time", len(changes))
+        self.reconnected()
+        return changed
+
+    def _stale_office(self) -> bool:
+        return not self._office.ours
+
+    def _write(self, changes: Sequence[Change]) -> tuple[list[Partition], list[Partition]]:
+        """(written, refused because the node is not what it was thought to be)."""
+        self._make_parents(changes)
+        done: list[Partition] = []
+        refused: list[Partition] = []
+        for start in range(0, len(changes), _TOGETHER):
+            some = changes[start : start + _TOGETHER]
+            for change, result in zip(some, self._tree.each([self._operations(one) for one in some]), strict=True):
+                if isinstance(result, TreeError):
+                    self._refused(result)
+                    refused.append(change.partition)
+                else:
+                    version = 0 if change.before is None else getattr(result[-1], "version", 0)
+                    self.leadership.written(change, version)
+                    done.append(change.partition)
+        return done, refused
+
+    def _operations(self, change: Change) -> list[Operation]:
+        in_office = Check(znodes.CONTROLLER_EPOCH, self._office.epoch_version)
+        path, data = znodes.state_path(*change.partition), znodes.encode_state(change.after.state)
+        if change.before is None:
+            return [in_office, Create(znodes.partition_path(*change.partition)), Create(path, data)]
+        return [in_office, Set(path, data, change.before.version)]
+
+    def _make_parents(self, changes: Sequence[Change]) -> None:
+        names = {change.partition[0] for change in changes if change.before is None}
+        self._tree.each([[Create(znodes.partitions_path(name))] for name in sorted(names)])
+
+    def _refused(self, error: TreeError) -> None:
+        """Deposed, away, or only late?"""
+        if isinstance(error, TreeUnavailable):
+            raise error
+        if isinstance(error, (BadVersion, NoNode)) and str(error) == znodes.CONTROLLER_EPOCH:
+            log.warning("another controller was elected: this one's time is over")
+            self._office.resign()
+            self._deposed()
+            raise TreeUnavailable(str(error)) from error
+
+    # -- for the handlers of requests
+
+    def endpoints(self) -> Mapping[int, BrokerNode]:
+        """Registered brokers."""
+        return self._nodes

@@ -1,0 +1,168 @@
+"""The ISRs of the partitions that this broker leads, kept right in ZooKeeper: shrunk, expanded, and told of.
+
+In this order, of which each step may be the last one if this process dies:
+  expansion: the high watermark waits for the joining follower (leading.expect) → the state node is written → it counts.
+  shrinking: the state node is written → the follower counts no longer.
+So no replica is ever in the ISR of the tree, and electable, that the high watermark does not wait for. A write names
+the version of the node that was read, and that node must name this broker and its epoch: whoever was elected meanwhile
+has changed it, and the write is refused. One whose outcome nobody knows is looked up at the next look, since each
+begins with what the tree says.
+
+The controller learns of it by a node under /isr_change_notification, and tells everybody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from odradek.broker.replicas import Replicas
+from odradek.cluster import isr as rules
+from odradek.cluster import notices, znodes
+from odradek.cluster.state import EPOCH, ISR, LEADER
+from odradek.cluster.tree import Create, Set, Tree, TreeError
+from odradek.cluster.view import Row, View
+from odradek.ipc import replicas as followers
+from odradek.ipc import slots
+from odradek.storage import leading
+from odradek.storage.partition import Busy, Gone, Partition
+
+log = logging.getLogger(__name__)
+
+_LEAST_PAUSE_S = 0.1  # between looks that a follower asked for
+
+
+class _Change(NamedTuple):
+    topic: str
+    number: int
+    row: Row
+    partition: Partition
+    joining: list[int]
+    leaving: list[int]
+
+
+class IsrKeeper:
+    """Looks at all led partitions now and then, and soon after a follower has caught up."""
+
+    def __init__(self, view: View, replicas: Replicas, tree: Tree, lag_ms: int, changed: Callable[[], None]) -> None:
+        self._view = view
+        self._replicas = replicas
+        self._tree = tree
+        self._lag_ms = lag_ms
+        self._changed = changed
+        self._asked = False
+        self._last = 0.0
+        self._undecided: list[tuple[Partition, int, list[int]]] = []  # written, but the lock was taken
+
+    def rung(self) -> None:
+        """A worker saw a follower that may join."""
+        self._asked = True
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `tick` should be called in a millisecond."""
+        return bool(self._undecided)
+
+    def due(self) -> float:
+        """When to look next (monotonic seconds)."""
+        return self._last + (_LEAST_PAUSE_S if self._asked else max(self._lag_ms / 2000, _LEAST_PAUSE_S))
+
+    def tick(self, now: float) -> None:
+        """Look if it is time."""
+        if self._undecided:
+            self._decide()
+        if now >= self.due():
+            self._asked, self._last = False, now
+            self._look()
+
+    def _look(self) -> None:
+        wanted = [change for one in self._replicas if (change := self._wanted(*one)) is not None]
+        wanted = [change for change in wanted if self._expect(change)]
+        if not wanted:
+            return
+        try:
+            self._write(wanted)
+        except TreeError as error:
+            log.warning("ISRs cannot be changed now: %s", error)
+
+    def _wanted(self, topic: str, index: int, row: Row) -> _Change | None:
+        if row[LEADER] != self._view.broker:
+            return None
+        partition = self._replicas.partition(topic, index)
+        assert partition is not None
+        values = partition.slot.read()
+        if values[slots.F_STATE] != slots.LEADER or values[slots.F_INCARNATION] != partition.incarnation:
+            return None
+        known = followers.read(partition.slot)
+        hw, start, now_ms = values[slots.F_HW], values[slots.F_EPOCH_START], time.monotonic_ns() // 1_000_000
+        joining = rules.joining(known, row[ISR], self._view.brokers, hw, start)
+        leaving = rules.leaving(known, row[ISR], values[slots.F_LEO], now_ms, self._lag_ms)
+        if not joining and not leaving:
+            return None
+        return _Change(topic, index, row, partition, joining, leaving)
+
+    def _expect(self, change: _Change) -> bool:
+        """Have the high watermark wait for who is about to join; False if the lock is not to be had."""
+        if not change.joining:
+            return True
+        try:
+            with change.partition.locked() as values:
+                if values[slots.F_STATE] != slots.LEADER or values[slots.F_LEADER_EPOCH] != change.row[EPOCH]:
+                    return False
+                leading.expect(change.partition, values, change.joining)
+        except (Busy, Gone, OSError):
+            self._asked = True
+            return False
+        return True
+
+    # -- the tree
+
+    def _write(self, wanted: Sequence[_Change]) -> None:
+        paths = [znodes.state_path(change.topic, change.number) for change in wanted]
+        writes, written = [], []
+        for change, found, path in zip(wanted, self._tree.get_many(paths), paths, strict=True):
+            state = znodes.decode_state(found[0]) if found else None
+            if found is None or state is None or (state.leader, state.leader_epoch) != _claim(change.row):
+                continue  # another decision is on its way here
+            members = rules.changed(state.isr, change.joining, change.leaving)
+            writes.append([Set(path, znodes.encode_state(state._replace(isr=members)), found[1].version)])
+            written.append((change, members))
+        done = []
+        for (change, members), result in zip(written, self._tree.each(writes), strict=True):
+            if isinstance(result, TreeError):
+                log.info("%s-%d: the ISR %s is refused: %r", change.topic, change.number, members, result)
+                continue
+            self._written(change, members)
+            done.append((change.topic, change.number))
+        if done:
+            self._notify(done)
+            self._changed()
+
+    def _written(self, change: _Change, members: list[int]) -> None:
+        what = "expanded" if change.joining else "shrunk"
+        log.info("%s-%d: ISR %s from %s to %s", change.topic, change.number, what, change.row[ISR], members)
+        self._undecided.append((change.partition, change.row[EPOCH], members))
+        change.row[ISR] = members
+        self._decide()
+
+    def _decide(self) -> None:
+        """Have those count who are in the tree's ISR; what is locked waits a millisecond."""
+        undecided, self._undecided = self._undecided, []
+        for partition, epoch, members in undecided:
+            try:
+                with partition.locked() as values:
+                    if values[slots.F_STATE] == slots.LEADER and values[slots.F_LEADER_EPOCH] == epoch:
+                        leading.decided(partition, values, members)
+            except Busy:
+                self._undecided.append((partition, epoch, members))
+            except (Gone, OSError) as error:
+                log.warning("%r: its ISR is not taken over: %r", partition, error)
+
+    def _notify(self, done: list[tuple[str, int]]) -> None:
+        self._tree.multi([Create(znodes.ISR_CHANGE, notices.encode_partitions(done), sequence=True)])
+
+
+def _claim(row: Row) -> tuple[Any, Any]:
+    return row[LEADER], row[EPOCH]

@@ -1,0 +1,126 @@
+"""A broker's session with ZooKeeper, and what it settles there before it starts: which cluster this is, which broker.
+
+Layout    : `zookeeper-session` in the run directory, 0600: the number and the password of the session, a line each.
+Owner     : the controller process writes it whenever the session is another, and removes it at a clean stop.
+Crash rule: a controller process that died is followed by one that goes on with the session, so that nobody in the
+            cluster notices. A broker that died altogether ends it at its next start, before it registers: its former
+            registration goes at once, not when the session has expired.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from odradek.broker import listeners
+from odradek.broker.config import BrokerConfig
+from odradek.broker.errors import BootError
+from odradek.broker.process import wait_for
+from odradek.cluster import znodes
+from odradek.cluster.state import ClusterState
+from odradek.cluster.tree import Tree, TreeError
+from odradek.cluster.zookeeper import ConnectError, ZooKeeperTree
+
+log = logging.getLogger(__name__)
+
+SESSION_FILE = "zookeeper-session"
+_SEQUENCE = "/brokers/seqid"
+_GRACE_S = 3.0  # a session ends up to a tick of the server's after its timeout
+
+Credentials = tuple[int, bytes]
+
+
+def open_tree(config: BrokerConfig, former: Credentials | None = None) -> ZooKeeperTree:
+    """The metadata tree at zookeeper.connect. Raises BootError."""
+    session_ms = config["zookeeper.session.timeout.ms"]
+    connect_ms = config["zookeeper.connection.timeout.ms"] or session_ms
+    auth = config["odradek.zookeeper.auth"]
+    try:
+        return ZooKeeperTree(
+            config["zookeeper.connect"], session_ms, connect_ms, auth, config["zookeeper.set.acl"], former
+        )
+    except ConnectError as error:
+        raise BootError(str(error)) from None
+
+
+def save_session(run_dir: Path, credentials: Credentials) -> None:
+    """Note the session for whoever comes after this process."""
+    beside = run_dir / f"{SESSION_FILE}.new"
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(f"{credentials[0]}\n{credentials[1].hex()}\n")
+    os.replace(beside, run_dir / SESSION_FILE)
+
+
+def former_session(run_dir: Path) -> Credentials | None:
+    """The session that was noted last, None when there is none."""
+    try:
+        number, password = (run_dir / SESSION_FILE).read_text().split()
+        return int(number), bytes.fromhex(password)
+    except (OSError, ValueError):
+        return None
+
+
+def forget_session(run_dir: Path) -> None:
+    """The session was ended."""
+    (run_dir / SESSION_FILE).unlink(missing_ok=True)
+
+
+def settle(config: BrokerConfig, former_id: int | None, cluster_id: str | None) -> tuple[int, str]:
+    """(broker id, cluster id) of a broker that is about to start. Raises BootError.
+
+    `former_id` and `cluster_id` are what its log directories say; the cluster's own id is told whatever they say, and
+    is made from theirs where the cluster is new.
+    """
+    former = former_session(config.run_dir)
+    if former is not None:
+        open_tree(config, former).close()
+        forget_session(config.run_dir)
+    tree = open_tree(config)
+    try:
+        state = ClusterState(tree, max(0, config["broker.id"]))
+        known = state.prepare(cluster_id)
+        broker = _broker_id(tree, config, former_id)
+        _refuse_second(tree, broker, config)
+    except TreeError as error:
+        raise BootError(f"ZooKeeper at {config['zookeeper.connect']}: {error!r}") from None
+    finally:
+        tree.close()
+    return broker, known
+
+
+def _broker_id(tree: Tree, config: BrokerConfig, former: int | None) -> int:
+    """broker.id, or the one the directories have, or a new one of the cluster's (Kafka's /brokers/seqid)."""
+    if config["broker.id"] >= 0:
+        return int(config["broker.id"])
+    if former is not None:
+        return former
+    return int(config["reserved.broker.max.id"]) + tree.set(_SEQUENCE, b"").version
+
+
+def _refuse_second(tree: Tree, broker: int, config: Any) -> None:
+    """Wait until a former registration has expired; one that stays is another broker's."""
+    path = f"{znodes.BROKER_IDS}/{broker}"
+    patience = config["zookeeper.session.timeout.ms"] / 1000 + _GRACE_S
+    if tree.exists(path) is None:
+        return
+    log.warning("broker %d is still registered: waiting until its session ends", broker)
+    if not wait_for(lambda: tree.exists(path) is None, patience, 0.1):
+        data = tree.find(path) or b""
+        raise BootError(
+            f"broker.id={broker} is another broker's: ZooKeeper says {data.decode(errors='replace')}; "
+            "stop that one, or give this one an id and log.dirs of its own"
+        )
+
+
+def between_brokers(config: Any) -> str:
+    """The name of the listener by which brokers reach each other."""
+    name = config["inter.broker.listener.name"]
+    if name:
+        return str(name).upper()
+    protocols = listeners.parse_protocol_map(config["listener.security.protocol.map"])
+    wanted = config["security.inter.broker.protocol"]
+    names = [endpoint.name for endpoint in config.advertised]
+    return next((name for name in names if protocols.get(name, name) == wanted), names[0])

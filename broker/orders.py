@@ -1,0 +1,131 @@
+"""What the elected controller orders this broker to do (LeaderAndIsr, StopReplica, UpdateMetadata), in order.
+
+An order of a controller that is not in office any more, or meant for a former life of this broker, is refused
+(KIP-237, KIP-380). What needs a partition's lock that is taken waits, and everything behind it; orders are answered
+when they are carried out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from odradek.broker.replicas import Replicas
+from odradek.cluster.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH
+from odradek.cluster.view import DURING_DELETE, Office, Stop, Told, View
+from odradek.storage.partition import Busy
+
+log = logging.getLogger(__name__)
+
+_ANY_BROKER_EPOCH = -1
+
+Errors = dict[tuple[str, int], int]
+Done = Callable[[int, Errors], None]  # error code of the whole, error codes of partitions
+Step = Callable[[], int]
+
+
+class _Order:
+    def __init__(self, steps: Iterable[tuple[tuple[str, int], Step]], done: Done) -> None:
+        self.steps = deque(steps)
+        self.errors: Errors = {}
+        self.done = done
+
+
+class Orders:
+    """Orders under way. `changed()` is called when the view is another."""
+
+    def __init__(self, view: View, replicas: Replicas, changed: Callable[[], None]) -> None:
+        self.controller_epoch = 0
+        self.broker_epoch = 0
+        self._view = view
+        self._replicas = replicas
+        self._changed = changed
+        self._queue: deque[_Order] = deque()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `tick` has something to do."""
+        return bool(self._queue)
+
+    def lead_and_follow(self, office: Office, told: Sequence[Told], done: Done) -> None:
+        """LeaderAndIsr: lead some partitions, follow others' leaders in others."""
+        steps = [((one.topic, one.number), self._becoming(one)) for one in told]
+        self._take(office, steps, done)
+
+    def stop(self, office: Office, stops: Sequence[Stop], done: Done) -> None:
+        """StopReplica: replicate some partitions no longer, and delete some of their logs."""
+        steps = [((one.topic, one.number), self._stopping(one)) for one in stops]
+        self._take(office, steps, done)
+
+    def know(self, office: Office, told: Sequence[Told], brokers: list[dict[str, Any]], done: Done) -> None:
+        """UpdateMetadata: who is alive, and what has become of partitions anywhere."""
+        steps = [((one.topic, one.number), self._knowing(one)) for one in told]
+        self._take(office, [(("", 0), self._meeting(office, brokers)), *steps], done)
+
+    def _take(self, office: Office, steps: list[tuple[tuple[str, int], Step]], done: Done) -> None:
+        refusal = self._refusal(office)
+        if refusal != NONE:
+            log.info("an order of controller %d, epoch %d, is refused: %d", office.controller, office.epoch, refusal)
+            done(refusal, {})
+            return
+        self.controller_epoch = office.epoch
+        self._view.controller_id = office.controller
+        self._queue.append(_Order(steps, done))
+        self.tick()
+
+    def _refusal(self, office: Office) -> int:
+        if office.epoch < self.controller_epoch:
+            return STALE_CONTROLLER_EPOCH
+        stale = office.broker_epoch != _ANY_BROKER_EPOCH and office.broker_epoch < self.broker_epoch
+        return STALE_BROKER_EPOCH if stale else NONE
+
+    # -- steps; each may be Busy
+
+    def _becoming(self, told: Told) -> Step:
+        return lambda: self._replicas.become(told)
+
+    def _stopping(self, stop: Stop) -> Step:
+        return lambda: self._replicas.stop(stop.topic, stop.number, stop.delete)
+
+    def _meeting(self, office: Office, brokers: list[dict[str, Any]]) -> Step:
+        def meet() -> int:
+            self._view.set_brokers(brokers)
+            return NONE
+
+        return meet
+
+    def _knowing(self, told: Told) -> Step:
+        def know() -> int:
+            row = self._view.row(told.topic, told.number)
+            if told.leader == DURING_DELETE:
+                if row is not None:
+                    self._replicas.delete_topic(told.topic)
+            else:
+                self._replicas.give_way(told)
+                self._view.tell(told)
+            return NONE
+
+        return know
+
+    # -- carrying out
+
+    def tick(self) -> None:
+        """Go on with the first order until a lock is not to be had; call every millisecond while `waiting`."""
+        while self._queue and self._go_on(self._queue[0]):
+            order = self._queue.popleft()
+            self._changed()
+            order.done(NONE, order.errors)
+
+    def _go_on(self, order: _Order) -> bool:
+        while order.steps:
+            key, step = order.steps[0]
+            try:
+                code = step()
+            except Busy:
+                return False
+            order.steps.popleft()
+            if code != NONE:
+                order.errors[key] = code
+        return True

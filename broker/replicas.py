@@ -1,0 +1,247 @@
+"""This broker's replicas: their slots and directories, and what the elected controller wants of them.
+
+Each change takes the partition's lock, which an append or the replicator may have for some microseconds: `Busy` then,
+and the caller tries again a millisecond later. Done twice, each comes to the same, so a request that is repeated, or
+half done when this process dies, is simply carried out again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from odradek.broker.partition_dirs import PartitionDirs
+from odradek.broker.slotbook import SlotBook
+from odradek.cluster import configdef
+from odradek.cluster.errors import KAFKA_STORAGE_ERROR
+from odradek.cluster.slotalloc import SlotsExhausted
+from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.state import EPOCH, INCARNATION, LOG_DIR, NOWHERE, REPLICAS, SLOT
+from odradek.cluster.view import Row, Told, View
+from odradek.ipc import roles, slots
+from odradek.ipc.shm import Shared
+from odradek.ipc.slots import SlotState
+from odradek.protocol.errors import FENCED_LEADER_EPOCH, NONE
+from odradek.storage import leading
+from odradek.storage.config import LogConfig
+from odradek.storage.log import Log, Place
+from odradek.storage.partition import Busy, Gone, Partition
+
+log = logging.getLogger(__name__)
+
+_MIN_ISR = "min.insync.replicas"
+_NEVER_TOLD = -1  # leader epoch of a replica that no controller has told anything of
+
+
+class Replicas:
+    """Replicas of partitions on this broker; rows of `view` say where they are."""
+
+    def __init__(
+        self, view: View, dirs: PartitionDirs, book: SlotBook, shared: Shared, run_dir: Path, config: Any
+    ) -> None:  # fmt: skip
+        self.view = view
+        self.dirs = dirs
+        self.book = book
+        self.to_free: list[int] = []
+        self._config = config
+        self._slots = shared.slots
+        self._log = Log(shared, run_dir, roles.CONTROLLER, self._resolve, lambda topic: LogConfig())
+        self._stale_min_isr: set[str] = set()
+
+    def _resolve(self, topic: str, index: int) -> Place | None:
+        row = self.view.row(topic, index)
+        if row is None or row[SLOT] == NOWHERE:
+            return None
+        topic_id = bytes.fromhex(self.view.topics[topic]["id"])
+        return Place(topic_id, row[SLOT], row[INCARNATION], self.dirs.log_dirs[row[LOG_DIR]])
+
+    def __iter__(self) -> Iterator[tuple[str, int, Row]]:
+        for name, topic in self.view.topics.items():
+            for index, row in enumerate(topic["partitions"]):
+                if row[SLOT] != NOWHERE:
+                    yield name, index, row
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """The partition if it has a replica here."""
+        return self._log.get(topic, index)
+
+    # -- at start
+
+    def open(self, former: Snapshot | None) -> None:
+        """Give a slot to every partition of the view that has a directory here; those of `former` keep theirs."""
+        places = {(topic, index): info for topic, index, info in (former.slots() if former else {}).values()}
+        for name, topic in self.view.topics.items():
+            topic_id = bytes.fromhex(topic["id"])
+            for index, row in enumerate(topic["partitions"]):
+                info = places.get((name, index))
+                same = info is not None and former is not None and former.topics[name].id == topic_id
+                if same and info is not None and self.book.matches(info.slot, info.incarnation):
+                    row[SLOT], row[INCARNATION], row[LOG_DIR] = info.slot, info.incarnation, info.log_dir
+                elif (name, index) in self.dirs:
+                    self._open_found(name, index, row, topic_id)
+        if former:
+            self.to_free.extend(self.book.leftovers({row[SLOT] for _, _, row in self}))
+
+    def _open_found(self, name: str, index: int, row: Row, topic_id: bytes) -> None:
+        """A log that was there before: to be recovered, unless there is nothing in it."""
+        state = slots.OFFLINE
+        try:
+            row[LOG_DIR] = self.dirs.adopt(name, index, topic_id)
+            state = slots.RECOVERING if self.dirs.has_log(name, index) else slots.FOLLOWER
+        except OSError as error:
+            log.error("%s-%d: %s: the partition is offline", name, index, error)
+            row[LOG_DIR] = max(row[LOG_DIR], 0)
+        self._give_slot(name, row, state)
+
+    def _give_slot(self, name: str, row: Row, state: int) -> None:
+        row[SLOT], row[INCARNATION] = self.book.open(
+            SlotState(
+                state=state, leader_epoch=_NEVER_TOLD, min_isr=self._min_isr(name), isr_count=0, log_dir=row[LOG_DIR],
+                voters=len(row[REPLICAS]), led_since=-1, recovers_to=slots.FOLLOWER,
+            )
+        )  # fmt: skip
+
+    @property
+    def recovering(self) -> bool:
+        """Whether some log is not recovered yet: the broker is not registered before."""
+        return bool(self._slots.numbers(slots.RECOVERING))
+
+    # -- what the controller wants
+
+    def become(self, told: Told) -> int:
+        """Lead or follow as the elected controller says; an error code. Busy: try again."""
+        row = self.view.row(told.topic, told.number)
+        if row is not None and told.leader_epoch < row[EPOCH] and self._same_topic(told):
+            return FENCED_LEADER_EPOCH
+        self.give_way(told)
+        row = self.view.tell(told)
+        if row[SLOT] == NOWHERE:
+            try:
+                self._make(told, row)
+            except (OSError, SlotsExhausted) as error:
+                log.error("%s-%d: %s", told.topic, told.number, error)
+                return KAFKA_STORAGE_ERROR
+        partition = self.partition(told.topic, told.number)
+        assert partition is not None
+        return self._carry_out(partition, told)
+
+    def _same_topic(self, told: Told) -> bool:
+        return bool(self.view.topics[told.topic]["id"] == told.topic_id.hex())
+
+    def give_way(self, told: Told) -> None:
+        """A topic of the same name that is not the same goes first. Busy."""
+        if told.topic in self.view.topics and not self._same_topic(told):
+            self.delete_topic(told.topic)
+
+    def _make(self, told: Told, row: Row) -> None:
+        """An empty log: a new partition's, or of a replica that is to be filled."""
+        row[LOG_DIR] = self.dirs.create(told.topic, told.number, told.topic_id)
+        self._give_slot(told.topic, row, slots.FOLLOWER)
+
+    def _carry_out(self, partition: Partition, told: Told) -> int:
+        try:
+            with partition.locked() as values:
+                return self._change_role(partition, values, told)
+        except (Gone, OSError) as error:
+            log.error("%r: %r", partition, error)
+            return KAFKA_STORAGE_ERROR
+
+    def _change_role(self, partition: Partition, values: slots.Fields, told: Told) -> int:
+        if values[slots.F_STATE] == slots.RECOVERING:
+            raise Busy
+        if values[slots.F_STATE] == slots.OFFLINE:
+            return KAFKA_STORAGE_ERROR
+        if told.leader_epoch < values[slots.F_LEADER_EPOCH]:
+            return FENCED_LEADER_EPOCH
+        if told.leader == self.view.broker:
+            followers = [broker for broker in told.replicas if broker != told.leader]
+            leading.lead(partition, values, told.leader_epoch, followers, told.isr, time.monotonic_ns() // 1_000_000)
+        else:
+            leading.follow(partition, values, told.leader_epoch)
+        return NONE
+
+    def stop(self, topic: str, index: int, delete: bool) -> int:
+        """Take a replica out of use, with its log if `delete`; an error code. Busy: try again."""
+        row = self.view.row(topic, index)
+        if row is None or row[SLOT] == NOWHERE:
+            return NONE
+        if delete:
+            self._retire(topic, index, row)
+            return NONE
+        partition = self.partition(topic, index)
+        assert partition is not None
+        with partition.locked() as values:
+            if values[slots.F_STATE] in (slots.LEADER, slots.FOLLOWER):
+                leading.follow(partition, values, max(row[EPOCH], values[slots.F_LEADER_EPOCH]))
+        return NONE
+
+    def delete_topic(self, topic: str) -> None:
+        """Take all of a topic's replicas here out of use, and forget the topic. Busy: some may be gone already."""
+        for index, row in enumerate(self.view.topics[topic]["partitions"]):
+            if row[SLOT] != NOWHERE:
+                self._retire(topic, index, row)
+        self.view.forget(topic)
+
+    def _retire(self, topic: str, index: int, row: Row) -> None:
+        if not self.book.try_lock(row[SLOT]):
+            raise Busy
+        self.book.mark_deleting(row[SLOT])
+        try:
+            if (topic, index) in self.dirs:
+                self.dirs.retire(topic, index)
+        except OSError as error:
+            log.error("%s-%d: its directory could not be renamed: %s", topic, index, error)
+        for role in self.book.unlock(row[SLOT]):
+            self._log.ring(role)
+        self.to_free.append(row[SLOT])
+        row[SLOT], row[INCARNATION], row[LOG_DIR] = NOWHERE, 0, NOWHERE
+        self._log.refresh()
+
+    # -- min.insync.replicas
+
+    def configs_changed(self, topics: Iterable[str]) -> None:
+        """Configs that slots hold may have changed; `settle` brings them up to date."""
+        self._stale_min_isr.update(topics)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether `settle` has something to do."""
+        return bool(self._stale_min_isr)
+
+    def settle(self) -> None:
+        """Bring slots up to their topics' min.insync.replicas, those whose lock is to be had."""
+        for name in list(self._stale_min_isr):
+            if name not in self.view.topics or self._set_min_isr(name):
+                self._stale_min_isr.discard(name)
+
+    def _set_min_isr(self, name: str) -> bool:
+        wanted = self._min_isr(name)
+        for row in self.view.topics[name]["partitions"]:
+            slot = row[SLOT]
+            if slot == NOWHERE or self.book.min_isr(slot) == wanted:
+                continue
+            if not self.book.try_lock(slot):
+                return False
+            self.book.set_min_isr(slot, wanted)
+            for role in self.book.unlock(slot):
+                self._log.ring(role)
+        return True
+
+    def _min_isr(self, name: str) -> int:
+        dynamic = (self.view.dynamic.get(str(self.view.broker), {}), self.view.dynamic.get("", {}))
+        return int(configdef.resolve_one(_MIN_ISR, self.view.topics[name]["config"], dynamic, self._config))
+
+
+def until_not_busy(action: Callable[[], int]) -> Callable[[], int | None]:
+    """`action` with None in the place of Busy."""
+
+    def attempt() -> int | None:
+        try:
+            return action()
+        except Busy:
+            return None
+
+    return attempt

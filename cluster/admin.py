@@ -1,0 +1,76 @@
+"""What any broker, or a tool beside them, writes into the metadata tree for an administrator (Kafka's AdminZkClient).
+
+The elected controller sees it by its watches and carries it out: a topic begins as its assignment and its config; its
+partitions' states, its replicas and its leaders are the controller's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from odradek.cluster import notices, znodes
+from odradek.cluster.planning import TopicPlan
+from odradek.cluster.tree import BadVersion, Create, NodeExists, Operation, Set, Tree
+from odradek.cluster.znodes import TopicNode
+
+_TRIES = 10
+
+
+def create_topic(tree: Tree, plan: TopicPlan) -> bytes:
+    """Ask for a topic; its id. NodeExists when there is one of that name."""
+    topic_id = znodes.random_uuid()
+    config_path, config = f"{znodes.TOPIC_CONFIGS}/{plan.name}", znodes.encode_config(plan.configs)
+    left_over = tree.exists(config_path) is not None
+    operations: list[Operation] = [Set(config_path, config) if left_over else Create(config_path, config)]
+    operations.append(Create(znodes.topic_path(plan.name), znodes.encode_topic(TopicNode(topic_id, plan.replicas))))
+    tree.multi(operations)
+    return topic_id
+
+
+def add_partitions(tree: Tree, topic: str, replicas: Mapping[int, list[int]]) -> None:
+    """Ask for more partitions of a topic. NoNode; BadVersion when somebody else changes it at the same time."""
+    path = znodes.topic_path(topic)
+    data, stat = tree.get(path)
+    node = znodes.decode_topic(data)
+    tree.set(path, znodes.encode_topic(node._replace(replicas={**node.replicas, **replicas})), stat.version)
+
+
+def delete_topic(tree: Tree, topic: str) -> None:
+    """Ask for a topic's deletion, if nobody has yet."""
+    try:
+        tree.create(f"{znodes.DELETE_TOPICS}/{topic}")
+    except NodeExists:
+        pass
+
+
+def set_topic_config(tree: Tree, topic: str, configs: Mapping[str, str]) -> None:
+    """Replace a topic's config overrides, and have all brokers read them."""
+    change = notices.encode_config_change("topics", topic)
+    _set_config(tree, f"{znodes.TOPIC_CONFIGS}/{topic}", change, configs)
+
+
+def set_broker_config(tree: Tree, broker: int | None, configs: Mapping[str, str]) -> None:
+    """Replace the dynamic configs of a broker, or (None) the cluster-wide ones, and have all brokers read them."""
+    name = znodes.CLUSTER_WIDE if broker is None else str(broker)
+    change = notices.encode_config_change("brokers", name)
+    _set_config(tree, znodes.broker_config_path(broker), change, configs)
+
+
+def _set_config(tree: Tree, path: str, change: bytes, configs: Mapping[str, str]) -> None:
+    data = znodes.encode_config(dict(configs))
+    exists = tree.exists(path) is not None
+    told = Create(znodes.CONFIG_CHANGE, change, sequence=True)
+    tree.multi([Set(path, data) if exists else Create(path, data), told])
+
+
+def producer_ids(tree: Tree, broker: int) -> tuple[int, int]:
+    """(first, how many) of a block of producer ids that nobody else has or gets; durable before it is returned."""
+    for _ in range(_TRIES):
+        data, stat = tree.get(znodes.PRODUCER_IDS)
+        first, claimed = znodes.next_producer_block(data, broker)
+        try:
+            tree.set(znodes.PRODUCER_IDS, claimed, stat.version)
+        except BadVersion:  # another broker was faster
+            continue
+        return first, 1000
+    raise BadVersion(znodes.PRODUCER_IDS)

@@ -1,0 +1,108 @@
+"""The cluster as the elected controller tells it to a broker: what snapshots are made of.
+
+Pure memory, lost with the process and told again when the broker registers. Where partitions live on this broker is
+entered into the same rows by who gives out slots (broker.replicas).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from odradek.cluster import topicnames
+from odradek.cluster.snapshot import Snapshot, raw_snapshot
+from odradek.cluster.state import EPOCH, ISR, LEADER, NOWHERE, REPLICAS
+from odradek.cluster.znodes import BrokerNode
+
+NO_LEADER = -1
+DURING_DELETE = -2  # a leader that says: this topic is being deleted
+NO_ID = bytes(16)
+Row = list[Any]
+
+
+class Told(NamedTuple):
+    """One partition as a controller decided; `version` is that of its state node, `leader` may be NO_LEADER.
+
+    `is_new`: made just now, so that nobody has a log of it yet.
+    """
+
+    topic: str
+    topic_id: bytes
+    number: int
+    controller_epoch: int
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    version: int
+    replicas: list[int]
+    is_new: bool = False
+
+
+class Office(NamedTuple):
+    """Who orders: the controller's broker and epoch, and the epoch of the broker that it takes us for."""
+
+    controller: int
+    epoch: int
+    broker_epoch: int
+
+
+class Stop(NamedTuple):
+    """One replica to stop."""
+
+    topic: str
+    number: int
+    leader_epoch: int
+    delete: bool
+
+
+def raw_broker(broker: int, node: BrokerNode) -> dict[str, Any]:
+    """A registered broker in the form of snapshots."""
+    return {"id": broker, "rack": node.rack, "endpoints": {name: list(end) for name, end in node.endpoints.items()}}
+
+
+class View:
+    """Brokers, topics and dynamic configs, in the form of snapshots."""
+
+    def __init__(self, broker: int, cluster_id: str) -> None:
+        self.broker = broker
+        self.cluster_id = cluster_id
+        self.controller_id = -1
+        self.brokers: dict[int, dict[str, Any]] = {}
+        self.topics: dict[str, dict[str, Any]] = {}
+        self.dynamic: dict[str, dict[str, str]] = {}
+
+    def snapshot(self, version: int, static: Mapping[str, Any]) -> Snapshot:
+        """The snapshot of this moment (its parts are shared: encode it before the next change)."""
+        brokers = [self.brokers[broker] for broker in sorted(self.brokers)]
+        raw = raw_snapshot(version, self.cluster_id, self.controller_id, brokers, self.topics, self.dynamic)
+        return Snapshot(raw, static)
+
+    def set_brokers(self, brokers: Iterable[dict[str, Any]]) -> None:
+        """Who is alive: {"id", "rack", "endpoints"}."""
+        self.brokers = {broker["id"]: broker for broker in brokers}
+
+    def tell(self, told: Told) -> Row:
+        """Take over what was decided of a partition; its row. A topic of the same name and another id is another."""
+        topic = self.topics.get(told.topic)
+        if topic is None or (told.topic_id != NO_ID and topic["id"] != told.topic_id.hex()):
+            topic = self.topics[told.topic] = self._new(told)
+        rows: list[Row] = topic["partitions"]
+        while len(rows) <= told.number:  # those between are told in the same request
+            rows.append([NOWHERE, 0, NO_LEADER, -1, [], [], NOWHERE])
+        row = rows[told.number]
+        row[LEADER], row[EPOCH] = told.leader, told.leader_epoch
+        row[REPLICAS], row[ISR] = list(told.replicas), list(told.isr)
+        return row
+
+    def _new(self, told: Told) -> dict[str, Any]:
+        internal = told.topic in topicnames.INTERNAL
+        return {"id": told.topic_id.hex(), "internal": internal, "config": {}, "partitions": []}
+
+    def forget(self, topic: str) -> None:
+        """The topic is being deleted."""
+        self.topics.pop(topic, None)
+
+    def row(self, topic: str, index: int) -> Row | None:
+        """The row of a partition that was told of."""
+        rows = self.topics.get(topic, {}).get("partitions", ())
+        return rows[index] if 0 <= index < len(rows) else None

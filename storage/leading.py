@@ -1,0 +1,67 @@
+"""Becoming a partition's leader or follower, and a leader's changes of its ISR. Caller holds the partition's lock.
+
+Called by the controller process alone, which knows what the cluster has decided (broker.replicas, broker.isr). Each
+function ends with one publish; dying before it leaves the former role, and the decision is carried out again.
+The high watermark waits for every replica that may be elected: a follower that is about to join the ISR counts before
+the metadata says so (JOINING), one that is to leave counts until it says so (KIP-497's maximal ISR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from odradek.ipc import replicas, slots
+from odradek.ipc.replicas import IN, JOINING, OUT
+from odradek.storage import roll
+
+if TYPE_CHECKING:
+    from odradek.ipc.slots import Fields
+    from odradek.storage.partition import Partition
+
+
+def lead(
+    partition: Partition, values: Fields, epoch: int, followers: Sequence[int], isr: Sequence[int], now_ms: int
+) -> None:
+    """Be the leader in `epoch`, with `isr` (broker ids, the leader's own among them) in sync.
+
+    The epoch begins at the log end, and is in the epoch checkpoint before anything is written in it: a follower that
+    asks where the former epoch ended is told rightly even if nothing follows (KIP-101). `now_ms` is CLOCK_MONOTONIC's.
+    """
+    went_on = values[slots.F_STATE] == slots.LEADER and values[slots.F_LED_SINCE] >= 0
+    if epoch > values[slots.F_EPOCH_NOTED]:
+        roll.note_epoch(partition, epoch, values[slots.F_LEO])
+        values[slots.F_EPOCH_NOTED] = epoch
+    if not went_on:
+        values[slots.F_EPOCH_START], values[slots.F_LED_SINCE] = values[slots.F_LEO], epoch
+    replicas.lead(partition.slot, followers, isr, now_ms, keep=went_on)
+    values[slots.F_STATE], values[slots.F_LEADER_EPOCH] = slots.LEADER, epoch
+    _publish(partition, values, members=len(isr))
+
+
+def follow(partition: Partition, values: Fields, epoch: int) -> None:
+    """Be a follower of whoever leads in `epoch`, or of nobody."""
+    values[slots.F_STATE], values[slots.F_LEADER_EPOCH], values[slots.F_LED_SINCE] = slots.FOLLOWER, epoch, -1
+    partition.slot.publish(values)
+
+
+def expect(partition: Partition, values: Fields, joining: Sequence[int]) -> None:
+    """From now on the high watermark waits for `joining` too: they are about to enter the ISR."""
+    replicas.stand(partition.slot, dict.fromkeys(joining, JOINING))
+    _publish(partition, values)
+
+
+def decided(partition: Partition, values: Fields, isr: Sequence[int]) -> None:
+    """The metadata has `isr`, the leader's own id among them: who is not in it counts no longer."""
+    known = [replica.broker for replica in replicas.read(partition.slot)]
+    replicas.stand(partition.slot, {broker: IN if broker in isr else OUT for broker in known})
+    _publish(partition, values, members=len(isr))
+
+
+def _publish(partition: Partition, values: Fields, members: int | None = None) -> None:
+    slot, leo = partition.slot, values[slots.F_LEO]
+    if members is not None:
+        values[slots.F_ISR_COUNT] = members
+    values[slots.F_VOTERS] = 1 + sum(replica.standing != OUT for replica in replicas.read(slot))
+    values[slots.F_HW] = max(values[slots.F_HW], min(leo, replicas.committed(slot, leo)))
+    slot.publish(values)

@@ -1,0 +1,54 @@
+"""StopReplica (key 5), versions 0 to 4: the elected controller has replicas stopped, and some of their logs deleted.
+
+Served by members of a cluster on ZooKeeper. Deleting renames the log's directory; its files go later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from odradek.cluster.view import Office, Stop
+from odradek.protocol import interbroker
+from odradek.workers.api import CONTROLLER, Api
+from odradek.workers.context import Context
+
+_ANY_EPOCH = -1
+
+
+def handle(controller: Any, request: Any, context: Context) -> Any:
+    stops = list(_stops(request, context.version))
+    office = Office(request.controller_id, request.controller_epoch, getattr(request, "broker_epoch", -1))
+    response = interbroker.message_class("StopReplicaResponse")
+
+    def done(error: int, errors: dict[tuple[str, int], int]) -> None:
+        rows = [
+            response.PartitionError(
+                topic_name=one.topic, partition_index=one.number, error_code=errors.get((one.topic, one.number), 0)
+            )
+            for one in stops
+        ]
+        context.reply(response(error_code=error, partition_errors=rows))
+
+    controller.owner.orders.stop(office, stops, done)
+    return None
+
+
+def _stops(request: Any, version: int) -> Iterator[Stop]:
+    if version >= 3:
+        for topic in request.topic_states:
+            for part in topic.partition_states:
+                yield Stop(topic.topic_name, part.partition_index, part.leader_epoch, part.delete_partition)
+    elif version >= 1:
+        for topic in request.topics:
+            for index in topic.partition_indexes:
+                yield Stop(topic.name, index, _ANY_EPOCH, request.delete_partitions)
+    else:
+        for part in request.ungrouped_partitions:
+            yield Stop(part.topic_name, part.partition_index, _ANY_EPOCH, request.delete_partitions)
+
+
+API = Api(
+    key=5, name="StopReplica", versions=(0, 4), runs_in=CONTROLLER, handle=handle,
+    codec=interbroker.Codec("StopReplica"), flexible=2, between_brokers=True,
+)  # fmt: skip

@@ -1,0 +1,66 @@
+"""UpdateMetadata (key 6), versions 0 to 8: the elected controller tells who is alive and what became of partitions.
+
+Served by members of a cluster on ZooKeeper. Answered when every process of this broker knows. Brokers of versions
+before named listeners (0 to 2) have one for each security protocol, by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from odradek.cluster.view import NO_ID, Office, Told
+from odradek.protocol import interbroker
+from odradek.workers.api import CONTROLLER, Api
+from odradek.workers.context import Context
+
+BY_TOPIC, BY_ID, NAMED_LISTENERS = 5, 7, 3
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by Kafka's SecurityProtocol ids
+
+
+def handle(controller: Any, request: Any, context: Context) -> Any:
+    office = Office(request.controller_id, request.controller_epoch, getattr(request, "broker_epoch", -1))
+    brokers = [_broker(broker, context.version) for broker in request.live_brokers]
+    response = interbroker.message_class("UpdateMetadataResponse")
+
+    def done(error: int, _errors: Any) -> None:
+        controller.when_published(lambda: context.reply(response(error_code=error)))
+
+    controller.owner.orders.know(office, list(_told(request, context.version)), brokers, done)
+    return None
+
+
+def _broker(broker: Any, version: int) -> dict[str, Any]:
+    if version == 0:
+        endpoints = {PROTOCOLS[0]: [broker.v0_host, broker.v0_port]}
+    else:
+        endpoints = {_listener(end, version): [end.host, end.port] for end in broker.endpoints}
+    return {"id": broker.id, "rack": broker.rack if version >= 2 else None, "endpoints": endpoints}
+
+
+def _listener(endpoint: Any, version: int) -> str:
+    return str(endpoint.listener) if version >= NAMED_LISTENERS else PROTOCOLS[endpoint.security_protocol]
+
+
+def _told(request: Any, version: int) -> Iterator[Told]:
+    if version < BY_TOPIC:
+        for part in request.ungrouped_partition_states:
+            yield _partition(part.topic_name, NO_ID, part)
+        return
+    for topic in request.topic_states:
+        topic_id = topic.topic_id.bytes if version >= BY_ID else NO_ID
+        for part in topic.partition_states:
+            yield _partition(topic.topic_name, topic_id, part)
+
+
+def _partition(name: str, topic_id: bytes, part: Any) -> Told:
+    return Told(
+        name, topic_id, part.partition_index, part.controller_epoch, part.leader, part.leader_epoch, list(part.isr),
+        part.zk_version, list(part.replicas),
+    )  # fmt: skip
+
+
+API = Api(
+    key=6, name="UpdateMetadata", versions=(0, 8), runs_in=CONTROLLER, handle=handle,
+    codec=interbroker.Codec("UpdateMetadata"), flexible=6, between_brokers=True,
+)  # fmt: skip
