@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
-from odradek.protocol import requests
-from odradek.workers import library
-from odradek.workers.library import message_class
+from odradek.protocol import library, requests
+from odradek.protocol.library import message_class
 
 WORKER, COORDINATOR, CONTROLLER = "worker", "coordinator", "controller"
 

@@ -12,6 +12,7 @@ import struct
 from functools import cache
 from typing import Any
 
+from odradek.protocol import library
 from odradek.protocol.interbroker import (
     allocate_producer_ids,
     alter_partition,
@@ -22,7 +23,6 @@ from odradek.protocol.interbroker import (
     update_metadata,
 )
 from odradek.protocol.wire import I16, I32, WireError, pack_string, skip_tags
-from odradek.workers import library
 
 _MODULES = (leader_and_isr, stop_replica, update_metadata, controlled_shutdown, alter_partition, allocate_producer_ids)
 _SCHEMAS = {module.SCHEMA.name: module.SCHEMA for module in _MODULES}

@@ -9,8 +9,8 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
+from odradek.protocol import library
 from odradek.protocol.interbroker import notation
-from odradek.workers import library
 
 
 @dataclass(frozen=True)
