@@ -38,8 +38,8 @@ class Api:
     `handle(services, request, context)` returns the response, or None when it replies later through the context.
     `raw` handlers take (worker, connection, version, correlation, buffer, start, end) and do their own decoding.
     `flexible` is the first version with a flexible request header, found from the schema when not given.
-    `between_brokers`: served by members of a cluster only. `route(version, body)` says where a request is handled when that depends on the request; `runs_in` is then only
-    where most are.
+    `route(version, body)` says where a request is handled when that depends on the request; `runs_in` is then only
+    where most are. `between_brokers`: served by members of a cluster only.
     """
 
     key: int
