@@ -17,7 +17,7 @@ SHAPE ?= steady
 WEB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-tools test-long lint format typecheck bench profile locust docs lock wheel clean
+.PHONY: help install run cluster test test-tools test-long lint format typecheck bench profile locust docs lock wheel clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' Makefile | expand -t 20
@@ -26,6 +26,9 @@ install: $(VENV)/.installed  ## set up .venv with everything a broker needs; lea
 
 run: install  ## start a broker on 127.0.0.1:9092 with its data in ./data; Ctrl-C stops it
 	@exec $(BIN)/odradek start $(ARGS)
+
+cluster: install  ## start ZooKeeper and three brokers on 127.0.0.1 from config/; Ctrl-C stops them
+	@exec bin/odradek-cluster.sh
 
 test: $(VENV)/.tested  ## set up and run the tests (ARGS='-k name' picks some)
 	$(PYTEST) -n $(JOBS) --dist loadfile -m "not long" $(ARGS)

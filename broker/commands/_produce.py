@@ -10,14 +10,14 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 import click
-from kafka import KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaError
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.serializer import Serializer
 from odradek.broker.commands._client import Cluster
 from odradek.broker.commands._codecs import register
 from odradek.broker.commands._lines import LineError, Reader, lines
-from odradek.broker.commands._properties import acks, client_config, codec
+from odradek.broker.commands._properties import acks, client_config, codec, meant_for
 from odradek.broker.commands._tables import progress, progress_done
 from odradek.broker.errors import FAILED, OK, OdradekError
 
@@ -99,7 +99,7 @@ def _fit_to_topic(config: dict[str, Any], options: Mapping[str, Any], properties
 
 def _max_message_bytes(options: Mapping[str, Any], properties: Mapping[str, str]) -> int:
     """The topic's `max.message.bytes`; Kafka's default for a topic that is not there yet."""
-    with Cluster(options["bootstrap_server"], properties) as cluster:
+    with Cluster(options["bootstrap_server"], meant_for(KafkaAdminClient.DEFAULT_CONFIG, properties)) as cluster:
         try:
             return int(cluster.topic_config(options["topic"])["max.message.bytes"])
         except (OdradekError, KafkaError, KeyError):

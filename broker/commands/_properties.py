@@ -69,6 +69,16 @@ def client_config(properties: Mapping[str, str], known: Mapping[str, Any]) -> di
     return config
 
 
+def meant_for(known: Mapping[str, Any], properties: Mapping[str, str]) -> dict[str, str]:
+    """Those of another client's `properties` that one with this `DEFAULT_CONFIG` has too: how to connect, mostly."""
+    special = ("sasl.jaas.config", "ssl.endpoint.identification.algorithm")
+    return {
+        name: value
+        for name, value in properties.items()
+        if name in special or _RENAMED.get(name, name.replace(".", "_")) in known
+    }
+
+
 def _jaas(text: str) -> dict[str, str]:
     """User name and password of a `PlainLoginModule` or `ScramLoginModule` line."""
     return {f"sasl_plain_{key}": value.replace('\\"', '"') for key, value in _JAAS.findall(text)}
