@@ -14,6 +14,7 @@ MODULES = {
     "controller": "odradek.broker.controller",
     "coordinator": "odradek.broker.coordinator",
     "janitor": "odradek.broker.janitor",
+    "replicator": "odradek.broker.replicator",
     "supervisor": "odradek.broker.overseer",
     "worker": "odradek.broker.worker",
 }

@@ -12,7 +12,8 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from odradek.broker import control, logs, spawn, systemd
 from odradek.broker.banner import banner, ready_line
@@ -42,6 +43,7 @@ STOP_ORDER: tuple[tuple[tuple[int, ...], float], ...] = (
     ((roles.ACCEPTOR,), 5.0),
     (tuple(range(roles.FIRST_WORKER, roles.ROLES)), 30.0),  # the second number: odradek.drain.timeout.ms
     ((roles.COORDINATOR,), 10.0),
+    ((roles.REPLICATOR,), 10.0),
     ((roles.JANITOR,), 10.0),
     ((roles.CONTROLLER,), 10.0),
 )
@@ -166,7 +168,7 @@ class Supervisor:
 
     def _start(self) -> bool:
         """All at once: who needs the metadata waits for it, and then for what is to be recovered."""
-        self._children.wanted |= set(HELPERS) | self._workers(self._boot.config.workers)
+        self._children.wanted |= helpers(self._boot.config) | self._workers(self._boot.config.workers)
         return self._until(self._all_run)
 
     def _workers(self, count: int) -> set[int]:
@@ -287,3 +289,8 @@ class Supervisor:
         self._boot.shared.control.words[shm.LOG_VERSION] += 1
         signal.raise_signal(signal.SIGUSR2)
         self._children.signal(self._children.living(), signal.SIGUSR2)
+
+
+def helpers(config: Mapping[str, Any]) -> set[int]:
+    """The roles that a broker needs beside its workers. Alone it has nobody to copy from."""
+    return {*HELPERS, roles.REPLICATOR} if config["zookeeper.connect"] else set(HELPERS)

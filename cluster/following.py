@@ -185,9 +185,14 @@ class Following:
 
     def moved(self, key: Key, position: Position) -> None:
         """All that was sent is in the log, or what was too much is not: go on from `position`."""
+        self.stand(key, position)
+        if key in self._parts:
+            self._fetch_again(key)
+
+    def stand(self, key: Key, position: Position) -> None:
+        """The log stands there, whatever becomes of the partition."""
         if key in self._parts:
             self._parts[key] = FetchPart(*key, *position, self.limits.part_bytes)
-            self._fetch_again(key)
 
     def succeeded(self, key: Key) -> None:
         """What the leader sent could be used: whatever failed before is forgiven."""

@@ -1,0 +1,128 @@
+"""This broker's copy of a partition that another leads: what the replicator does to it, under its lock.
+
+Every change holds only for the leader epoch in which its answer was asked for: `Outdated` when the slot has moved on,
+since a former leader's records must not come behind those of a newer one (KIP-101, KIP-279).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from odradek.cluster.following import Position
+from odradek.ipc import slots
+from odradek.ipc.slots import F_EPOCH_NOTED, F_HW, F_LEADER_EPOCH, F_LEO, F_LOG_START, F_STATE, FOLLOWER, Fields
+from odradek.protocol.fetch_client import Part
+from odradek.storage import follow, truncate
+from odradek.storage.checkpoints import CheckpointError
+from odradek.storage.epochs import UNDEFINED_EPOCH, EpochCache, common_end
+from odradek.storage.partition import Partition
+
+log = logging.getLogger(__name__)
+
+Change = Callable[[Fields], Position]
+
+
+class Outdated(Exception):
+    """The slot no longer follows in the epoch that the change was made for."""
+
+
+def follows(partition: Partition) -> int:
+    """The leader epoch in which the partition follows another broker; -1 when it does not."""
+    values = partition.slot.read()
+    following = values[F_STATE] == FOLLOWER and values[slots.F_INCARNATION] == partition.incarnation
+    return values[F_LEADER_EPOCH] if following else -1
+
+
+def position(partition: Partition) -> Position:
+    """Where to go on from. The epoch of the last record, not one that this broker led without a record."""
+    state = partition.state()
+    last = _epochs(partition).epoch_of(state.leo - 1)
+    return Position(state.leader_epoch, state.leo, last, state.log_start)
+
+
+def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
+    """Do `what` under the lock; where the log stands then. Busy, Gone, Outdated, or whatever `what` raises."""
+    with partition.locked() as values:
+        if values[F_STATE] != FOLLOWER or values[F_LEADER_EPOCH] != leader_epoch:
+            raise Outdated
+        return what(values)
+
+
+def append(partition: Partition, part: Part, last_epoch: int, now_ms: int) -> Change:
+    """A leader's records, high watermark and log start. `last_epoch` is that of the last record before."""
+
+    def act(values: Fields) -> Position:
+        before = values[F_LEO]
+        follow.append(partition, values, part.records, part.hw, part.log_start, now_ms)
+        last = values[F_EPOCH_NOTED] if values[F_LEO] > before else last_epoch
+        return Position(values[F_LEADER_EPOCH], values[F_LEO], last, values[F_LOG_START])
+
+    return act
+
+
+def is_news(partition: Partition, part: Part) -> bool:
+    """Whether an answer without records tells of a watermark or log start that would change anything."""
+    values = partition.slot.read()
+    leo = values[F_LEO]
+    return min(part.hw, leo) > values[F_HW] or min(part.log_start, leo) > values[F_LOG_START]
+
+
+def cut_diverging(partition: Partition, epoch: int, end: int) -> Change:
+    """The leader's log has other records from `end` on, or before: that of `epoch` ended there."""
+
+    def act(values: Fields) -> Position:
+        common = common_end(_epochs(partition), epoch, end, values[F_LEO])
+        return _cut(partition, values, common if common >= 0 else values[F_HW])
+
+    return act
+
+
+def cut_to(partition: Partition, offset: int) -> Change:
+    """The leader's log ends at `offset`."""
+    return lambda values: _cut(partition, values, offset)
+
+
+def cut_unknown(partition: Partition) -> Change:
+    """No epoch of the log is known, so that no leader could tell where it diverges: keep what is certain (Kafka)."""
+    return lambda values: _cut(partition, values, values[F_HW])
+
+
+def restart(partition: Partition, offset: int) -> Change:
+    """The leader's log begins at `offset`, beyond the end of ours."""
+
+    def act(values: Fields) -> Position:
+        log.warning("%r: its leader has nothing before offset %d: beginning there, without %d records from %d on",
+                    partition, offset, values[F_LEO] - values[F_LOG_START], values[F_LOG_START])  # fmt: skip
+        truncate.restart(partition, values, offset)
+        return _position(partition, values)
+
+    return act
+
+
+def _cut(partition: Partition, values: Fields, offset: int) -> Position:
+    offset = min(offset, values[F_LEO])
+    if offset < values[F_HW]:
+        log.warning("%r: truncated to offset %d, below the high watermark %d", partition, offset, values[F_HW])
+    if offset < values[F_LEO]:
+        log.info("%r: truncating from %d to %d", partition, values[F_LEO], offset)
+    truncate.truncate(partition, values, offset)
+    return _position(partition, values)
+
+
+def _position(partition: Partition, values: Fields) -> Position:
+    leo = values[F_LEO]
+    return Position(values[F_LEADER_EPOCH], leo, _epochs(partition).epoch_of(leo - 1), values[F_LOG_START])
+
+
+def _epochs(partition: Partition) -> EpochCache:
+    try:
+        return EpochCache.read(partition.directory)
+    except CheckpointError as error:
+        log.warning("%r: %s", partition, error)
+        return EpochCache()
+
+
+def is_unknown(where: Position) -> bool:
+    """Whether the log has records of which no epoch is known."""
+    return where.last_epoch == UNDEFINED_EPOCH and where.offset > where.log_start

@@ -1,0 +1,261 @@
+"""What this broker copies from one other over one connection: answers into logs, logs' ends into requests.
+
+An answer is used in the turn in which its last byte arrives: its batches go from the receive buffer into the logs, and
+the next request leaves before anything else is done. Where somebody has a partition's lock its part is copied and tried
+again every millisecond, while the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from odradek.broker import copies
+from odradek.broker.leader_link import Address, Link
+from odradek.broker.leader_link import Limits as LinkLimits
+from odradek.broker.resolver import Resolver
+from odradek.cluster import following
+from odradek.cluster.fetch_session import Key
+from odradek.cluster.following import Following, Limits, Position, Seek
+from odradek.ipc.processes import COLUMN
+from odradek.protocol import errors, fetch_client
+from odradek.protocol.fetch import FetchPart, FetchRequest
+from odradek.protocol.fetch_client import Part, Place
+from odradek.storage.follow import Corrupt, Misplaced
+from odradek.storage.partition import Busy, Gone, Partition
+
+log = logging.getLogger(__name__)
+
+BUSY_MS = 1
+_FETCHES, _APPENDS, _RECORDS, _BYTES, _ERRORS, _BUSY = (
+    COLUMN[name] for name in ("fetch_requests", "appends", "messages_in", "bytes_in", "errors", "lock_waits")
+)
+_NAMES = {code: name for name, code in vars(errors).items() if name.isupper()}
+_SHOWN = 5  # partitions named in a line of the log
+
+
+class Leader:
+    """One connection to another broker. `watch` polls its socket, `outdated` has the slots looked at, `row` counts."""
+
+    def __init__(
+        self, number: int, address: Address, limits: tuple[Limits, LinkLimits], resolver: Resolver,
+        watch: Callable[[int, int, Leader], None], outdated: Callable[[], None], row: memoryview,
+    ) -> None:  # fmt: skip
+        self.address = address
+        self.name = f"leader {number} at {address[0]}:{address[1]}"
+        self._client = f"broker-{limits[0].replica}-fetcher".encode()
+        self._following = Following(limits[0])
+        self.link = Link(self.name, address, self, resolver, limits[1])
+        self._watch, self._outdated, self._row = watch, outdated, row
+        self._partitions: dict[Key, Partition] = {}
+        self._epochs: dict[Key, int] = {}  # leader epochs in which they are followed
+        self._held: dict[Key, tuple[int, copies.Change]] = {}
+        self._unread: dict[Key, int] = {}  # until when: their disk did not say where they stand
+        self._left: dict[int, list[str]] = {}  # error → partitions of the answer in hand
+        self._under_way: FetchRequest | Seek | None = None
+        self._correlation = 0
+
+    # -- for the loop
+
+    @property
+    def due_ms(self) -> int | None:
+        """When `tick` is due (CLOCK_MONOTONIC); None: nothing is waited for."""
+        if self._held:
+            return _now_ms() + BUSY_MS
+        due = self._following.due_ms() if self.link.due_ms is None else self.link.due_ms
+        return min([*self._unread.values(), *([] if due is None else [due])], default=None)
+
+    def follow(self, partitions: Mapping[Key, tuple[Partition, int]]) -> None:
+        """Copy these partitions, each in its leader epoch, and no others. The metadata or their slots have changed."""
+        gone = self._partitions.keys() - partitions.keys()
+        for key in gone:
+            self._remove(key)
+        self._following.look_again()
+        new = [key for key, one in partitions.items() if (self._partitions.get(key), self._epochs.get(key)) != one]
+        for key in new:
+            self._assign(key, *partitions[key])
+        self.link.hurry()
+        if gone or new:
+            log.info("%s: %d partitions, %d of them new or in a new epoch", self.name, len(partitions), len(new))
+
+    def tick(self, now_ms: int) -> None:
+        """Whatever is due."""
+        for key, (epoch, change) in list(self._held.items()):
+            self._do(key, epoch, change)
+        for key in [key for key, due in self._unread.items() if due <= now_ms]:
+            self._assign(key, self._partitions[key], self._epochs[key])
+        self.link.tick(now_ms)
+
+    def close(self) -> None:
+        """Copy nothing any more."""
+        self.link.close()
+
+    # -- assignments
+
+    def _assign(self, key: Key, partition: Partition, epoch: int) -> None:
+        self._remove(key)
+        self._partitions[key], self._epochs[key] = partition, epoch
+        where = self._position(key)
+        if where is None:
+            return
+        self._following.assign(key, where)
+        log.debug("%r: following %s in epoch %d from offset %d on", partition, self.name, epoch, where.offset)
+        if copies.is_unknown(where):
+            self._do(key, epoch, copies.cut_unknown(partition))
+
+    def _position(self, key: Key) -> Position | None:
+        """Where a log stands. None when the disk does not say: it is asked again later, and nothing fetched before."""
+        try:
+            return copies.position(self._partitions[key])._replace(leader_epoch=self._epochs[key])
+        except OSError as error:
+            log.error("%r: %s", self._partitions[key], error)
+            self._following.remove(key)
+            self._unread[key] = _now_ms() + self._following.limits.backoff_ms
+            return None
+
+    def _remove(self, key: Key) -> None:
+        self._partitions.pop(key, None)
+        self._epochs.pop(key, None)
+        self._held.pop(key, None)
+        self._unread.pop(key, None)
+        self._following.remove(key)
+
+    # -- the talk (leader_link.Talk)
+
+    def watch(self, fd: int, events: int) -> None:
+        """See leader_link.Talk."""
+        self._watch(fd, events, self)
+
+    def request(self, link: Link) -> bytes | None:
+        """See leader_link.Talk."""
+        self._under_way = wanted = self._following.request(_now_ms())
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        if isinstance(wanted, FetchRequest):
+            self._row[_FETCHES] += 1
+            return fetch_client.encode_fetch(wanted, self._correlation, self._client)
+        if wanted is not None:
+            places = [Place(self._partitions[key].topic.encode(), key[1], epoch) for key, epoch in wanted.places]
+            replica = self._following.limits.replica
+            return fetch_client.encode_list_offsets(replica, wanted.at, places, self._correlation, self._client)
+        return None
+
+    def answer(self, link: Link, frame: memoryview) -> None:
+        """See leader_link.Talk."""
+        if isinstance(self._under_way, Seek):
+            self._found(self._under_way, fetch_client.parse_list_offsets(frame, self._correlation))
+            return
+        answer = fetch_client.parse_fetch(frame, self._correlation)
+        if not self._following.answered(answer.error, answer.session_id, _now_ms()):
+            log.info("%s: the fetch session begins anew: %s", self.name, _name(answer.error))
+            return
+        for part in answer.parts:
+            self._take(part)
+        if self._left:
+            self._tell_left()
+
+    def lost(self, link: Link) -> None:
+        """See leader_link.Talk."""
+        self._row[_ERRORS] += 1
+        self._following.lost()
+
+    # -- answers
+
+    def _take(self, part: Part) -> None:
+        key = (part.topic, part.partition)
+        asked = self._following.asked(key)
+        if asked is None:
+            return
+        partition = self._partitions[key]
+        about = self._following.judge(part.error, part.diverging)
+        if about == following.APPEND:
+            self._append(key, partition, asked, part)
+        elif about == following.DIVERGED:
+            assert part.diverging is not None
+            self._do(key, asked.leader_epoch, copies.cut_diverging(partition, *part.diverging))
+        elif about == following.LOST_PLACE:
+            log.info(
+                "%r: %s has nothing at offset %d: asking where it begins and ends", partition, self.name, asked.offset
+            )
+            self._following.seek(key)
+        else:
+            self._following.leave(key, _now_ms())
+            self._left.setdefault(part.error, []).append(repr(partition))
+
+    def _append(self, key: Key, partition: Partition, asked: FetchPart, part: Part) -> None:
+        if not part.records and not copies.is_news(partition, part):
+            return
+        now_ms = time.time_ns() // 1_000_000
+        change = copies.append(partition, part, asked.last_epoch, now_ms)
+
+        def kept() -> copies.Change:
+            copied = part._replace(records=memoryview(bytes(part.records)))
+            return copies.append(partition, copied, asked.last_epoch, now_ms)
+
+        where = self._do(key, asked.leader_epoch, change, kept)
+        if where is not None and part.records:
+            self._row[_APPENDS] += 1
+            self._row[_RECORDS] += where.offset - asked.offset
+            self._row[_BYTES] += len(part.records)
+
+    def _do(
+        self, key: Key, epoch: int, change: copies.Change, kept: Callable[[], copies.Change] | None = None
+    ) -> Position | None:
+        """Change a log, if it is still followed in this epoch. `kept`: the change for later, if somebody has its lock."""
+        partition = self._partitions[key]
+        try:
+            where = copies.change(partition, epoch, change)
+        except Busy:
+            self._row[_BUSY] += 1
+            self._following.hold(key)
+            self._held[key] = (epoch, change if kept is None else kept())
+        except (Gone, copies.Outdated):
+            self._remove(key)
+            self._outdated()
+        except (Corrupt, Misplaced, OSError) as error:
+            self._failed(key, partition, error)
+        else:
+            self._held.pop(key, None)
+            self._following.moved(key, where)
+            self._following.succeeded(key)
+            return where
+        return None
+
+    def _failed(self, key: Key, partition: Partition, error: Exception) -> None:
+        """Go on later, behind what could be appended."""
+        self._held.pop(key, None)
+        self._row[_ERRORS] += 1
+        pause = self._following.strike(key, _now_ms())
+        log.error("%r: cannot follow %s: %s; again in %d ms", partition, self.name, error, pause)
+        where = self._position(key)
+        if where is not None:
+            self._following.stand(key, where)
+
+    def _found(self, asked: Seek, places: list[Place]) -> None:
+        """Where the leader's logs end, or begin."""
+        ids = {(partition.topic.encode(), key[1]): key for key, partition in self._partitions.items()}
+        offsets = {
+            ids[(place.topic, place.partition)]: (place.error, place.offset)
+            for place in places
+            if (place.topic, place.partition) in ids
+        }
+        for cut in self._following.found(asked, offsets, _now_ms()):
+            partition = self._partitions[cut.key]
+            change = copies.cut_to if cut.how == following.TRUNCATE else copies.restart
+            self._do(cut.key, self._epochs[cut.key], change(partition, cut.offset))
+
+    def _tell_left(self) -> None:
+        """One line for each error of the answer."""
+        for error, names in self._left.items():
+            level = logging.INFO if error in following.TRANSIENT else logging.WARNING
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            log.log(level, "%s: %s for %s%s", self.name, _name(error), ", ".join(names[:_SHOWN]), more)
+        self._left.clear()
+
+
+def _name(error: int) -> str:
+    return _NAMES.get(error, f"error {error}")
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,251 @@
+"""A connection to a leader: one request under way, its answer received into one buffer and handed on where it lies.
+
+Refused or lost, it is tried again after AGAIN_MS, doubled up to LONGEST_MS; at once after `hurry`. What is malformed,
+not asked for, or does not come in time closes it. Times are in ms of CLOCK_MONOTONIC.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import time
+from errno import EINPROGRESS
+from typing import NamedTuple, Protocol
+
+from odradek.broker.resolver import Resolver
+from odradek.protocol.wire import I32, WireError
+
+log = logging.getLogger(__name__)
+
+AGAIN_MS, LONGEST_MS = 20, 1000
+SMALL = 64 << 10
+SMALL_IN_A_ROW = 16  # answers after which a large buffer is given back
+
+Address = tuple[str, int]
+
+
+class Limits(NamedTuple):
+    """Bytes of answers as they usually are, and at most; ms to wait for one; SO_RCVBUF, -1 for the kernel's choice."""
+
+    usual: int
+    most: int
+    patience_ms: int
+    receive_buffer: int
+
+
+class Talk(Protocol):
+    """What is said on a link, and who polls its socket."""
+
+    def watch(self, fd: int, events: int) -> None:
+        """Poll `fd` for `events` from now on; 0: not at all, it is about to be closed."""
+
+    def request(self, link: Link) -> bytes | None:
+        """The next frame to send; None when there is nothing to ask now."""
+
+    def answer(self, link: Link, frame: memoryview) -> None:
+        """The answer to it, without its length, valid during the call. WireError: it is none."""
+
+    def lost(self, link: Link) -> None:
+        """The connection is gone, and so is what was under way."""
+
+
+class Link:
+    """One connection, made as soon as `tick` is called first."""
+
+    def __init__(self, name: str, address: Address, talk: Talk, resolver: Resolver, limits: Limits) -> None:
+        self.name = name
+        self.address = address
+        self._talk, self._resolver, self._limits = talk, resolver, limits
+        self._sock: socket.socket | None = None
+        self._up = self._busy = self._writing = False
+        self._due_ms = 0  # next attempt, or end of patience
+        self._again_ms = AGAIN_MS
+        self._attempts = 0
+        self._fault = ""  # said in the log, so that it is said once
+        self._out = memoryview(b"")
+        self._frame = Frame(limits)
+
+    @property
+    def up(self) -> bool:
+        """Whether the connection stands."""
+        return self._up
+
+    @property
+    def due_ms(self) -> int | None:
+        """When `tick` has something to do; None while nothing is under way."""
+        return None if self._up and not self._busy else self._due_ms
+
+    def hurry(self) -> None:
+        """Somebody may be there now: do not wait for the next attempt."""
+        if self._sock is None:
+            self._due_ms, self._again_ms = 0, AGAIN_MS
+
+    def tick(self, now_ms: int) -> None:
+        """Ask if there is something to ask; connect when it is time; lose patience."""
+        if self._up and not self._busy:
+            self._ask()
+        elif now_ms >= self._due_ms and self._sock is None:
+            self._connect(now_ms)
+        elif now_ms >= self._due_ms:
+            self._lose(f"no {'answer' if self._up else 'connection'} within {self._limits.patience_ms} ms")
+
+    def ready(self, events: int) -> None:
+        """The socket is readable, writable, or broken."""
+        try:
+            if not self._up:
+                self._connected()
+            elif events & ~select.EPOLLOUT:
+                self._receive()
+            elif self._out:
+                self._send()
+        except (OSError, WireError) as error:
+            self._lose(_reason(error))
+
+    def close(self) -> None:
+        """Let go of the connection and of what is under way."""
+        if self._sock is not None:
+            self._talk.watch(self._sock.fileno(), 0)
+            self._sock.close()
+        self._sock, self._up, self._busy, self._writing = None, False, False, False
+        self._out, self._frame = memoryview(b""), Frame(self._limits)
+
+    # -- the connection
+
+    def _connect(self, now_ms: int) -> None:
+        self._due_ms = now_ms + self._limits.patience_ms
+        try:
+            addresses = self._resolver.ask(*self.address)
+            if addresses is None:  # asked again as soon as the resolver knows
+                self._due_ms = now_ms + LONGEST_MS
+                return
+            family, kind, _, _, address = addresses[self._attempts % len(addresses)]
+            self._sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+            if self._limits.receive_buffer > 0:
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer)
+            code = self._sock.connect_ex(address)
+            if code not in (0, EINPROGRESS):
+                raise OSError(code, os.strerror(code))
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            self._lose(_reason(error))
+            return
+        self._talk.watch(self._sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
+
+    def _connected(self) -> None:
+        assert self._sock is not None
+        code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        self._up, self._again_ms, self._attempts = True, AGAIN_MS, 0
+        log.log(logging.INFO if self._fault else logging.DEBUG, "%s: connected", self.name)
+        self._talk.watch(self._sock.fileno(), select.EPOLLIN)
+        self._ask()
+
+    def _lose(self, why: str) -> None:
+        """Say why, once, and try again after a while."""
+        log.log(logging.WARNING if why != self._fault else logging.DEBUG, "%s: %s", self.name, why)
+        self._fault = why
+        self.close()
+        self._attempts += 1
+        self._due_ms = _now_ms() + self._again_ms
+        self._again_ms = min(2 * self._again_ms, LONGEST_MS)
+        self._talk.lost(self)
+
+    # -- requests and answers
+
+    def _ask(self) -> None:
+        request = self._talk.request(self)
+        if request is not None:
+            self._busy, self._due_ms = True, _now_ms() + self._limits.patience_ms
+            self._out = memoryview(request)
+            self._send()
+
+    def _send(self) -> None:
+        assert self._sock is not None
+        try:
+            self._out = self._out[self._sock.send(self._out) :]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._lose(_reason(error))
+            return
+        if bool(self._out) != self._writing:
+            self._writing = bool(self._out)
+            self._talk.watch(self._sock.fileno(), select.EPOLLIN | (select.EPOLLOUT if self._writing else 0))
+
+    def _receive(self) -> None:
+        """Whatever has come; when that is a whole answer, its use, and the next request."""
+        assert self._sock is not None
+        frame = self._frame
+        while not frame.whole:
+            try:
+                count = self._sock.recv_into(frame.room)
+            except BlockingIOError:
+                return
+            if not count:
+                raise OSError(0, "closed by the leader")
+            frame.take(count)
+        if not self._busy or self._out:
+            raise WireError("an answer that nobody has asked for")
+        self._talk.answer(self, frame.content)
+        self._fault, self._busy = "", False
+        frame.clear()
+        self._ask()
+
+
+class Frame:
+    """The answer that is being received: its length, and then itself, in one buffer that fits most."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._buffer = memoryview(bytearray(SMALL))
+        self._filled = 0
+        self._end = 0  # 0: not known yet
+        self._small = 0  # answers in a row that needed no large buffer
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is all of it."""
+        return self._filled == self._end > 0
+
+    @property
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        return self._buffer[self._filled : self._end or None]
+
+    @property
+    def content(self) -> memoryview:
+        """The answer without its length."""
+        return self._buffer[4 : self._end]
+
+    def take(self, count: int) -> None:
+        """`count` bytes have come into `room`. WireError: its length cannot be."""
+        self._filled += count
+        if not self._end and self._filled >= 4:
+            (size,) = I32.unpack_from(self._buffer)
+            if not max(4, self._filled - 4) <= size <= self._limits.most:
+                raise WireError(f"an answer of {size} bytes, of which {self._filled - 4} have come")
+            self._end = 4 + size
+            self._grow()
+
+    def _grow(self) -> None:
+        if self._end > len(self._buffer):
+            former, self._buffer = self._buffer, memoryview(bytearray(max(self._end, self._limits.usual)))
+            self._buffer[: self._filled] = former[: self._filled]
+
+    def clear(self) -> None:
+        """The answer has been used: make room for the next."""
+        self._small = self._small + 1 if self._end <= SMALL else 0
+        if len(self._buffer) > self._limits.usual or (len(self._buffer) > SMALL and self._small >= SMALL_IN_A_ROW):
+            self._buffer = memoryview(bytearray(SMALL))
+        self._filled = self._end = 0
+
+
+def _reason(error: OSError | WireError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

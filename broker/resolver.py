@@ -1,0 +1,52 @@
+"""Host names to addresses without waiting for them: a name server that does not answer must not hold up the loop."""
+
+from __future__ import annotations
+
+import os
+import socket
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+Addresses = list[tuple[Any, Any, int, str, Any]]  # as socket.getaddrinfo has them
+
+
+class Resolver:
+    """Poll `fileno()`, `drain()`, and ask again: something may be known now. Lookups share one thread."""
+
+    def __init__(self) -> None:
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._pool = ThreadPoolExecutor(1, "resolver")  # its thread starts with the first name
+        self._asked: dict[tuple[str, int], Future[Addresses]] = {}
+
+    def fileno(self) -> int:
+        """Readable when a lookup has ended."""
+        return self._event
+
+    def drain(self) -> None:
+        """Call before asking again."""
+        try:
+            os.eventfd_read(self._event)
+        except BlockingIOError:
+            pass
+
+    def ask(self, host: str, port: int) -> Addresses | None:
+        """The addresses of a host, looked up anew each time; None: not known yet. OSError: there are none."""
+        future = self._asked.get((host, port))
+        if future is None:
+            try:
+                return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+            except socket.gaierror:
+                self._asked[(host, port)] = future = self._pool.submit(_look_up, host, port)
+                future.add_done_callback(lambda _: os.eventfd_write(self._event, 1))
+        if not future.done():
+            return None
+        del self._asked[(host, port)]
+        return future.result()
+
+    def close(self) -> None:
+        """Wait for no lookup."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _look_up(host: str, port: int) -> Addresses:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
