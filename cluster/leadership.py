@@ -122,17 +122,17 @@ class Leadership:
         node = self.topics.get(partition[0])
         return node.replicas.get(partition[1], ()) if node else ()
 
-    def there(self, partition: Partition) -> set[int]:
-        """Brokers that have a replica in working order, with those that shut down."""
+    def there(self, partition: Partition, replicas: Sequence[int] | None = None) -> set[int]:
+        """Brokers that have a replica (or would, of others than now) in working order, with those that shut down."""
         return {
             broker
-            for broker in self.replicas(partition)
+            for broker in (self.replicas(partition) if replicas is None else replicas)
             if broker in self.live and partition not in self.offline.get(broker, ())
         }
 
-    def online(self, partition: Partition) -> set[int]:
+    def online(self, partition: Partition, replicas: Sequence[int] | None = None) -> set[int]:
         """Brokers that have a replica in working order and are there to stay: who may lead."""
-        return self.there(partition) - self.shutting_down
+        return self.there(partition, replicas) - self.shutting_down
 
     def led(self, partition: Partition) -> bool:
         """Whether it has a leader that is there (one that shuts down leads until another can)."""
@@ -191,8 +191,8 @@ class Leadership:
         change, now = self._elected(partition, unclean), self.standings.get(partition)
         if change or now is None:
             return change
-        there = self.there(partition)
-        isr = tuple(broker for broker in now.isr if broker in there)
+        there, replicas = self.there(partition), self.replicas(partition)
+        isr = [broker for broker in now.isr if broker in there] or [broker for broker in now.isr if broker in replicas]
         return self.change(partition, now.leader if now.leader in there else NO_LEADER, isr or now.isr)
 
     def _elected(self, partition: Partition, unclean: Unclean) -> Change | None:

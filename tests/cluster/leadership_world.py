@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from odradek.cluster.leadership import Change, Leadership, Standing
+from odradek.cluster.reassignment import Step
 from odradek.cluster.znodes import Partition, TopicNode
 
 Decision = Callable[[], list[Change]]
@@ -93,3 +94,24 @@ class World:
     def after_start(self) -> None:
         """What follows when brokers have registered."""
         self.settle(lambda: self.state.brokers_started(self.unclean))
+
+    def follow(self, step: Step, dies_between: bool = False) -> bool:
+        """Write a step of a move and delete what goes; False when its change was refused, or `dies_between` writes."""
+        (topic, index), node = step.partition, self.state.topics[step.partition[0]]
+        if step.assignment and not step.completes:
+            self.state.put_topic(topic, step.assignment.into(node, index))
+        if (dies_between and not step.completes) or not self.write([step.change] if step.change else []):
+            return False
+        if dies_between:
+            return False
+        if step.assignment and step.completes:
+            self.state.put_topic(topic, step.assignment.into(node, index))
+        self.delete(step)
+        return True
+
+    def delete(self, step: Step) -> None:
+        """Replicas that are stopped have nothing any more."""
+        for partition, broker in step.stop:
+            assert broker not in self.state.replicas(partition)
+            assert partition not in self.nodes or broker not in self.nodes[partition].isr
+            self.holders.get(partition, set()).discard(broker)
