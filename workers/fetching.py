@@ -117,22 +117,20 @@ class Fetch:
         by_id = self.version >= fetch.TOPIC_IDS
         partition = self.worker.partition_of(part.topic, part.partition, by_id)
         if partition is None:
-            return _failed(part, elsewhere(self.worker.snapshot, part.topic, part.partition, by_id)), 0
+            return failed(part, elsewhere(self.worker.snapshot, part.topic, part.partition, by_id)), 0
         for _ in range(3):
             values = partition.slot.read()
             error = _refusal(partition, values, part)
             if error:
-                return _failed(part, error), 0
+                return failed(part, error), 0
             try:
                 return self._slice(partition, values, part, limit, whole)
             except FileNotFoundError:
                 partition.close_files()  # retention was faster: look again
             except (OSError, EOFError) as problem:
-                log.error("%r: %s", partition, problem)
-                if isinstance(problem, OSError) and disks.is_broken(problem):
-                    partition.owner.disk_failed(values[slots.F_LOG_DIR])
+                storage_failed(partition, values, problem)
                 break
-        return _failed(part, errors.KAFKA_STORAGE_ERROR), 0
+        return failed(part, errors.KAFKA_STORAGE_ERROR), 0
 
     def _slice(
         self, partition: Partition, values: tuple[int, ...], part: FetchPart, limit: int, whole: bool
@@ -145,13 +143,13 @@ class Fetch:
         if limit > 0 or whole:
             piece = read.fetch(partition, values, part.offset, upto, limit, whole)
         if self.version < 10 and partition.config.compression_type == "zstd":
-            return _failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0
+            return failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0
         payloads: list[Payload | bytes] = [] if piece is None else [piece]
         size = 0 if piece is None else piece.size
         if piece is not None and self.version < 4:
             data = self._converted(partition, piece, part, limit)
             if data is None:
-                return _failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0
+                return failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0
             payloads, size = [data], len(data)
         result = FetchResult(
             part.topic, part.partition, errors.NONE, hw, stable, values[slots.F_LOG_START], payloads,
@@ -189,8 +187,16 @@ class Fetch:
         self.worker.pager.when_cached(frame, lambda: self.worker.loop.answer_pieces(self.connection, frame))
 
 
-def _failed(part: FetchPart, error: int) -> FetchResult:
+def failed(part: FetchPart, error: int) -> FetchResult:
+    """What is said of a partition that cannot be read."""
     return FetchResult(part.topic, part.partition, error, *_NO_STATE)
+
+
+def storage_failed(partition: Partition, values: tuple[int, ...], problem: OSError | EOFError) -> None:
+    """Reading failed; a broken disk ends its log directory."""
+    log.error("%r: %s", partition, problem)
+    if isinstance(problem, OSError) and disks.is_broken(problem):
+        partition.owner.disk_failed(values[slots.F_LOG_DIR])
 
 
 def _refusal(partition: Partition, values: tuple[int, ...], part: FetchPart) -> int:

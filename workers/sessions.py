@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.protocol.wire import MOST_ELEMENTS
+
+if TYPE_CHECKING:
+    from odradek.workers.following import Following
 
 SESSIONLESS, INITIAL = -1, 0
 MOST_PARTS = 1 << 20  # of all sessions together: a client may ask for partitions that do not exist
@@ -29,7 +33,7 @@ class Session:
     `by_id`: topics are known by their ids. `used`: when it was asked for last (seconds).
     """
 
-    __slots__ = ("by_id", "epoch", "id", "parts", "told", "used")
+    __slots__ = ("by_id", "epoch", "following", "id", "parts", "told", "used")
 
     def __init__(self, session_id: int, by_id: bool, now: float) -> None:
         self.id = session_id
@@ -38,6 +42,7 @@ class Session:
         self.epoch = INITIAL
         self.parts: dict[Key, FetchPart] = {}
         self.told: dict[Key, tuple[int, int]] = {}  # (high watermark, log start)
+        self.following: Following | None = None  # of a follower's session
 
     def update(self, request: FetchRequest) -> None:
         """Take in what an incremental request adds, changes and forgets."""
@@ -53,7 +58,7 @@ class Session:
         for result in results:
             key = (result.topic, result.partition)
             known = (result.hw, result.log_start)
-            if result.payloads or result.error or self.told.get(key) != known:
+            if result.payloads or result.error or result.diverging or self.told.get(key) != known:
                 sent.append(result)
                 self.told[key] = known
             if result.payloads and key in self.parts:

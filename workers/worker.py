@@ -1,7 +1,8 @@
 """A worker process: serves the connections the acceptor hands it, for any partition of this broker.
 
 What handlers may use of it: `snapshot`, `config`, `catalog`, `partition_of`, `forward`, `round`, `parking`,
-`sessions`, and of `loop` what answers. Its loop is workers.loop, what becomes of a request workers.requests.
+`sessions`, `followers`, and of `loop` what answers. Its loop is workers.loop, what becomes of a request
+workers.requests.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from odradek.workers.acceptance import Acceptance
 from odradek.workers.apis import k00_produce
 from odradek.workers.catalog import Catalog
 from odradek.workers.connection import Connection
+from odradek.workers.followers import Followers
 from odradek.workers.loop import Loop
 from odradek.workers.pager import Pager
 from odradek.workers.parking import Parking
@@ -79,6 +81,7 @@ class Worker:
         self.parking = Parking(self.role, self.catalog.log.locks)
         self.syncer = Syncer(self)
         self.round = Round(self.syncer.submit, partial(replicated.wait, self))
+        self.followers = Followers(self)
         self.sessions = Sessions(config["max.incremental.fetch.session.cache.slots"])
         self.producer_ids = ProducerIds(self)
         self.targets = k00_produce.Targets()
@@ -243,6 +246,7 @@ class Worker:
         self.process.beat()
         self._count()
         self.parking.rung()
+        self.followers.tick()
         for name in ("coordinator", "controller"):
             self._connect(getattr(self, name))
         self.acceptance.tick()

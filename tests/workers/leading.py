@@ -71,7 +71,7 @@ def request(
     """A Fetch request of the follower `broker`."""
     made = calls.session_request([(topic, parts)] if parts else [], version=version, wait_ms=wait_ms, **options)
     if version >= 15:
-        made.replica_state.replica_id, made.replica_state.replica_epoch = broker, -1
+        made.replica_state = type(made).ReplicaState(replica_id=broker, replica_epoch=-1)
     else:
         made.replica_id = broker
     return made

@@ -8,8 +8,10 @@ larger than the limits (KIP-74). Below version 4 records are converted down to m
 A consumer of one partition sends the same bytes again and again, but for the offset. So its connection remembers them
 with what they mean (workers.standing), and the worker asks that first; what it does not know comes here.
 
-Left out: DivergingEpoch for consumers that send a last fetched epoch (only followers do, and replication is not there
-yet), preferred read replicas (KIP-392), tiered storage.
+Followers, who say so by a replica id, read up to the log end (workers.following).
+
+Left out: DivergingEpoch for consumers that send a last fetched epoch (only followers do), preferred read replicas
+(KIP-392), tiered storage.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.protocol import fetch, fetch_single
 from odradek.workers.api import Api
 from odradek.workers.fetching import Fetch
+from odradek.workers.following import FollowerFetch
 from odradek.workers.insession import InSession
 from odradek.workers.sessions import INITIAL, SESSIONLESS
 from odradek.workers.standing import Standing
@@ -41,13 +44,15 @@ def raw(
     request = fetch.parse(buffer, start, end, version)
     error, session = worker.sessions.open(request, version >= fetch.TOPIC_IDS, time.monotonic())
     connection.standing = None
-    if len(request.parts) == 1 and not (error or request.forgotten) and end - head <= _LONGEST:
+    follower = request.replica >= 0
+    if len(request.parts) == 1 and not (error or request.forgotten or follower) and end - head <= _LONGEST:
         connection.standing = _remembered(worker, connection, version, request, session, buffer, head, start, end)
     connection.waiting = True
     if error:
         worker.loop.answer_pieces(connection, fetch.response(version, correlation, [], error, 0))
         return
-    Fetch(worker, connection, version, correlation, request, session).start()
+    made = FollowerFetch if follower else Fetch
+    made(worker, connection, version, correlation, request, session).start()
 
 
 def _remembered(

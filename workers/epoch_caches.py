@@ -1,0 +1,32 @@
+"""Epoch checkpoints that were read, kept as long as the partition's slot says nothing of a change.
+
+Followers have their last fetched epoch looked up at each fetch; a file is too much for that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from odradek.ipc.slots import F_EPOCH_NOTED, F_GENERATION, F_LOG_START, F_TRUNCATIONS
+from odradek.storage.epochs import EpochCache
+
+if TYPE_CHECKING:
+    from odradek.storage.partition import Partition
+
+_Key = tuple[int, int, int, int]
+
+
+class EpochCaches:
+    """Of the partitions of one process."""
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Partition, tuple[_Key, EpochCache]] = WeakKeyDictionary()
+
+    def get(self, partition: Partition, values: tuple[int, ...]) -> EpochCache:
+        """The partition's epochs; CheckpointError or OSError when the file cannot be read."""
+        key = values[F_EPOCH_NOTED], values[F_TRUNCATIONS], values[F_LOG_START], values[F_GENERATION]
+        known = self._known.get(partition)
+        if known is None or known[0] != key:
+            known = self._known[partition] = (key, EpochCache.read(partition.directory))
+        return known[1]
