@@ -167,6 +167,11 @@ class Payload(Protocol):
     size: int
 
 
+def size_of(pieces: Sequence[Payload | bytes]) -> int:
+    """Their bytes."""
+    return sum(len(piece) if isinstance(piece, bytes) else piece.size for piece in pieces)
+
+
 class FetchResult(NamedTuple):
     """What to say of one partition: `payloads` are its records in order, `aborted` (producer id, first offset)."""
 
@@ -194,7 +199,6 @@ def response(
         text.append(struct.pack(">hi", error, session_id))
     groups = _by_topic(results)
     text.append(wire.pack_count(len(groups), flexible))
-    size = 0
     for topic, parts in groups:
         text.append(topic if version >= TOPIC_IDS else wire.pack_string(topic, flexible))
         text.append(wire.pack_count(len(parts), flexible))
@@ -212,10 +216,9 @@ def response(
         text.append(b"\x00")
     if text:
         out.append(b"".join(text))
-    size = sum(len(piece) if isinstance(piece, bytes) else piece.size for piece in out)
     first = out[0]
     assert isinstance(first, bytes)
-    out[0] = wire.I32.pack(size) + first
+    out[0] = wire.I32.pack(size_of(out)) + first
     return out
 
 
@@ -246,8 +249,7 @@ def _part_head(part: FetchResult, version: int, flexible: bool) -> bytes:
         out += _aborted(part.aborted, flexible)
     if version >= 11:
         out += b"\xff\xff\xff\xff"  # no preferred read replica
-    size = sum(len(piece) if isinstance(piece, bytes) else piece.size for piece in part.payloads)
-    return out + wire.pack_count(size, flexible)
+    return out + wire.pack_count(size_of(part.payloads), flexible)
 
 
 def _aborted(aborted: Sequence[tuple[int, int]] | None, flexible: bool) -> bytes:

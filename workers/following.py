@@ -66,6 +66,7 @@ class Following:
         self._followed: dict[Key, Followed] = {}
         self._found: dict[Key, FetchResult] = {}
         self._fresh: list[Followed] = []
+        self._slots: list[Slot] | None = None  # as `slots` gave them last
         self._snapshot: Snapshot | None = None
         self._refresh_s = worker.config["replica.lag.time.max.ms"] / 3000
         self._refreshed = time.monotonic()
@@ -80,21 +81,25 @@ class Following:
                 known.ask(part)
             else:
                 self._followed[key] = known = Followed(part)
+                self._slots = None
                 known.place(self._worker.partition_of(part.topic, part.partition, self._by_id))
             self._fresh.append(known)
         for key in forgotten:
+            self._slots = None
             self._followed.pop(key, None)
             self._found.pop(key, None)
 
     def slots(self) -> list[Slot]:
         """Where the partitions are."""
         self._follow_metadata()
-        return [known.partition.slot for known in self._followed.values() if known.partition is not None]
+        if self._slots is None:
+            self._slots = [known.partition.slot for known in self._followed.values() if known.partition is not None]
+        return self._slots
 
     def _follow_metadata(self) -> None:
         worker = self._worker
         if self._snapshot is not worker.snapshot:
-            self._snapshot = worker.snapshot
+            self._snapshot, self._slots = worker.snapshot, None
             for (topic, index), known in self._followed.items():
                 partition = worker.partition_of(topic, index, self._by_id)
                 if partition is not known.partition or partition is None:
@@ -163,7 +168,7 @@ class Following:
             result = self._look_at(known, min(part.max_bytes, max(most - total, 0)), not total)
             self._found[part.topic, part.partition] = result
             urgent = urgent or result.error != errors.NONE or result.diverging is not None
-            total += sum(piece.size for piece in result.payloads)  # type: ignore[union-attr]
+            total += fetch.size_of(result.payloads)
         return total, urgent
 
     def _look_at(self, known: Followed, limit: int, whole: bool) -> FetchResult:

@@ -77,24 +77,27 @@ class Parking:
 
         One that is not watched may still ring for a request that is gone, and that ring be on its way: it says nothing.
         """
-        asked = False
+        asked, role, by_slot, seen = False, self._role, self._by_slot, self._seen
         for slot in request.slots:
-            waiting = self._by_slot.get(slot)
+            waiting = by_slot.get(slot)
             if waiting is None:
-                waiting = self._by_slot[slot] = {}
-                self._seen[slot] = slot.sequence
+                by_slot[slot] = {request: None}
+                seen[slot] = slot.words[slot.at]
+                slot.wait(role)
                 asked = True
-            waiting[request] = None
-            asked = slot.wait(self._role) or asked
+            else:
+                waiting[request] = None
+                asked = slot.wait(role) or asked
         return asked
 
     def _detach(self, request: Parked) -> None:
+        by_slot, seen = self._by_slot, self._seen
         for slot in request.slots:
-            waiting = self._by_slot.get(slot)
+            waiting = by_slot.get(slot)
             if waiting is not None:
                 waiting.pop(request, None)
                 if not waiting:
-                    del self._by_slot[slot], self._seen[slot]
+                    del by_slot[slot], seen[slot]
 
     def forget(self, request: Parked) -> None:
         """`request` is answered, or its client is gone."""
