@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from odradek.broker import adoption, controller_internal, listeners, process
+from odradek.broker import adoption, controller_internal, enrolment, listeners, process
 from odradek.broker.errors import BootError
-from odradek.broker.member import Member, open_member
+from odradek.broker.member import Member
 from odradek.broker.metadata_owner import MetadataOwner
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.process import Process, Signals
@@ -262,7 +262,7 @@ def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
 def _join(me: Process) -> Controller:
     """Be a member of the cluster at zookeeper.connect."""
     ringer = Ringer(me.run_dir)
-    member = open_member(me, _former(me))
+    member = enrolment.enrol(me, _former(me))
     return Controller(me, member, Publication(me.shared, me.locks, ringer.ring), Doorbell(me.run_dir, roles.CONTROLLER))
 
 

@@ -16,9 +16,8 @@ any failover.
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from odradek.broker import joining
@@ -27,7 +26,8 @@ from odradek.broker.office import Office
 from odradek.broker.orders import Orders
 from odradek.broker.peers import REFUSED, Peer, Sources
 from odradek.broker.telling import Telling
-from odradek.cluster import notices, znodes
+from odradek.cluster import asked, notices, znodes
+from odradek.cluster.errors import ApiError
 from odradek.cluster.leadership import Change, Leadership, Standing
 from odradek.cluster.tree import (
     BadVersion,
@@ -42,12 +42,14 @@ from odradek.cluster.tree import (
     TreeError,
     TreeUnavailable,
 )
+from odradek.cluster.view import Stop
 from odradek.cluster.znodes import BrokerNode, Partition
 
 log = logging.getLogger(__name__)
 
 _TRIES = 10
 _AGAIN_S = 0.25
+_FIRST_REBALANCE_S = 5.0  # as Kafka: leaders that a start has scattered need not wait for the interval
 _TOGETHER = 1000  # writes in flight
 
 Setting = Callable[[str, str], Any]  # a topic's config in force
@@ -67,7 +69,6 @@ class Elected:
         self._sources = sources
         self._setting = setting
         self._deposed = deposed
-        self._listener = joining.between_brokers(config)
         self._own = config["broker.id"]
         self._nodes: dict[int, BrokerNode] = {}
         self._epochs: dict[int, int] = {}  # of all that are registered
@@ -75,6 +76,7 @@ class Elected:
         self._peers: dict[int, Peer] = {}
         self._stale = True
         self._again_at = 0.0
+        self._rebalance_at = time.monotonic() + _FIRST_REBALANCE_S
         self.leadership = Leadership(office.epoch)
         self.telling = Telling(self._own, office.epoch, self.leadership, orders, self._nodes, self._peers)
         self.deletions = Deletions(self)
@@ -94,7 +96,7 @@ class Elected:
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
         tries = [peer.next_try for peer in self._peers.values() if peer.next_try is not None]
-        return min([*tries, self._again_at if self._stale else math.inf])
+        return min([*tries, self._again_at if self._stale else self._rebalance_at])
 
     def tick(self, now: float) -> None:
         """Reach for lost peers; start over if something could not be done."""
@@ -103,6 +105,9 @@ class Elected:
         if self._stale and now >= self._again_at:
             self._again_at = now + _AGAIN_S
             self.take_over()
+        if not self._stale and now >= self._rebalance_at:
+            self._rebalance_at = now + self._config["leader.imbalance.check.interval.seconds"]
+            self._rebalance()
 
     def reconnected(self) -> None:
         """There is a connection to ZooKeeper again: watches are lost, and whatever happened meanwhile."""
@@ -205,7 +210,7 @@ class Elected:
     def _meet(self, broker: int, node: BrokerNode) -> None:
         self._nodes[broker] = node
         if broker != self._own:
-            address = node.endpoints.get(self._listener) or next(iter(node.endpoints.values()))
+            address = joining.address_of(node, self._config)
             self._peers[broker] = Peer(broker, address, self._sources, self._standing_changed)
 
     def _part_from(self, broker: int) -> None:
@@ -267,8 +272,11 @@ class Elected:
 
     # -- topics
 
-    def topics_changed(self) -> None:
-        """Topics were made, or are gone."""
+    def topics_changed(self, changed: str | None = None) -> None:
+        """Topics were made, or are gone; `changed` has more partitions."""
+        if changed is not None:
+            self._topic_changed(changed)
+            return
         names = set(self._tree.children(znodes.TOPICS, watch=True))
         for name in self.leadership.topics.keys() - names:
             self.leadership.drop_topic(name)
@@ -356,12 +364,36 @@ class Elected:
             raise error
         if isinstance(error, (BadVersion, NoNode)) and str(error) == znodes.CONTROLLER_EPOCH:
             log.warning("another controller was elected: this one's time is over")
-            self._office.resign()
             self._deposed()
             raise TreeUnavailable(str(error)) from error
 
     # -- for the handlers of requests
 
-    def endpoints(self) -> Mapping[int, BrokerNode]:
-        """Registered brokers."""
-        return self._nodes
+    def controlled_shutdown(self, broker: int, epoch: int) -> list[Partition]:
+        """Have others lead what `broker` leads, which is about to stop; what it still leads. ApiError."""
+        asked.check_shutdown(self.leadership, broker, epoch)
+        self.leadership.shutting_down.add(broker)
+        stopped = self.leadership.controlled_shutdown(broker).stopped
+        self._settle(lambda: self.leadership.controlled_shutdown(broker).changes)
+        stops = [Stop(*partition, self.telling.epoch_of(partition), False) for partition in stopped]
+        if stops:
+            self.telling.stop(broker, stops, lambda *_: None)
+        remaining = self.leadership.led_by(broker)
+        log.info("broker %d stops: it still leads %d partitions", broker, len(remaining))
+        return remaining
+
+    def elect(self, partitions: Collection[Partition], unclean: bool) -> dict[Partition, ApiError]:
+        """Elect preferred leaders, or any that live; the partitions for which that was refused."""
+        elections = asked.unclean if unclean else asked.preferred
+        refused = elections(self.leadership, partitions).refused
+        self._settle(lambda: elections(self.leadership, partitions).changes)
+        return refused
+
+    def _rebalance(self) -> None:
+        """auto.leader.rebalance.enable: leaders go back to where they are preferred, if too many are elsewhere."""
+        if not self._config["auto.leader.rebalance.enable"]:
+            return
+        moves = asked.imbalanced(self.leadership, self._config["leader.imbalance.per.broker.percentage"])
+        if moves:
+            log.info("%d partitions go back to their preferred leaders", len(moves))
+            self.elect(moves, unclean=False)

@@ -21,6 +21,7 @@ from odradek.broker.process import wait_for
 from odradek.cluster import znodes
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import Tree, TreeError
+from odradek.cluster.znodes import BrokerNode
 from odradek.cluster.zookeeper import ConnectError, ZooKeeperTree
 
 log = logging.getLogger(__name__)
@@ -124,3 +125,8 @@ def between_brokers(config: Any) -> str:
     wanted = config["security.inter.broker.protocol"]
     names = [endpoint.name for endpoint in config.advertised]
     return next((name for name in names if protocols.get(name, name) == wanted), names[0])
+
+
+def address_of(node: BrokerNode, config: Any) -> tuple[str, int]:
+    """Where this broker reaches another one: by the listener of that name, or the first it has."""
+    return node.endpoints.get(between_brokers(config)) or next(iter(node.endpoints.values()))

@@ -46,8 +46,8 @@ class Office:
                 return False
             if self._take():
                 self.holder = self._broker
-                self._tree.exists(znodes.CONTROLLER, watch=True)
-                return True
+                self.watch()
+                return self.ours
 
     def _look(self) -> int:
         self._seen_version = self._epoch_node()[1].version  # first: one that is too old deposes nobody
@@ -87,6 +87,12 @@ class Office:
         self.epoch, self.epoch_version = epoch, stat.version + 1
         log.info("elected: this broker is the controller, epoch %d", epoch)
         return True
+
+    def watch(self) -> None:
+        """Watch the node anew, after a lost connection; one that is not ours any more ends our time."""
+        stat = self._tree.exists(znodes.CONTROLLER, watch=True)
+        if stat is None or stat.owner != self._tree.session:
+            self.resign()
 
     def resign(self) -> None:
         """Somebody else is, or shall be, in office; another epoch begins with the next election."""

@@ -24,6 +24,7 @@ from odradek.broker.process import Signals
 from odradek.broker.stopped import StoppedProcesses
 from odradek.broker.sweep import StuckHolders
 from odradek.ipc import processes, roles, shm
+from odradek.ipc.doorbell import Ringer
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.roles import role_name
 from odradek.ipc.slots import RECOVERING
@@ -36,6 +37,7 @@ BOOT_TURN_S = 0.01  # children say in shared memory that they run, which wakes n
 FIRST_PROGRESS_S = 2.0
 PROGRESS_S = 5.0
 RETIRED_GRACE_S = 5.0
+LEAVE_PATIENCE_S = 30.0  # for a controlled shutdown
 MOST_BOOT_DEATHS = 5  # a broker that never becomes ready helps nobody; once ready it never gives up
 HELPERS = (roles.CONTROLLER, roles.ACCEPTOR, roles.COORDINATOR, roles.JANITOR)
 # Who depends on whom decides the order: no new connections, then no requests, then no state to keep.
@@ -208,11 +210,24 @@ class Supervisor:
         self._boot.shared.processes.set(roles.SUPERVISOR, "state", processes.DRAINING)
         self._boot.shared.control.words[shm.DRAINING] = 1
         systemd.notify("STOPPING=1")
+        self._leave_cluster()
         drain = self._boot.config["odradek.drain.timeout.ms"] / 1000
         for stage, patience in STOP_ORDER:
             self._stop_stage(stage, drain if stage[0] == roles.FIRST_WORKER else patience)
             self._boot.stop_listening()  # from the first stage on new clients are refused
         self._close()
+
+    def _leave_cluster(self) -> None:
+        """Other brokers shall lead what this one leads before its clients are sent away (broker.leaving)."""
+        if roles.CONTROLLER not in self._children.living((roles.CONTROLLER,)) or not self._boot.config.clustered:
+            return
+        table, deadline = self._boot.shared.processes, time.monotonic() + LEAVE_PATIENCE_S
+        Ringer(self._boot.run_dir).ring(roles.CONTROLLER)
+        while table.get(roles.CONTROLLER, "state") == processes.RUNNING:
+            if self._hurry or time.monotonic() >= deadline:
+                log.warning("the cluster's controller did not take over what this broker leads")
+                return
+            self._turn()
 
     def _stop_stage(self, stage: Sequence[int], patience: float) -> None:
         self._children.wanted -= set(stage)

@@ -222,7 +222,7 @@ class ZooKeeperTree(Tree):
             return []
         return [self._events.popleft() for _ in range(len(self._events))]
 
-    def fileno(self) -> int | None:
+    def fileno(self) -> int:
         return self._bell
 
     def close(self) -> None:

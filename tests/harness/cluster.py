@@ -31,6 +31,7 @@ class Cluster:
             "zookeeper_connect": self.zookeeper.connect,
             "zookeeper_session_timeout_ms": SESSION_MS,
             "odradek_workers": 1,
+            "controlled_shutdown_retry_backoff_ms": 200,  # or all of a cluster stopped at once take their time
             "offsets_topic_replication_factor": replicas,
             "transaction_state_log_replication_factor": replicas,
         } | overrides

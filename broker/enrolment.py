@@ -1,0 +1,91 @@
+"""How the controller process of a broker becomes a member of its cluster: what the tree says, slots for what is here.
+
+The logs that are found get slots before the broker registers, so that they are recovered when the elected controller
+tells what to lead and what to follow.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from odradek.broker import joining, listeners
+from odradek.broker.errors import BootError
+from odradek.broker.member import Member
+from odradek.broker.partition_dirs import PartitionDirs
+from odradek.broker.process import Process
+from odradek.broker.replicas import Replicas
+from odradek.broker.slotbook import SlotBook
+from odradek.cluster import znodes
+from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.state import ClusterState
+from odradek.cluster.tree import Tree, TreeError
+from odradek.cluster.view import NO_ID, NO_LEADER, Told, View, raw_broker
+from odradek.cluster.znodes import PartitionState, TopicNode
+from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.ipc.locks import PartitionLocks
+
+_NOT_YET = PartitionState(NO_LEADER, -1, [], 0)
+
+
+def enrol(me: Process, former: Snapshot | None) -> Member:
+    """The member that this process is from now on. Raises BootError.
+
+    `former`: what a controller process before this one has published into this broker's memory, whose session and
+    slots are gone on with.
+    """
+    tree = joining.open_tree(me.config, joining.former_session(me.run_dir) if former else None)
+    try:
+        return _enrol(me, tree, former)
+    except TreeError as error:
+        tree.close()
+        raise BootError(f"ZooKeeper at {me.config['zookeeper.connect']}: {error!r}") from None
+
+
+def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
+    store = ClusterState(tree, me.config["broker.id"])
+    view = View(store.broker, store.prepare(None))
+    start = store.count_start()
+    _load(tree, view)
+    dirs = PartitionDirs(me.config.log_dirs, me.shared.failed_dirs)
+    book = SlotBook(me.shared, PartitionLocks(Path(me.run_dir) / "partition.lock"), start)
+    replicas = Replicas(view, dirs, book, me.shared, me.run_dir, me.config)
+    replicas.open(former)
+    return Member(me, tree, store, view, replicas, _registration(me))
+
+
+def _registration(me: Process) -> bytes:
+    """What `/brokers/ids/<n>` shall say."""
+    endpoints = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in me.config.advertised}
+    known = listeners.parse_protocol_map(me.config["listener.security.protocol.map"])
+    protocols = {name: known.get(name, name) for name in endpoints}
+    return znodes.encode_broker(endpoints, protocols, me.config["broker.rack"], time.time_ns() // 1_000_000)
+
+
+def _load(tree: Tree, view: View) -> None:
+    """Topics, configs, partitions and brokers as the tree has them: good enough until the controller tells."""
+    names = tree.children(znodes.TOPICS)
+    nodes = tree.get_many([znodes.topic_path(name) for name in names])
+    configs = tree.get_many([f"{znodes.TOPIC_CONFIGS}/{name}" for name in names])
+    for name, node, config in zip(names, nodes, configs, strict=True):
+        if node is not None:
+            _load_topic(tree, view, name, znodes.decode_topic(node[0]))
+            if name in view.topics:
+                view.topics[name]["config"] = znodes.decode_config(config[0] if config else None)
+    ids = tree.children(znodes.BROKER_IDS)
+    found = zip(ids, tree.get_many([f"{znodes.BROKER_IDS}/{number}" for number in ids]), strict=True)
+    brokers = {int(number): znodes.decode_broker(node[0]) for number, node in found if node is not None}
+    view.set_brokers(raw_broker(number, node) for number, node in brokers.items())
+
+
+def _load_topic(tree: Tree, view: View, name: str, topic: TopicNode) -> None:
+    indexes = sorted(topic.replicas)
+    states = tree.get_many([znodes.state_path(name, index) for index in indexes])
+    for index, found in zip(indexes, states, strict=True):
+        state, version = (znodes.decode_state(found[0]), found[1].version) if found else (_NOT_YET, -1)
+        view.tell(
+            Told(
+                name, topic.id or NO_ID, index, state.controller_epoch, state.leader, state.leader_epoch, state.isr,
+                version, topic.replicas[index],
+            )
+        )  # fmt: skip

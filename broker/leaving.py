@@ -1,0 +1,107 @@
+"""Controlled shutdown: before this broker stops, others lead what it leads, so that no client waits for an election.
+
+The supervisor says in shared memory that the broker stops, rings, and waits until this process says that it is
+DRAINING. The elected controller is asked, up to controlled.shutdown.max.retries + 1 times; if it cannot help, or nobody
+is elected, the broker stops all the same, and what it leads has other leaders when its session ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from typing import Any
+
+from odradek.broker.candidate import Candidate
+from odradek.broker.orders import Orders
+from odradek.broker.peers import CLIENT_ID
+from odradek.broker.process import Process
+from odradek.cluster.errors import NONE, ApiError
+from odradek.cluster.tree import TreeError
+from odradek.protocol import interbroker
+
+log = logging.getLogger(__name__)
+
+_VERSION = 3
+_PATIENCE_S = 5.0  # for an answer
+
+_STAYING, _ASKING, _GONE = range(3)
+
+
+class Leaving:
+    """One broker's way out."""
+
+    def __init__(self, me: Process, candidate: Candidate, orders: Orders) -> None:
+        self._me = me
+        self._candidate = candidate
+        self._orders = orders
+        self._state = _STAYING
+        self._tries = 0
+        self._try_at = math.inf
+
+    def due(self) -> float:
+        """When `tick` has something to do (monotonic seconds)."""
+        return self._try_at if self._state == _ASKING else math.inf
+
+    def begin(self) -> None:
+        """The broker stops: ask now, once."""
+        if self._state != _STAYING:
+            return
+        self._state, self._try_at = _ASKING, 0.0
+        self._tries = self._me.config["controlled.shutdown.max.retries"] + 1
+        registered = self._orders.broker_epoch > 0
+        if not (registered and self._me.config["controlled.shutdown.enable"]):
+            self._go()
+
+    def tick(self, now: float) -> None:
+        """Ask again when the last answer was none."""
+        if now < self.due():
+            return
+        if not self._tries:
+            log.warning("leaving without a controlled shutdown: what this broker leads must wait for elections")
+            self._go()
+            return
+        self._tries -= 1
+        self._try_at = now + _PATIENCE_S
+        self._ask()
+
+    def _ask(self) -> None:
+        elected, peer = self._candidate.elected, self._candidate.holder_peer
+        own, epoch = self._me.config["broker.id"], self._orders.broker_epoch
+        if elected is not None:
+            try:
+                self._told(len(elected.controlled_shutdown(own, epoch)))
+            except (ApiError, TreeError) as error:
+                self._again(str(error))
+        elif peer is not None:
+            peer.send(
+                lambda number: interbroker.request(
+                    "ControlledShutdown", _VERSION, number, CLIENT_ID, broker_id=own, broker_epoch=epoch
+                ),
+                self._answered,
+            )
+        else:
+            self._again("no controller is known")
+
+    def _answered(self, frame: bytes) -> None:
+        answer: Any = interbroker.response("ControlledShutdown", _VERSION, frame)[1]
+        if answer.error_code != NONE:
+            self._again(f"error {answer.error_code}")
+        else:
+            self._told(len(answer.remaining_partitions))
+
+    def _told(self, remaining: int) -> None:
+        if remaining:
+            self._again(f"{remaining} partitions have no other replica in sync")
+        else:
+            log.info("other brokers lead now what this one led")
+            self._go()
+
+    def _again(self, why: str) -> None:
+        log.info("controlled shutdown: %s", why)
+        pause = self._me.config["controlled.shutdown.retry.backoff.ms"] / 1000
+        self._try_at = time.monotonic() + (pause if self._tries else 0)
+
+    def _go(self) -> None:
+        self._state = _GONE
+        self._me.draining()

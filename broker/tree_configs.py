@@ -1,0 +1,69 @@
+"""Topics' and brokers' dynamic configs as a member of a cluster reads them from the tree into its view.
+
+Whoever writes one makes a node under /config/changes, which all brokers watch. All is read again then, since notices
+are deleted after a while and a broker may have been away: reading is one round trip, whatever the number of topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from odradek.cluster import znodes
+from odradek.cluster.tree import Tree
+from odradek.cluster.view import View
+
+
+class TreeConfigs:
+    """Configs of the view's topics, brought up to date by `read`. Methods raise TreeUnavailable."""
+
+    def __init__(self, view: View, tree: Tree, changed: Callable[[Collection[str]], None]) -> None:
+        """`changed(topics)` is called when the configs in force of some topics may be others."""
+        self._view = view
+        self._tree = tree
+        self._changed = changed
+        self._known: set[str] = set()
+        self._unread: set[str] = set()
+        self._stale = True
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `read` has something to do."""
+        return self._stale or bool(self._unread)
+
+    def stale(self) -> None:
+        """Any config may have changed."""
+        self._stale = True
+
+    def topic_changed(self, name: str) -> None:
+        """A topic's config has changed."""
+        self._unread.add(name)
+
+    def follow(self) -> bool:
+        """Note the view's new topics; whether there are any."""
+        new = self._view.topics.keys() - self._known
+        self._known = set(self._view.topics)
+        self._unread |= new
+        return bool(new)
+
+    def read(self) -> None:
+        """Read what is not known to be right."""
+        if self._stale:
+            self._read_brokers()
+            self._unread |= self._view.topics.keys()
+        self._stale = False
+        names = sorted(self._unread & self._view.topics.keys())
+        found = self._tree.get_many([f"{znodes.TOPIC_CONFIGS}/{name}" for name in names])
+        self._unread.clear()
+        for name, node in zip(names, found, strict=True):
+            self._view.topics[name]["config"] = znodes.decode_config(node[0] if node else None)
+        if names:
+            self._changed(names)
+
+    def _read_brokers(self) -> None:
+        self._tree.children(znodes.CONFIG_CHANGES, watch=True)
+        names = self._tree.children(znodes.BROKER_CONFIGS)
+        found = self._tree.get_many([f"{znodes.BROKER_CONFIGS}/{name}" for name in names])
+        self._view.dynamic = {
+            "" if name == znodes.CLUSTER_WIDE else name: znodes.decode_config(node[0] if node else None)
+            for name, node in zip(names, found, strict=True)
+        }
