@@ -56,9 +56,15 @@ def leadership(snapshot: Snapshot, info: PartitionInfo, listener: str) -> tuple[
     return errors.NONE, leader.id
 
 
+def online(snapshot: Snapshot, brokers: Iterable[int], listener: str) -> list[int]:
+    """Those of `brokers` that are there, and for `listener`."""
+    return [b for b in brokers if b in snapshot.brokers and listener in snapshot.brokers[b].endpoints]
+
+
 def offline(snapshot: Snapshot, info: PartitionInfo, listener: str) -> list[int]:
     """Replicas on brokers that are not there, or not for `listener`."""
-    return [b for b in info.replicas if b not in snapshot.brokers or listener not in snapshot.brokers[b].endpoints]
+    there = online(snapshot, info.replicas, listener)
+    return [broker for broker in info.replicas if broker not in there]
 
 
 def unknown_topic(name: str) -> int:

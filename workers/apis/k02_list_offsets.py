@@ -3,7 +3,9 @@
 Timestamps -1 latest (high watermark; last stable offset with read_committed), -2 earliest, -3 that of the largest
 timestamp (KIP-734, v7), -4 earliest local (v8, the same as -2: there is no tiered storage), -5 and -6 of tiered
 storage (v9, v11: none). v0 answers with a list of segment boundaries instead (Kafka's legacyFetchOffsetsBefore);
-a segment counts by when its file was last written.
+a segment counts by when its file was last written. Followers, who say so by a replica id, are told of the whole log.
+A new leader whose high watermark is still below where it began does not know yet what is committed: for the latest
+offset, and for times that it has no committed record of, it answers OFFSET_NOT_AVAILABLE (v5+) or LEADER_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 _TIERED = (-5, -6)
 _READ_COMMITTED = 1
+_CONSUMER, _DEBUGGER = -1, -2  # replica ids; of the latter kind a follower answers too
+_NOTHING = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
 
 
 def handle(worker: Worker, request: Any, context: Context) -> Any:
@@ -46,61 +50,74 @@ def _answer(worker: Worker, topic: str, part: Any, request: Any, context: Contex
     if partition is None:
         return _error(index, elsewhere(worker.snapshot, topic.encode(), index, False), context.version)
     values = partition.slot.read()
-    error = refusal(partition, values, part.current_leader_epoch)
+    error = refusal(partition, values, part.current_leader_epoch, followers=request.replica_id == _DEBUGGER)
     if error:
         return _error(index, error, context.version)
+    limit = _limit(values, request)
     try:
         if context.version == 0:
-            found = _boundaries(partition, values, part.timestamp)[: max(0, part.max_num_offsets)]
+            found = _boundaries(partition, values, part.timestamp, limit)[: max(0, part.max_num_offsets)]
             return {"partition_index": index, "error_code": errors.NONE, "old_style_offsets": found}
-        return {"partition_index": index, "error_code": errors.NONE, **_find(partition, values, part, request)}
+        offset = _find(partition, values, part.timestamp, limit)
     except OSError:
         return _error(index, errors.KAFKA_STORAGE_ERROR, context.version)
+    if request.replica_id == _CONSUMER and (offset is None or part.timestamp == LATEST) and _lags(values):
+        late = errors.OFFSET_NOT_AVAILABLE if context.version >= 5 else errors.LEADER_NOT_AVAILABLE
+        return _error(index, late, context.version)
+    return {"partition_index": index, "error_code": errors.NONE, **(offset or _NOTHING)}
 
 
 def _error(index: int, error: int, version: int) -> dict[str, Any]:
-    found: dict[str, Any] = (
-        {"old_style_offsets": []} if version == 0 else {"timestamp": -1, "offset": -1, "leader_epoch": -1}
-    )
+    found: dict[str, Any] = {"old_style_offsets": []} if version == 0 else _NOTHING
     return {"partition_index": index, "error_code": error, **found}
 
 
-def _find(partition: Partition, values: tuple[int, ...], part: Any, request: Any) -> dict[str, int]:
-    epoch = values[slots.F_LEADER_EPOCH]
+def _limit(values: tuple[int, ...], request: Any) -> int:
+    """The log's end for who asks: followers see all of it."""
+    if request.replica_id != _CONSUMER:
+        return values[slots.F_LEO]
     hw, unstable = values[slots.F_HW], values[slots.F_UNSTABLE]
-    committed = request.isolation_level == _READ_COMMITTED
-    limit = min(hw, unstable) if committed and unstable >= 0 else hw
-    wanted = part.timestamp
+    return min(hw, unstable) if request.isolation_level == _READ_COMMITTED and unstable >= 0 else hw
+
+
+def _lags(values: tuple[int, ...]) -> bool:
+    """Whether records that were committed under the last leader may lie above a new leader's high watermark."""
+    return values[slots.F_STATE] == slots.LEADER and values[slots.F_EPOCH_START] > values[slots.F_HW]
+
+
+def _find(partition: Partition, values: tuple[int, ...], wanted: int, limit: int) -> dict[str, int] | None:
+    """None: no record below `limit` is of that time or later."""
+    epoch = values[slots.F_LEADER_EPOCH]
     if wanted == LATEST:
         return {"timestamp": -1, "offset": limit, "leader_epoch": epoch}
     if wanted in (EARLIEST, EARLIEST_LOCAL):
         return {"timestamp": -1, "offset": values[slots.F_LOG_START], "leader_epoch": epoch}
     if wanted in _TIERED:
-        return {"timestamp": -1, "offset": -1, "leader_epoch": -1}
+        return _NOTHING
     found = (
         times.newest(partition, values, limit)
         if wanted == MAX_TIMESTAMP
         else times.first_not_before(partition, values, wanted, limit)
     )
     if found is None:
-        return {"timestamp": -1, "offset": -1, "leader_epoch": -1}
+        return None
     return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
 
 
-def _boundaries(partition: Partition, values: tuple[int, ...], timestamp: int) -> list[int]:
+def _boundaries(partition: Partition, values: tuple[int, ...], timestamp: int, limit: int) -> list[int]:
     """v0: segment starts written before `timestamp`, newest first, the log end counting as one."""
     bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
-    log_start, hw = values[slots.F_LOG_START], values[slots.F_HW]
+    log_start = values[slots.F_LOG_START]
     points = [(max(base, log_start), _written_ms(partition, base)) for base in bases]
     if values[slots.F_ACTIVE_SIZE]:
-        points.append((hw, time.time_ns() // 1_000_000))
+        points.append((values[slots.F_LEO], time.time_ns() // 1_000_000))
     if timestamp == LATEST:
         chosen = points
     elif timestamp == EARLIEST:
         chosen = points[:1]
     else:
         chosen = [point for point in points if point[1] <= timestamp]
-    return [offset for offset, _ in reversed(chosen)]
+    return list(dict.fromkeys(min(offset, limit) for offset, _ in reversed(chosen)))
 
 
 def _written_ms(partition: Partition, base: int) -> int:

@@ -3,7 +3,8 @@
 v0 an empty list, v1+ a null one asks for all topics. v4+ says whether missing topics may be made (before, they may),
 which happens when the broker also allows it (auto.create.topics.enable); as with Kafka the answer is
 LEADER_NOT_AVAILABLE that one time and the client asks again, but here every worker then knows the topic. v8-10 cluster
-operations, v8+ topic operations (all: there is no authorizer). v10+ topic ids in answers, v12+ in requests.
+operations, v8+ topic operations (all: there is no authorizer). v10+ topic ids in answers, v12+ in requests. v0 leaves
+out replicas on brokers that are not there, and says so (REPLICA_NOT_AVAILABLE); v5+ lists them apart.
 Answers are the same for everyone who asks the same of one listener: they are encoded once for each snapshot.
 """
 
@@ -178,13 +179,18 @@ def _partition(snapshot: Snapshot, index: int, info: Any, listener: str, version
     code, leader = topology.leadership(snapshot, info, listener)
     if version < 6 and code == topology.LISTENER_NOT_FOUND:
         code = errors.LEADER_NOT_AVAILABLE
+    replicas, isr = info.replicas, info.isr
+    if version == 0:
+        replicas, isr = (topology.online(snapshot, ids, listener) for ids in (replicas, isr))
+        if not code and (len(replicas), len(isr)) != (len(info.replicas), len(info.isr)):
+            code = errors.REPLICA_NOT_AVAILABLE
     return message_class("MetadataResponse").MetadataResponseTopic.MetadataResponsePartition(
         error_code=code,
         partition_index=index,
         leader_id=leader,
         leader_epoch=info.leader_epoch,
-        replica_nodes=info.replicas,
-        isr_nodes=info.isr,
+        replica_nodes=replicas,
+        isr_nodes=isr,
         offline_replicas=topology.offline(snapshot, info, listener),
     )
 
