@@ -105,7 +105,7 @@ class Controller:
     def run(self) -> None:
         """Until SIGTERM."""
         self.publish()
-        self.me.running()
+        self.owner.begin()
         api.load_all()  # what the first request would wait for; others wait for the metadata now
         while not self._signals.take():
             for fd, events in self._epoll.poll(self._patience()):
@@ -250,7 +250,7 @@ def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
     ringer = Ringer(me.run_dir)
     book = SlotBook(me.shared, PartitionLocks(me.run_dir / "partition.lock"), start)
     reserve = Reserve(me.config.data_dir, me.config["odradek.disk.reserve.bytes"])
-    owner = MetadataOwner(state, dirs, book, me.config, ringer.ring, reserve)
+    owner = MetadataOwner(state, dirs, book, me.config, ringer.ring, reserve, me.running)
     former = _former(me)
     if former is None and not all(me.config.clean):
         state.bump_leader_epochs(state.topics)

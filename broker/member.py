@@ -79,6 +79,9 @@ class Member:
         self._leaving = Leaving(self._me, self._candidate, self.orders)
         sources.watch(self._tree.fileno(), 1, lambda _: self._tree_events())
 
+    def begin(self) -> None:
+        """The loop runs; others rely on this process once the broker is registered."""
+
     @property
     def to_free(self) -> list[int]:
         """Slots of deleted replicas, free once nobody refers to them."""
@@ -220,6 +223,7 @@ class Member:
             return
         self.orders.broker_epoch = stat.czxid
         self._registered = True
+        self._me.running()
         log.info("registered as broker %d, epoch %d", self._view.broker, stat.czxid)
 
     # -- for the handlers of requests

@@ -44,7 +44,9 @@ class MetadataOwner:
         config: Mapping[str, Any],
         ring: Callable[[int], None],
         reserve: Reserve | None = None,
+        running: Callable[[], None] = lambda: None,
     ) -> None:
+        """`running` is called when others may rely on this process."""
         self.state = state
         self.dirs = dirs
         self.book = book
@@ -54,6 +56,7 @@ class MetadataOwner:
         self.to_free: list[int] = []  # slots of deleted partitions, free once nobody refers to them
         self._ring = ring
         self._reserve = reserve
+        self.begin = running
         self._deletions: dict[str, _Deletion] = {}
         self._stale_min_isr: set[str] = set()
 
