@@ -50,6 +50,9 @@ class Cluster(RuleBasedStateMachine):
     def come(self, back: set[int]) -> None:
         self.state.started(dict.fromkeys(back - set(self.state.live), 1))
         self.world.after_start()
+        for partition in self.world.nodes:
+            if partition[0] in self.world.uncleanly:
+                assert self.state.led(partition) or not self.state.online(partition)
 
     @rule(broker=st.sampled_from(BROKERS))
     def false_alarm(self, broker: int) -> None:
@@ -102,8 +105,6 @@ class Cluster(RuleBasedStateMachine):
             there = self.state.there(partition)
             assert now.leader in there or now.leader == -1
             assert now.leader in there or not set(now.isr) & self.state.online(partition)
-            if partition[0] in self.world.uncleanly:
-                assert now.leader in there or not self.state.online(partition)
 
 
 Cluster.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
