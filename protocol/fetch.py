@@ -173,7 +173,11 @@ def size_of(pieces: Sequence[Payload | bytes]) -> int:
 
 
 class FetchResult(NamedTuple):
-    """What to say of one partition: `payloads` are its records in order, `aborted` (producer id, first offset)."""
+    """What to say of one partition.
+
+    `payloads` are its records in order, `aborted` (producer id, first offset), `diverging` where the log and that of a
+    follower part (epoch, end offset; v12+), `preferred` the broker to fetch from instead (v11+), -1 for none.
+    """
 
     topic: bytes
     partition: int
@@ -184,6 +188,7 @@ class FetchResult(NamedTuple):
     payloads: Sequence[Payload | bytes] = ()
     aborted: Sequence[tuple[int, int]] | None = None
     diverging: tuple[int, int] | None = None
+    preferred: int = -1
 
 
 def response(
@@ -248,7 +253,7 @@ def _part_head(part: FetchResult, version: int, flexible: bool) -> bytes:
     if version >= 4:
         out += _aborted(part.aborted, flexible)
     if version >= 11:
-        out += b"\xff\xff\xff\xff"  # no preferred read replica
+        out += wire.I32.pack(part.preferred)
     return out + wire.pack_count(size_of(part.payloads), flexible)
 
 

@@ -14,6 +14,7 @@ from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.storage import disks, read, transactions
+from odradek.workers import nearest
 from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ class Fetch:
     """One request being answered; parked if there is too little to say (workers.parking.Parked)."""
 
     __slots__ = (
-        "_results", "connection", "correlation", "deadline", "finished", "parts", "queued", "request", "session",
-        "slots", "version", "worker",
+        "_rack", "_results", "connection", "correlation", "deadline", "finished", "parts", "queued", "request",
+        "session", "slots", "version", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +54,7 @@ class Fetch:
         self.finished = self.queued = False
         self.slots: list[Slot] = []
         self._results: list[FetchResult] = []
+        self._rack = request.rack.decode("utf-8", "replace") if request.rack and worker.by_rack else ""
 
     def start(self) -> None:
         """Answer now if there is enough or no time to wait, else park."""
@@ -101,14 +103,14 @@ class Fetch:
         self.worker.drop(self.connection, "an error of the broker")
 
     def _read(self) -> tuple[list[FetchResult], int, bool]:
-        """Results for all parts, their bytes, and whether any is an error."""
+        """Results for all parts, their bytes, and whether any is an error or sends the consumer elsewhere."""
         left = min(self.request.max_bytes, self.worker.fetch_max_bytes)
         results: list[FetchResult] = []
         total, failed = 0, False
         for part in self.parts:
             result, size = self._part(part, min(part.max_bytes, max(left, 0)), not total)
             results.append(result)
-            failed = failed or result.error != errors.NONE
+            failed = failed or result.error != errors.NONE or result.preferred >= 0
             total += size
             left -= size
         return results, total, failed
@@ -120,9 +122,11 @@ class Fetch:
             return failed(part, elsewhere(self.worker.snapshot, part.topic, part.partition, by_id)), 0
         for _ in range(3):
             values = partition.slot.read()
-            error = _refusal(partition, values, part)
+            error = _refusal(partition, values, part, self.version >= nearest.FIRST)
             if error:
                 return failed(part, error), 0
+            if self._rack and (preferred := self._nearest(partition, values, part.offset)) >= 0:
+                return _sent_to(preferred, part, values), 0
             try:
                 return self._slice(partition, values, part, limit, whole)
             except FileNotFoundError:
@@ -132,11 +136,19 @@ class Fetch:
                 break
         return failed(part, errors.KAFKA_STORAGE_ERROR), 0
 
+    def _nearest(self, partition: Partition, values: tuple[int, ...], offset: int) -> int:
+        """The follower to read from instead, or nearest.NOBODY."""
+        if values[slots.F_STATE] != slots.LEADER:
+            return nearest.NOBODY
+        worker, listener = self.worker, self.connection.listener
+        return nearest.replica(
+            worker.snapshot, worker.config["broker.id"], partition.slot, self._rack, listener, offset
+        )
+
     def _slice(
         self, partition: Partition, values: tuple[int, ...], part: FetchPart, limit: int, whole: bool
     ) -> tuple[FetchResult, int]:
-        hw, unstable = values[slots.F_HW], values[slots.F_UNSTABLE]
-        stable = hw if unstable < 0 else min(hw, unstable)
+        hw, stable = ends(values)
         committed = self.request.isolation == READ_COMMITTED
         upto = stable if committed else hw
         piece = None
@@ -199,9 +211,20 @@ def storage_failed(partition: Partition, values: tuple[int, ...], problem: OSErr
         partition.owner.disk_failed(values[slots.F_LOG_DIR])
 
 
-def _refusal(partition: Partition, values: tuple[int, ...], part: FetchPart) -> int:
+def ends(values: tuple[int, ...]) -> tuple[int, int]:
+    """High watermark and last stable offset."""
+    hw, unstable = values[slots.F_HW], values[slots.F_UNSTABLE]
+    return hw, hw if unstable < 0 else min(hw, unstable)
+
+
+def _sent_to(broker: int, part: FetchPart, values: tuple[int, ...]) -> FetchResult:
+    known = (*ends(values), values[slots.F_LOG_START])
+    return FetchResult(part.topic, part.partition, errors.NONE, *known, preferred=broker)
+
+
+def _refusal(partition: Partition, values: tuple[int, ...], part: FetchPart, followers: bool) -> int:
     """Why the partition cannot be read at the offset asked for, or NONE."""
-    error = refusal(partition, values, part.leader_epoch)
+    error = refusal(partition, values, part.leader_epoch, followers)
     if error:
         return error
     if not values[slots.F_LOG_START] <= part.offset <= values[slots.F_LEO]:

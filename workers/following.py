@@ -18,7 +18,7 @@ from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.storage import epochs, read
 from odradek.storage.checkpoints import CheckpointError
-from odradek.workers.fetching import Fetch, failed, storage_failed
+from odradek.workers.fetching import Fetch, ends, failed, storage_failed
 from odradek.workers.followers import Progress
 from odradek.workers.leadership import elsewhere, refusal
 
@@ -213,10 +213,8 @@ def _result(
     part: FetchPart, values: tuple[int, ...], payloads: tuple[FileSlice, ...] = (),
     diverging: tuple[int, int] | None = None,
 ) -> FetchResult:  # fmt: skip
-    hw, unstable = values[slots.F_HW], values[slots.F_UNSTABLE]
-    stable = hw if unstable < 0 else min(hw, unstable)
-    log_start = values[slots.F_LOG_START]
-    return FetchResult(part.topic, part.partition, errors.NONE, hw, stable, log_start, payloads, None, diverging)
+    known = (*ends(values), values[slots.F_LOG_START])
+    return FetchResult(part.topic, part.partition, errors.NONE, *known, payloads, None, diverging)
 
 
 class FollowerFetch(Fetch):

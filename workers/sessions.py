@@ -58,7 +58,8 @@ class Session:
         for result in results:
             key = (result.topic, result.partition)
             known = (result.hw, result.log_start)
-            if result.payloads or result.error or result.diverging or self.told.get(key) != known:
+            special = result.error or result.diverging or result.preferred >= 0
+            if result.payloads or special or self.told.get(key) != known:
                 sent.append(result)
                 self.told[key] = known
             if result.payloads and key in self.parts:

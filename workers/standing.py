@@ -16,6 +16,7 @@ from odradek.ipc.slots import F_ABORTED, F_HW, F_LEO, F_LOG_START, F_UNSTABLE
 from odradek.protocol import fetch_single
 from odradek.protocol.fetch import TOPIC_IDS
 from odradek.storage import read
+from odradek.workers import nearest
 from odradek.workers.fetching import READ_COMMITTED, Fetch
 from odradek.workers.leadership import refusal
 
@@ -42,7 +43,8 @@ class Target:
     """A partition as one kind of request sees it while the metadata is `snapshot`, and its last short answer."""
 
     __slots__ = (
-        "_committed", "_end", "_epoch", "_found", "_offset", "_sequence", "_slot", "form", "most", "partition", "slots",
+        "_committed", "_end", "_epoch", "_followers", "_found", "_offset", "_sequence", "_slot", "form", "most",
+        "partition", "slots",
     )  # fmt: skip
 
     def __init__(self, partition: Partition, version: int, part: FetchPart, committed: bool, most: int) -> None:
@@ -52,6 +54,7 @@ class Target:
         self.form = fetch_single.Form(version, part.topic, part.partition, committed)
         self.most = most
         self._committed = committed
+        self._followers = version >= nearest.FIRST
         self._epoch = part.leader_epoch
         self._sequence = -1
         self._offset: int | None = None  # of the last answer, where it was short; clients may ask for any number
@@ -77,7 +80,10 @@ class Target:
         return offset == self._end and slot.words[slot.at] == self._sequence
 
     def _find(self, values: tuple[int, ...], offset: int) -> Found | None:
-        if refusal(self.partition, values, self._epoch) or not values[F_LOG_START] <= offset <= values[F_LEO]:
+        if (
+            refusal(self.partition, values, self._epoch, self._followers)
+            or not values[F_LOG_START] <= offset <= values[F_LEO]
+        ):
             return None
         hw, unstable = values[F_HW], values[F_UNSTABLE]
         if self._committed and (unstable >= 0 or values[F_ABORTED]):

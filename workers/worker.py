@@ -24,7 +24,7 @@ from odradek.ipc.processes import COLUMN
 from odradek.ipc.shm import META_VERSION, Shared
 from odradek.storage import opening
 from odradek.storage.partition import Partition
-from odradek.workers import replicated
+from odradek.workers import nearest, replicated
 from odradek.workers.acceptance import Acceptance
 from odradek.workers.apis import k00_produce
 from odradek.workers.catalog import Catalog
@@ -88,6 +88,7 @@ class Worker:
         self.fetch_targets = Targets()
         self.pager = Pager(self)
         self.fetch_max_bytes = config["fetch.max.bytes"]
+        self.by_rack = nearest.by_rack(config["replica.selector.class"])
         self.requests = Requests(self)
         self.loop = Loop(self, config["socket.request.max.bytes"], config["odradek.worker.spin.us"])
         self.coordinator = Upstream(process.run_dir / "coordinator.sock")

@@ -8,10 +8,10 @@ larger than the limits (KIP-74). Below version 4 records are converted down to m
 A consumer of one partition sends the same bytes again and again, but for the offset. So its connection remembers them
 with what they mean (workers.standing), and the worker asks that first; what it does not know comes here.
 
-Followers, who say so by a replica id, read up to the log end (workers.following).
+Followers, who say so by a replica id, read up to the log end (workers.following). From version 11 on a follower serves
+consumers too, up to the high watermark that it knows, and a leader may send them there (KIP-392, workers.nearest).
 
-Left out: DivergingEpoch for consumers that send a last fetched epoch (only followers do), preferred read replicas
-(KIP-392), tiered storage.
+Left out: DivergingEpoch for consumers that send a last fetched epoch (only followers do), tiered storage.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def _remembered(
     buffer: memoryview, head: int, start: int, end: int,
 ) -> Standing | None:  # fmt: skip
     """What to ask first when the connection's next Fetch comes, if this one is of the kind that is repeated."""
-    target = worker.fetch_targets.get(worker, version, request) if version >= fetch_single.FIRST else None
+    if version < fetch_single.FIRST or (request.rack and worker.by_rack):
+        return None
+    target = worker.fetch_targets.get(worker, version, request)
     if target is None:
         return None
     at = fetch_single.offset_at(buffer, start, end, version)
