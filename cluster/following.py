@@ -26,6 +26,7 @@ APPEND, DIVERGED, LOST_PLACE, LEAVE = "append", "diverged", "lost place", "leave
 TRUNCATE, RESTART = "truncate", "restart"
 
 HELD_WAIT_MS = 5  # at the leader, while something is held here that is soon to be asked for again
+FIRST_LEAVE_MS = 10
 LONGEST_STRIKE_MS = 64_000
 
 # A leader that has not heard yet, or leads no longer: the metadata will tell more.
@@ -81,6 +82,7 @@ class Following:
         self._out: dict[Key, int] = {}  # until when
         self._sought: dict[Key, int | None] = {}  # the leader's log end, once known
         self._strikes: dict[Key, int] = {}  # failures in a row
+        self._absences: dict[Key, tuple[int, int]] = {}  # how often left out of late, and when last
         self._session = Session()
         self._refusals = 0  # of the session, in a row
         self._not_before = 0
@@ -101,6 +103,7 @@ class Following:
         self._part(key)
         self._parts.pop(key, None)
         self._strikes.pop(key, None)
+        self._absences.pop(key, None)
 
     def look_again(self) -> None:
         """The metadata have changed: what was unknown to the leader may be known now."""
@@ -204,9 +207,15 @@ class Following:
             self._held.add(key)
 
     def leave(self, key: Key, now_ms: int) -> None:
-        """Leave the partition out for the backoff, or until the metadata change."""
+        """Leave the partition out, or until the metadata change: a moment first, then longer, up to the backoff.
+
+        A new leader may hear of its election some milliseconds later than its followers; records wait for them.
+        """
+        before, since = self._absences.get(key, (0, now_ms))
+        absences = 0 if now_ms - since > 2 * self.limits.backoff_ms else before
+        self._absences[key] = (absences + 1, now_ms)
         if self._part(key):
-            self._out[key] = now_ms + self.limits.backoff_ms
+            self._out[key] = now_ms + min(self.limits.backoff_ms, FIRST_LEAVE_MS << min(absences, 16))
 
     def strike(self, key: Key, now_ms: int) -> int:
         """What the leader sent is of no use: leave the partition out, longer each time in a row. Returns the ms."""

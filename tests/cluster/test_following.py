@@ -262,9 +262,31 @@ def test_the_leader_waits_no_longer_than_what_is_held_may() -> None:
     assert fetched(machine).max_wait_ms == 500
 
 
+def left_often(*keys: Key, now_ms: int) -> Following:
+    """The first of `keys` is left out for the whole backoff from `now_ms` on."""
+    machine = following_of(*keys)
+    for _ in range(20):
+        machine.leave(keys[0], now_ms)
+    return machine
+
+
+def test_leaving_in_a_row_lasts_longer_until_a_new_epoch_or_a_quiet_time() -> None:
+    machine = following_of(A)
+    pauses = []
+    for _ in range(10):
+        machine.leave(A, 50)
+        pauses.append((machine.due_ms() or 0) - 50)
+    assert pauses == [10, 20, 40, 80, 160, 320, 640, 1000, 1000, 1000]
+    machine.leave(A, 2051)
+    assert machine.due_ms() == 2061
+    machine.leave(A, 2061)
+    machine.assign(A, at(10))
+    machine.leave(A, 2062)
+    assert machine.due_ms() == 2072
+
+
 def test_the_leader_waits_no_longer_than_what_is_left_out_may() -> None:
-    machine = following_of(A, B)
-    machine.leave(A, 0)
+    machine = left_often(A, B, now_ms=0)
     assert fetched(machine, 0).max_wait_ms == 500
     machine.answered(0, SESSION, 499)
     assert fetched(machine, 700).max_wait_ms == 300
@@ -276,8 +298,7 @@ def test_the_leader_waits_no_longer_than_what_is_left_out_may() -> None:
 
 
 def test_nothing_but_what_is_left_out() -> None:
-    machine = following_of(A)
-    machine.leave(A, 100)
+    machine = left_often(A, now_ms=100)
     assert machine.request(1099) is None
     assert machine.due_ms() == 1100
     assert fetched(machine, 1100).parts == [], "the leader was never told to forget it"
