@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from odradek.cluster import internal, planning
-from odradek.cluster.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION, ApiError
+from odradek.cluster.errors import NONE, TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_OR_PARTITION, ApiError
 from odradek.cluster.tree import TreeError
 from odradek.protocol.errors import UNKNOWN_SERVER_ERROR
 
@@ -37,6 +37,8 @@ def _create(controller: Controller, name: str) -> tuple[int, str | None]:
         request = planning.automatic(name, brokers, owner.config)
         owner.create_topic(planning.plan_topic(request, snapshot, controller.defaults()))
     except ApiError as error:
+        if error.code == TOPIC_ALREADY_EXISTS:
+            return NONE, None
         log.info("automatic creation of topic %s refused: %s", name, error)
         return error.code, error.message
     return NONE, None

@@ -28,7 +28,7 @@ from odradek.broker.process import Process
 from odradek.broker.replicas import Replicas
 from odradek.broker.tree_configs import TreeConfigs
 from odradek.cluster import admin, configdef, znodes
-from odradek.cluster.errors import KAFKA_STORAGE_ERROR, NOT_CONTROLLER, ApiError
+from odradek.cluster.errors import KAFKA_STORAGE_ERROR, NOT_CONTROLLER, TOPIC_ALREADY_EXISTS, ApiError
 from odradek.cluster.planning import TopicPlan
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import ClusterState
@@ -232,8 +232,7 @@ class Member:
         try:
             return write()
         except TreeError as error:
-            log.error("metadata: %r", error)
-            raise ApiError(KAFKA_STORAGE_ERROR, f"ZooKeeper cannot be written: {error!r}") from error
+            raise _unwritable(error) from error
 
     def check_office(self) -> None:
         """ApiError NOT_CONTROLLER unless this broker is the elected controller."""
@@ -246,7 +245,12 @@ class Member:
 
     def create_topic(self, plan: TopicPlan) -> bytes:
         """Make a topic; its id. The elected controller, which may be this broker, gives it leaders."""
-        topic_id = self._stored(lambda: admin.create_topic(self._tree, plan))
+        try:
+            topic_id = admin.create_topic(self._tree, plan)
+        except NodeExists:  # another broker was faster
+            raise ApiError(TOPIC_ALREADY_EXISTS, f"Topic '{plan.name}' already exists.") from None
+        except TreeError as error:
+            raise _unwritable(error) from error
         self._see_to_topics()
         return topic_id
 
@@ -303,3 +307,8 @@ class Member:
     def controlled_shutdown(self, broker: int, epoch: int) -> list[tuple[str, int]]:
         """Have others lead what `broker` leads; what it still leads. ApiError."""
         return self._in_office().controlled_shutdown(broker, epoch)
+
+
+def _unwritable(error: TreeError) -> ApiError:
+    log.error("metadata: %r", error)
+    return ApiError(KAFKA_STORAGE_ERROR, f"ZooKeeper cannot be written: {error!r}")
