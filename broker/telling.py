@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -120,13 +120,16 @@ class Telling:
         self._send(broker, "LeaderAndIsr", LEADER_AND_ISR, fields, _led)
 
     def _know(self, brokers: Iterable[int], told: Sequence[Told]) -> None:
-        nodes = {broker: self._nodes[broker] for broker in sorted(self.leadership.live) if broker in self._nodes}
+        """All registered brokers are named, also those taken for dead: of a leader that vanishes altogether while it is
+        being replaced, librdkafka takes a second longer to let go."""
+        nodes = {broker: self._nodes[broker] for broker in sorted(self._nodes)}
+        live = set(self.leadership.live)
         for broker in list(brokers):
             office = self._office(broker)
             if broker == self._own:
                 self._orders.know(office, told, [raw_broker(number, node) for number, node in nodes.items()], _ignore)
             else:
-                fields = _know_fields(office, told, nodes)
+                fields = _know_fields(office, told, nodes, live)
                 self._send(broker, "UpdateMetadata", UPDATE_METADATA, fields, _known)
 
     def _send(self, broker: int, name: str, version: int, fields: Fields, answered: Callable[[Any], None]) -> None:
@@ -186,7 +189,9 @@ def _lead_fields(office: Office, told: Sequence[Told], leaders: Mapping[int, Bro
     return fields
 
 
-def _know_fields(office: Office, told: Sequence[Told], nodes: Mapping[int, BrokerNode]) -> Fields:
+def _know_fields(
+    office: Office, told: Sequence[Told], nodes: Mapping[int, BrokerNode], live: Collection[int]
+) -> Fields:
     request = interbroker.message_class("UpdateMetadataRequest")
     topic, broker_class = request.TopicState, request.Broker
 
@@ -194,7 +199,7 @@ def _know_fields(office: Office, told: Sequence[Told], nodes: Mapping[int, Broke
         return topic.PartitionState(
             partition_index=one.number, controller_epoch=one.controller_epoch, leader=one.leader,
             leader_epoch=one.leader_epoch, isr=one.isr, zk_version=one.version, replicas=one.replicas,
-            offline_replicas=[broker for broker in one.replicas if broker not in nodes],
+            offline_replicas=[broker for broker in one.replicas if broker not in live],
         )  # fmt: skip
 
     def broker(number: int, node: BrokerNode) -> Any:
