@@ -33,6 +33,7 @@ def roll(partition: Partition, values: Fields, now_ms: int, base: int = -1) -> N
     if base < 0 and not values[slots.F_ACTIVE_SIZE]:
         return
     partition.slot.dirty = _ROLLING
+    partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION], make=True)  # a new log has no files yet
     seal_time_index(partition, values)
     if base > values[slots.F_LEO]:
         values[slots.F_LEO] = values[slots.F_PSTATE_LEO] = base
