@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TELL_S = 0.05
 _RING_PAUSE_S = 0.1
-_STANDING = 1  # this word of a row (ipc.replicas)
+_STANDING, _LOG_START = 1, 3  # these words of a row (ipc.replicas)
 
 
 class Progress(NamedTuple):
@@ -98,8 +98,11 @@ class Followers:
         row = replicas.find(slot, progress.broker)
         if row < 0 or values[slots.F_STATE] != slots.LEADER or values[slots.F_LEADER_EPOCH] != progress.epoch:
             return
+        log_start = slot.words[row + _LOG_START]
         now_ms = time.monotonic_ns() // 1_000_000
         replicas.fetched(slot, row, offset, progress.log_start, progress.leo, now_ms)
+        if log_start != progress.log_start:
+            slot.publish(values)  # DeleteRecords may wait for it
         if slot.words[row + _STANDING] == replicas.OUT:
             if offset >= values[slots.F_HW] and offset >= values[slots.F_EPOCH_START]:
                 self._ring_controller()

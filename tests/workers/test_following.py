@@ -148,7 +148,11 @@ def test_while_the_lock_is_taken_progress_waits_and_the_fetch_does_not(bench: Be
 
 @pytest.mark.parametrize(
     "change",
-    [{"leader_epoch": 1, "led_since": 1}, {"state": slots.FOLLOWER, "leader_epoch": 1, "led_since": -1}],
+    [
+        {"leader_epoch": 1, "led_since": 1},
+        {"state": slots.FOLLOWER, "leader_epoch": 1, "led_since": -1},
+        {"state": slots.OFFLINE},
+    ],
 )
 def test_progress_of_a_former_epoch_is_not_taken(bench: Bench, client: Client, change: dict[str, int]) -> None:
     slot = lead(bench, [1], [1])
@@ -284,6 +288,10 @@ def test_the_controller_hears_of_who_may_join(bench: Bench, client: Client, monk
     bench.worker.followers._next_ring = 0.0
     two.fetch(4)
     assert rings.controller() == 2
+    publish(bench, hw=4)
+    bench.worker.followers._next_ring = 0.0
+    two.fetch(3)
+    assert rings.controller() == 2
     replicas.stand(bench.slot("t"), {2: JOINING})
     bench.worker.followers._next_ring = 0.0
     two.fetch(4)
@@ -342,6 +350,8 @@ def test_a_fresh_high_watermark_is_told_soon(bench: Bench, client: Client) -> No
     began = time.monotonic()
     follower.ask([part(1)])
     assert (slot.state().hw, follower.answered()) == (1, None)
+    bench.worker.followers.tick()
+    assert follower.answered() is None  # records may come any moment
     found = follower.answer()
     assert time.monotonic() - began >= followers.TELL_S
     assert (found[0].high_watermark, found[0].records or b"") == (1, b"")
@@ -414,6 +424,18 @@ def test_an_answer_within_a_session_holds_what_is_new(bench: Bench, client: Clie
     follower.ask([], forget=[("many", [5])])
     bench.turn(5)
     assert 5 not in (follower.answered() or {})
+
+
+def test_a_follower_that_goes_back_is_served_again(bench: Bench, client: Client) -> None:
+    """It was at the end, and nothing has changed since but that it truncated its log."""
+    lead(bench, [1], [1])
+    fill(bench, client, 2)
+    follower = InSession(bench, 1, wait_ms=0)
+    follower.open([part(2)])
+    follower.ask([])
+    assert follower.answer() == {}
+    follower.ask([part(1)])
+    assert values_in(follower.answer()[0]) == [b"1"]
 
 
 def test_what_did_not_fit_comes_with_the_next_answer(bench: Bench, client: Client) -> None:

@@ -248,6 +248,20 @@ def test_a_retry_waits_like_its_original(bench: Bench, client: Client) -> None:
     assert send(bench, other, produce(other, [b"a"], **fields)) == [(2, errors.NONE, 0)]
 
 
+def test_a_retry_of_what_is_replicated_waits_for_nothing(bench: Bench, client: Client) -> None:
+    """Nor for what others of its partition wait for."""
+    lead(bench, [1], [1])
+    fields: dict[str, Any] = {"producer": 9, "epoch": 0, "sequence": 0}
+    other = bench.connect()
+    send(bench, client, produce(client, [b"a"], **fields))
+    advance(bench, 1, 1)
+    assert send(bench, other, produce(other, [b"b"])) == []
+    bench.turn(3)
+    assert outcomes(client) == [(1, errors.NONE, 0)]
+    assert send(bench, client, produce(client, [b"a"], **fields)) == [(2, errors.NONE, 0)]
+    assert outcomes(other) == []
+
+
 def test_a_change_that_nobody_rang_for_is_found(bench: Bench, client: Client) -> None:
     slot = lead(bench, [1], [1])
     assert send(bench, client, produce(client, [b"a"])) == []

@@ -1,0 +1,92 @@
+"""DeleteRecords waits for the followers that are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from odradek.ipc import slots
+from odradek.protocol import errors
+
+from ..harness.wire import decode_response
+from . import inprocess
+from .inprocess import Bench, Client
+from .leading import Follower, lead, produce, publish
+
+BROKERS = [{"id": number, "rack": None, "endpoints": {"PLAINTEXT": ["h", 1]}} for number in (0, 1, 2)]
+
+
+@pytest.fixture
+def led(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Three records; brokers 1, 2 and 3 follow, of which 3 is not alive and 2 not in sync."""
+    monkeypatch.setattr(inprocess, "BROKERS", BROKERS)
+    bench._publish()
+    client.send(b"".join(produce(client, [b"v"]) for _ in range(3)))
+    client.answers(3)
+    lead(bench, [1, 2, 3], [1])
+    for number in (1, 2):
+        Follower(bench, number).fetch(3)
+    assert bench.slot("t").state().hw == 3
+    return bench
+
+
+class Deletion:
+    """A request that may take its time."""
+
+    def __init__(self, bench: Bench, offset: int, timeout_ms: int = 60_000) -> None:
+        from kafka.protocol.admin import DeleteRecordsRequest as Request
+
+        parts = [Request.DeleteRecordsTopic.DeleteRecordsPartition(partition_index=0, offset=offset)]
+        topics = [Request.DeleteRecordsTopic(name="t", partitions=parts)]
+        self._asked = Request[1](topics=topics, timeout_ms=timeout_ms)
+        self._client = bench.connect()
+        self._client.send(self._client.frame(self._asked))
+        bench.turn(3)
+
+    def outcome(self, wait: bool = False) -> tuple[int, int] | None:
+        """(error, low watermark)."""
+        frames = self._client.answers(1) if wait else self._client.frames()
+        if not frames:
+            return None
+        part: Any = decode_response(self._asked, frames[0]).topics[0].partitions[0]
+        return part.error_code, part.low_watermark
+
+
+def test_alone_it_is_done_at_once(bench: Bench, client: Client) -> None:
+    client.send(produce(client, [b"v"]))
+    client.answers(1)
+    assert Deletion(bench, 1).outcome() == (0, 1)
+
+
+def test_it_is_done_when_all_that_are_there_have_done_it(led: Bench) -> None:
+    deletion = Deletion(led, 2)
+    assert (deletion.outcome(), led.slot("t").state().log_start) == (None, 2)
+    Follower(led, 1).fetch(3, log_start=2)
+    led.turn(3)
+    assert deletion.outcome() is None
+    Follower(led, 2).fetch(3, log_start=2)
+    led.turn(3)
+    assert deletion.outcome() == (0, 2)
+    assert len(led.worker.parking) == 0
+
+
+def test_time_is_up(led: Bench) -> None:
+    Follower(led, 1).fetch(3, log_start=1)
+    assert Deletion(led, -1, 50).outcome(wait=True) == (errors.REQUEST_TIMED_OUT, 0)
+    assert led.slot("t").state().log_start == 3
+
+
+def test_leadership_is_lost(led: Bench) -> None:
+    deletion = Deletion(led, 2)
+    publish(led, state=slots.FOLLOWER, led_since=-1)
+    led.turn(3)
+    assert deletion.outcome() == (errors.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+def test_a_broker_goes(led: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    deletion = Deletion(led, 2)
+    Follower(led, 1).fetch(3, log_start=2)
+    monkeypatch.setattr(inprocess, "BROKERS", BROKERS[:2])
+    led._publish()
+    led.turn(3)
+    assert deletion.outcome() == (0, 2)
