@@ -27,6 +27,7 @@ from odradek.storage.durable import FILES, remove
 from odradek.storage.offset_map import OffsetMap
 from odradek.storage.producers import AbortedTxn, read_txn_index
 from odradek.storage.scan import CONTROL, Batch, Scan
+from odradek.storage.truncate import TRUNCATING
 
 if TYPE_CHECKING:
     from odradek.storage.partition import Partition
@@ -184,7 +185,14 @@ class Compaction:
                     records = 0
                     yield None
         if scan.bad is not None:
+            self._see_whether_moved()
             raise Unclean(f"{self._path(segment)}: byte {scan.bad.position}: {scan.bad.reason}")
+
+    def _see_whether_moved(self) -> None:
+        """A sealed segment that a truncation has made the active one may be cut and written to under our eyes."""
+        slot = self.partition.slot
+        if slot.dirty == TRUNCATING or slot.read()[slots.F_TRUNCATIONS] != self._truncations:
+            raise Moved("the log was truncated")
 
     # --- the map
 

@@ -171,3 +171,15 @@ def test_a_partition_deleted_meanwhile(bench: Maker) -> None:
     log.partition().slot.publish(state._replace(incarnation=state.incarnation + 1))
     until_idle(one)
     assert one.partition is None
+
+
+def test_a_truncated_log_is_dirty_from_its_start(bench: Maker) -> None:
+    log = bench()
+    write(log.partition(), 30)
+    one = cleaner(log)
+    until_idle(one)
+    assert one._offsets.get(log.partition()) == checkpoint(log)[("t", 0)] > 0
+    log.partition().slot.update(truncations=1)
+    assert one._offsets.get(log.partition()) == 0
+    until_idle(one)
+    assert one._offsets.get(log.partition()) == checkpoint(log)[("t", 0)] > 0

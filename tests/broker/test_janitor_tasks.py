@@ -13,7 +13,7 @@ from odradek.broker.boot import Boot
 from odradek.broker.checkpointing import PICK, Checkpoints
 from odradek.ipc import roles, slots
 from odradek.ipc.locks import PartitionLocks, RoleLocks
-from odradek.storage import checkpoints, flush
+from odradek.storage import checkpoints, flush, opening, truncate
 from odradek.storage.partition import Busy
 
 from .partitions import Bench, now_ms
@@ -277,3 +277,90 @@ def test_the_rest_is_flushed_when_one_partition_cannot_be(bench: Maker, monkeypa
     assert not checkpoints.take_clean_shutdown(log.data)
     assert [log.partition(index).state().flushed for index in (0, 1)] == [0, 1]
     assert checkpoints.read_offsets(log.data, checkpoints.RECOVERY_POINT) == {("t", 0): 0, ("t", 1): 1}
+
+
+# Followers
+
+
+def follow(log: Bench, index: int = 0) -> None:
+    log.partition(index).slot.update(state=slots.FOLLOWER)
+
+
+def test_a_followers_old_segments_go_up_to_its_high_watermark(bench: Maker) -> None:
+    log = bench(segment_bytes=300, retention_ms=1000)
+    for n in range(9):
+        log.append(timestamp=now_ms() - DAY_MS + n)
+    follow(log)
+    log.partition().slot.update(hw=5)
+    aging.Aging().trim(log.partition(), now_ms())
+    assert 3 <= log.partition().state().log_start <= 5
+
+
+def test_a_followers_offsets_are_checkpointed_and_it_is_flushed(bench: Maker) -> None:
+    log = bench(flush_ms=0)
+    for _ in range(3):
+        log.append()
+    follow(log)
+    log.partition().slot.update(hw=2)
+    janitor._flush_due(log.partition())
+    for name in PICK:
+        Checkpoints([str(log.data)]).write(log.partitions, name)
+    assert checkpoints.read_offsets(log.data, checkpoints.RECOVERY_POINT) == {("t", 0): 3}
+    assert checkpoints.read_offsets(log.data, checkpoints.HIGH_WATERMARK) == {("t", 0): 2}
+
+
+def test_what_is_synced_is_not_shown_before_the_leader_says_so(bench: Maker) -> None:
+    log = bench(odradek_visible_after_flush="true")
+    log.append()
+    follow(log)
+    flushing.sync(log.partition())
+    assert (log.partition().state().flushed, log.partition().state().hw) == (1, 0)
+
+
+def test_truncations_are_seen(bench: Maker) -> None:
+    """The janitor then writes the recovery points at once."""
+    log = bench()
+    for _ in range(3):
+        log.append()
+    follow(log)
+    before = log.partitions.truncations()
+    with log.partition().locked() as values:
+        truncate.truncate(log.partition(), values, 1)
+    assert log.partitions.truncations() == before + 1
+
+
+@pytest.mark.parametrize(
+    ("checkpointed", "voters", "state", "hw"),
+    [
+        (2, 3, slots.FOLLOWER, 2),
+        (None, 3, slots.FOLLOWER, 0),
+        (9, 3, slots.FOLLOWER, 4),
+        (2, 1, slots.FOLLOWER, 2),
+        (2, 3, slots.LEADER, 2),
+        (2, 1, slots.LEADER, 4),
+    ],
+)
+def test_a_log_that_others_have_is_opened_with_its_checkpointed_high_watermark(
+    bench: Maker, checkpointed: int | None, voters: int, state: int, hw: int
+) -> None:
+    log = bench()
+    for _ in range(4):
+        log.append()
+    offsets = {} if checkpointed is None else {("t", 0): checkpointed}
+    checkpoints.write_offsets(log.data, checkpoints.HIGH_WATERMARK, offsets)
+    log.partition().slot.update(state=slots.RECOVERING, recovers_to=state, voters=voters)
+    log_dirs = [opening.LogDir.read(str(log.data), clean=False)]
+    opening.open_all(log.partitions.log, log.partitions.names(), log_dirs, lambda: None)
+    found = log.partition().state()
+    assert (found.state, found.leo, found.hw) == (state, 4, hw)
+
+
+def test_the_high_watermark_is_never_below_the_log_start(bench: Maker) -> None:
+    log = bench()
+    for _ in range(4):
+        log.append()
+    checkpoints.write_offsets(log.data, checkpoints.LOG_START, {("t", 0): 3})
+    log.partition().slot.update(state=slots.RECOVERING, recovers_to=slots.FOLLOWER)
+    log_dirs = [opening.LogDir.read(str(log.data), clean=False)]
+    opening.open_all(log.partitions.log, log.partitions.names(), log_dirs, lambda: None)
+    assert (log.partition().state().hw, log.partition().state().leo) == (3, 4)

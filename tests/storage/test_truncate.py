@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odradek.ipc import slots
-from odradek.storage import check, checkpoints, names, recovery, truncate
+from odradek.storage import check, checkpoints, compaction, names, recovery, truncate
 from odradek.storage.epochs import EpochCache
 from odradek.storage.partition import Busy, Partition
 
@@ -215,6 +215,34 @@ def test_readers_wait_for_it(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             stored(other)  # finishes it, and has to look again
         assert stored(other) == sent(0, 20)
+
+
+def test_a_compaction_under_way_is_given_up(tmp_path: Path) -> None:
+    """Whatever step it is at: its new segments are never put among those of another log."""
+    config = {"segment_bytes": 700, "index_interval_bytes": 100, "cleanup_policy": "compact", "delete_retention_ms": 0}
+    data = b"".join(logs.batch(n, key=b"%d" % (n % 3), timestamp=NOW + n) for n in range(30))
+    for step in range(1, 100):
+        with follower(tmp_path / str(step), **config) as world:
+            partition, reader = world.partition(0), world.partition(1)
+            receive(partition, data)
+            what = compaction.look(partition, 0, NOW)
+            steps = compaction.Compaction(partition, what, compaction.Memory(), NOW).steps()
+            taken = [next(steps, None) for _ in range(step)]
+            left = beginning(stored(reader), 13)
+            cut(world.partition(2), 13)
+            try:
+                for _ in steps:
+                    pass
+            except compaction.Moved:
+                pass
+            assert stored(reader) == left
+            assert not [name for name in os.listdir(world.root / "t-0") if name.endswith((".cleaned", ".swap"))]
+            receive(partition, data[ends(data)[12][1] :])
+            assert not but_gaps(faults(world))
+            if taken and taken[-1] is None:
+                assert step > 3
+                return
+    pytest.fail("the compaction never came to its end")
 
 
 # --- disks
