@@ -453,6 +453,34 @@ def test_what_did_not_fit_comes_with_the_next_answer(bench: Bench, client: Clien
     assert served == [0, 1, 2]
 
 
+def test_who_is_served_goes_to_the_back_of_the_line(bench: Bench, client: Client) -> None:
+    """One partition that always has more does not starve the others."""
+    bench.topic("many", 2)
+    for index in range(2):
+        lead(bench, [1], [1], topic="many", index=index)
+    for index in (0, 0, 0, 1):
+        client.send(produce(client, [b"x" * 1000], acks=1, topic="many", partition=index))
+        client.answers(1)
+    follower, served = InSession(bench, 1, "many"), []
+    follower.ask([part(0, 0), part(0, 1)], max_bytes=1100)
+    for _ in range(2):
+        served += [n for n, p in follower.answer().items() if p.records]
+        follower.ask([part(len(served), 0)], max_bytes=1100)
+    assert served == [0, 1]
+
+
+def test_within_a_session_too_it_is_told_where_the_logs_part(bench: Bench, client: Client) -> None:
+    lead(bench, [1], [1], epoch=5)
+    fill(bench, client, 10)
+    _epochs(bench, (1, 0), (5, 8))
+    follower = InSession(bench, 1)
+    follower.open([part(8, last_epoch=1)])
+    follower.ask([part(8, last_epoch=5)])
+    assert follower.answer()[0].high_watermark == 8
+    follower.ask([part(9, last_epoch=1)])
+    assert follower.answer()[0].diverging_epoch.end_offset == 8
+
+
 def test_only_what_changed_is_looked_at(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.topic("many", 50)
     for index in range(50):
