@@ -78,6 +78,21 @@ class Cluster:
 
         return self.admin._manager.run(send)
 
+    def ask_each(self, requests: Mapping[int, Any]) -> dict[int, Any]:
+        """Send to several nodes at once: the response of each, or the KafkaError in the place of one."""
+
+        async def send() -> dict[int, Any]:
+            under_way = {node: self.admin._manager.send(request, node_id=node) for node, request in requests.items()}
+            answers: dict[int, Any] = {}
+            for node, future in under_way.items():
+                try:
+                    answers[node] = await future
+                except kafka_errors.KafkaError as error:
+                    answers[node] = error
+            return answers
+
+        return self.admin._manager.run(send)
+
     def ask_controller(self, request: Any, codes: Any) -> Any:
         """Send to the controller; `codes(response)` lists error codes, so that a moved one is found again."""
 

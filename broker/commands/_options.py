@@ -82,8 +82,13 @@ def _terminated(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def connection_options(*, config_option: str = "--command-config", required: bool = True) -> Decorator:
-    """`--bootstrap-server` and the properties file of the client."""
+def connection_options(
+    *, config_option: str = "--command-config", required: bool = True, broker_list: bool = True
+) -> Decorator:
+    """`--bootstrap-server` and the properties file of the client.
+
+    `broker_list`: `--broker-list` is the same as `--bootstrap-server`, not a list of broker ids.
+    """
 
     def decorate(function: Any) -> Any:
         function = click.option(
@@ -94,7 +99,7 @@ def connection_options(*, config_option: str = "--command-config", required: boo
         )(function)
         return click.option(
             "--bootstrap-server",
-            "--broker-list",
+            *(["--broker-list"] if broker_list else []),
             "bootstrap_server",
             required=required,
             metavar="HOST:PORT,…",

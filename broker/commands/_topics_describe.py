@@ -9,13 +9,15 @@ from typing import Any
 
 import click
 from kafka.errors import IncompatibleBrokerVersion
-from kafka.protocol.admin import ListPartitionReassignmentsRequest
-from odradek.broker.commands._client import TOPIC, Cluster
+from kafka.protocol.admin import DescribeTopicPartitionsRequest, ListPartitionReassignmentsRequest
+from odradek.broker.commands._client import TOPIC, Cluster, Partition
+from odradek.broker.commands._partitions import ids
 from odradek.broker.commands._tables import print_json
 from odradek.broker.commands._topics import Options, matching, must_exist
 from odradek.broker.errors import OdradekError
 
 _DEFAULT = 5  # config source: nobody set it, neither for the topic nor for brokers
+_ELIGIBLE = {"Elr": "elr", "LastKnownElr": "lastKnownElr"}
 NO_ID = uuid.UUID(int=0)
 
 
@@ -25,7 +27,8 @@ def describe(cluster: Cluster, options: Options) -> None:
     configs = cluster.configs(TOPIC, [topic.name for topic in found])
     moving = _reassignments(cluster) if found else {}
     alive = {broker.node_id for broker in cluster.metadata([]).brokers}
-    described = [_described(topic, configs[topic.name], moving, alive, options["reports"]) for topic in found]
+    eligible = {} if options["topic_id"] else _eligible(cluster, [topic.name for topic in found])  # as Kafka's tool
+    described = [_described(topic, configs[topic.name], moving, eligible, alive, options["reports"]) for topic in found]
     if options["topics_with_overrides"]:
         described = [topic | {"partitions": []} for topic in described if topic["configs"]]
     if options["as_json"]:
@@ -54,7 +57,7 @@ def _short(topic_id: uuid.UUID | None) -> str | None:
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
-def _reassignments(cluster: Cluster) -> dict[tuple[str, int], Any]:
+def _reassignments(cluster: Cluster) -> dict[Partition, Any]:
     """Partitions whose replicas move; none on a broker without that API."""
     try:
         response = cluster.ask_controller(
@@ -66,11 +69,30 @@ def _reassignments(cluster: Cluster) -> dict[tuple[str, int], Any]:
     return {(topic.name, part.partition_index): part for topic in response.topics for part in topic.partitions}
 
 
+def _eligible(cluster: Cluster, names: list[str]) -> dict[Partition, Any]:
+    """Rows with eligible leader replicas (KIP-966); none on a broker without them."""
+    found: dict[Partition, Any] = {}
+    topics, cursor = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in names], None
+    while topics:
+        request = DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=2000, cursor=cursor)
+        try:
+            response = cluster.ask(request)
+        except IncompatibleBrokerVersion:
+            break
+        found |= {(topic.name, part.partition_index): part for topic in response.topics for part in topic.partitions}
+        if response.next_cursor is None:
+            break
+        place = response.next_cursor.topic_name, response.next_cursor.partition_index
+        cursor = DescribeTopicPartitionsRequest.Cursor(topic_name=place[0], partition_index=place[1])
+    return found
+
+
 def _described(
-    topic: Any, configs: list[Any], moving: Mapping[tuple[str, int], Any], alive: set[int], reports: list[str]
-) -> dict[str, Any]:
+    topic: Any, configs: list[Any], moving: Mapping[Partition, Any], eligible: Mapping[Partition, Any],
+    alive: set[int], reports: list[str],
+) -> dict[str, Any]:  # fmt: skip
     partitions = [
-        _partition(part, moving.get((topic.name, part.partition_index)))
+        _partition(part, *(rows.get((topic.name, part.partition_index)) for rows in (moving, eligible)))
         for part in sorted(topic.partitions, key=lambda part: part.partition_index)
     ]
     min_isr = next((int(c.value) for c in configs if c.name == "min.insync.replicas"), 1)
@@ -85,8 +107,8 @@ def _described(
     }
 
 
-def _partition(part: Any, move: Any) -> dict[str, Any]:
-    described = {
+def _partition(part: Any, move: Any, eligible: Any) -> dict[str, Any]:
+    described: dict[str, Any] = {
         "partition": part.partition_index,
         "leader": part.leader_id if part.leader_id >= 0 else None,
         "replicas": list(part.replica_nodes),
@@ -95,6 +117,9 @@ def _partition(part: Any, move: Any) -> dict[str, Any]:
     if move is not None:
         described["addingReplicas"] = list(move.adding_replicas)
         described["removingReplicas"] = list(move.removing_replicas)
+    if eligible is not None and eligible.eligible_leader_replicas is not None:
+        described["elr"] = list(eligible.eligible_leader_replicas)
+        described["lastKnownElr"] = list(eligible.last_known_elr or ())
     return described
 
 
@@ -135,16 +160,11 @@ def _partition_line(name: str, part: Mapping[str, Any]) -> str:
         f"\tTopic: {name}",
         f"Partition: {part['partition']}",
         f"Leader: {leader}",
-        f"Replicas: {_list(part['replicas'])}",
-        f"Isr: {_list(part['isr'])}",
+        f"Replicas: {ids(part['replicas'])}",
+        f"Isr: {ids(part['isr'])}",
     ]
     if "addingReplicas" in part:
-        words.append(f"Adding Replicas: {_list(part['addingReplicas'])}")
-        words.append(f"Removing Replicas: {_list(part['removingReplicas'])}")
-    # eligible leader replicas (KIP-966) exist only in KRaft clusters
-    words += ["Elr: N/A", "LastKnownElr: N/A"]
+        words.append(f"Adding Replicas: {ids(part['addingReplicas'])}")
+        words.append(f"Removing Replicas: {ids(part['removingReplicas'])}")
+    words += [f"{label}: {ids(part[key]) if key in part else 'N/A'}" for label, key in _ELIGIBLE.items()]
     return "\t".join(words)
-
-
-def _list(brokers: list[int]) -> str:
-    return ",".join(map(str, brokers))

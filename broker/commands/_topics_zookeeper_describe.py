@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from odradek.broker.commands._partitions import ids
 from odradek.broker.commands._tables import print_json
 from odradek.broker.commands._topics import Options
 from odradek.broker.commands._topics_zookeeper import wanted
@@ -74,9 +75,5 @@ def _print(topic: dict[str, Any], *, with_header: bool) -> None:
         leader = "none" if part["leader"] is None else part["leader"]
         click.echo(
             f"\tTopic: {topic['topic']}\tPartition: {part['partition']}\tLeader: {leader}"
-            f"\tReplicas: {_list(part['replicas'])}\tIsr: {_list(part['isr'])}"
+            f"\tReplicas: {ids(part['replicas'])}\tIsr: {ids(part['isr'])}"
         )
-
-
-def _list(brokers: list[int]) -> str:
-    return ",".join(map(str, brokers))

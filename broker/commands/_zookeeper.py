@@ -43,6 +43,14 @@ def opened(connect: str) -> Iterator[Tree]:
         tree.close()
 
 
+def find_brokers(options: dict[str, Any]) -> None:
+    """Makes `--bootstrap-server` of `--zookeeper`. Raises UsageError unless one of them is given."""
+    if bool(options["bootstrap_server"]) == bool(options["zookeeper"]):
+        raise click.UsageError("give exactly one of --bootstrap-server and --zookeeper")
+    if options["zookeeper"]:
+        options["bootstrap_server"] = bootstrap(options["zookeeper"])
+
+
 def live_brokers(tree: Tree) -> dict[int, BrokerNode]:
     """What each registered broker says of itself, by id."""
     from odradek.cluster import znodes

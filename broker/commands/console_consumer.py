@@ -17,7 +17,7 @@ from odradek.broker.commands._options import (
     load_properties,
 )
 from odradek.broker.commands._properties import offset_reset
-from odradek.broker.commands._zookeeper import bootstrap, zookeeper_option
+from odradek.broker.commands._zookeeper import find_brokers, zookeeper_option
 
 EARLIEST, LATEST = -2, -1
 _FORMATTERS = {
@@ -87,8 +87,7 @@ def command(**options: Any) -> None:
             formatting.setdefault(f"{part}.deserializer", options[f"{part}_deserializer"])
     properties = load_properties(options["command_config"], options["consumer_property"])
     _check(options, properties)
-    if options["zookeeper"]:
-        options["bootstrap_server"] = bootstrap(options["zookeeper"])
+    find_brokers(options)
     from odradek.broker.commands import _consume
     from odradek.broker.commands._formatters import formatter
 
@@ -98,8 +97,6 @@ def command(**options: Any) -> None:
 
 def _check(options: dict[str, Any], properties: dict[str, str]) -> None:
     """Check the options against each other; `start` and `group` become what they mean."""
-    if bool(options["bootstrap_server"]) == bool(options["zookeeper"]):
-        raise click.UsageError("give exactly one of --bootstrap-server and --zookeeper")
     if bool(options["topic"]) == bool(options["include"]):
         raise click.UsageError("give exactly one of --topic and --include")
     if options["partition"] is None and options["offset"] is not None:
