@@ -55,11 +55,12 @@ class Apache:
 
     def start(self) -> Apache:
         """Format the data directory and start; returns when it answers."""
-        cluster = uuid_text(random_uuid())
-        words = ["format", "-t", cluster, "-c", str(self.properties), "--standalone"]
-        if self.version < "4" or "quorum.voters" in _PROPERTIES:
-            words.pop()
+        words = ["format", "-t", uuid_text(random_uuid()), "-c", str(self.properties)]
         java.run(self.version, "kafka.tools.StorageTool", *words)
+        return self.launch()
+
+    def launch(self) -> Apache:
+        """Start on a data directory that is ready; returns when it answers."""
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 java.command(self.version, "kafka.Kafka", str(self.properties), options=_OPTIONS),
@@ -76,12 +77,49 @@ class Apache:
         assert self.process.poll() is None, self.log_file.read_text()[-4000:]
         return answers(self.bootstrap)
 
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
     def stop(self) -> None:
         """SIGTERM and wait."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait(60)
             self.process = None
+
+
+_MEMBER_PROPERTIES = """
+broker.id={broker}
+listeners=PLAINTEXT://127.0.0.1:{port}
+log.dirs={data}
+zookeeper.connect={zookeeper}
+zookeeper.session.timeout.ms=6000
+offsets.topic.num.partitions=4
+offsets.topic.replication.factor={factor}
+transaction.state.log.replication.factor={factor}
+group.initial.rebalance.delay.ms=0
+"""
+
+
+class ApacheMember(Apache):
+    """A broker of a ZooKeeper-mode Apache Kafka: one of several, perhaps not all of them Apache's."""
+
+    def __init__(self, folder: Path, broker: int, zookeeper: str, factor: int = 1) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__("3.9.1", folder)
+        self.properties.write_text(
+            _MEMBER_PROPERTIES.format(
+                broker=broker, port=self.port, data=self.data_dir, zookeeper=zookeeper, factor=factor
+            )
+        )
+
+    def start(self) -> Apache:
+        """Start; ZooKeeper needs no format."""
+        return self.launch()
 
 
 def main(version: str) -> None:
