@@ -122,6 +122,10 @@ class Leadership:
         node = self.topics.get(partition[0])
         return node.replicas.get(partition[1], ()) if node else ()
 
+    def named(self, topic_id: bytes) -> str | None:
+        """The topic that has this id."""
+        return next((name for name, node in self.topics.items() if node.id == topic_id), None)
+
     def there(self, partition: Partition, replicas: Sequence[int] | None = None) -> set[int]:
         """Brokers that have a replica (or would, of others than now) in working order, with those that shut down."""
         return {

@@ -85,7 +85,8 @@ public class ControllerFacts {
         context.updatePartitionFullReplicaAssignment(PARTITION, ReplicaAssignment.apply(seq(box(replicas))));
         Map<Broker, Object> brokers = new HashMap<>();
         for (int id = 0; id < IDS; id++) {
-            if ((alive & 1 << id) != 0) brokers.put(Broker.apply(id, seq(new ArrayList<EndPoint>()), Option.empty()), 1L);
+            if ((alive & 1 << id) != 0)
+                brokers.put(Broker.apply(id, seq(new ArrayList<EndPoint>()), Option.empty()), 1L);
             if ((stopping & 1 << id) != 0) context.shuttingDownBrokerIds().add(id);
         }
         context.setLiveBrokers(CollectionConverters.asScala(brokers));

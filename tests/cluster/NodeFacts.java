@@ -4,7 +4,6 @@ import java.nio.charset.StandardCharsets;
 import kafka.cluster.Broker;
 import kafka.zk.*;
 import org.apache.zookeeper.data.Stat;
-import scala.Option;
 
 /** Reads lines of a kind, a tab and a node's data; answers each with what Apache Kafka writes of what it read there. */
 public class NodeFacts {
@@ -24,16 +23,26 @@ public class NodeFacts {
             case "broker":
                 Broker broker = BrokerIdZNode.decode(1, data).broker();
                 return text(BrokerIdZNode.encode(new BrokerInfo(broker, 5, -1)));
-            case "state": return text(TopicPartitionStateZNode.encode(TopicPartitionStateZNode.decode(data, new Stat()).get()));
-            case "isr": return text(IsrChangeNotificationSequenceZNode.encode(IsrChangeNotificationSequenceZNode.decode(data)));
-            case "preferred": return text(PreferredReplicaElectionZNode.encode(PreferredReplicaElectionZNode.decode(data)));
-            case "reassign": return text(ReassignPartitionsZNode.encode(ReassignPartitionsZNode.decode(data).toOption().get()));
+            case "state":
+                return text(TopicPartitionStateZNode.encode(TopicPartitionStateZNode.decode(data, new Stat()).get()));
+            case "isr":
+                return text(IsrChangeNotificationSequenceZNode.encode(IsrChangeNotificationSequenceZNode.decode(data)));
+            case "preferred":
+                return text(PreferredReplicaElectionZNode.encode(PreferredReplicaElectionZNode.decode(data)));
+            case "reassign":
+                return text(ReassignPartitionsZNode.encode(ReassignPartitionsZNode.decode(data).toOption().get()));
             case "log_dir":
-                return text(LogDirEventNotificationSequenceZNode.encode((Integer) LogDirEventNotificationSequenceZNode.decode(data).get()));
-            case "controller": return text(ControllerZNode.encode((Integer) ControllerZNode.decode(data).get(), 5L, -1));
-            case "config": return text(ConfigEntityChangeNotificationSequenceZNode.encode(new String(data)));
-            default: return String.join(" ", IsrChangeNotificationSequenceZNode.path(""), LogDirEventNotificationSequenceZNode.path(""),
-                ConfigEntityChangeNotificationSequenceZNode.createPath(), PreferredReplicaElectionZNode.path(), ReassignPartitionsZNode.path());
+                Object broken = LogDirEventNotificationSequenceZNode.decode(data).get();
+                return text(LogDirEventNotificationSequenceZNode.encode((Integer) broken));
+            case "controller":
+                return text(ControllerZNode.encode((Integer) ControllerZNode.decode(data).get(), 5L, -1));
+            case "config":
+                return text(ConfigEntityChangeNotificationSequenceZNode.encode(new String(data)));
+            default:
+                return String.join(" ", IsrChangeNotificationSequenceZNode.path(""),
+                    LogDirEventNotificationSequenceZNode.path(""),
+                    ConfigEntityChangeNotificationSequenceZNode.createPath(),
+                    PreferredReplicaElectionZNode.path(), ReassignPartitionsZNode.path());
         }
     }
 

@@ -252,6 +252,12 @@ def test_what_a_later_controller_wrote_is_left_alone() -> None:
     assert made.state.brokers_failed(never) == []
 
 
+def test_topics_have_ids() -> None:
+    made = world([1])
+    made.state.put_topic("u", TopicNode(bytes(16), {}))
+    assert (made.state.named(bytes(16)), made.state.named(b"\1" * 16)) == ("u", None)
+
+
 def test_a_standing_is_what_a_state_node_says() -> None:
     state = PartitionState(3, 7, [3, 1], 2)
     assert Standing.read(state, 4) == Standing(3, (3, 1), 7, 2, 4)
