@@ -16,7 +16,6 @@ from odradek.cluster import znodes
 from odradek.cluster.errors import ApiError
 from odradek.cluster.leadership import Leadership
 from odradek.cluster.tree import NoNode
-from odradek.cluster.view import Stop
 
 if TYPE_CHECKING:
     from odradek.broker.elected import Elected
@@ -76,31 +75,22 @@ class Deletions:
                 log.info("topic %s is deleted when brokers %s are back", topic, brokers - self._leadership.live.keys())
 
     def _begin(self, topic: str, brokers: set[int]) -> None:
-        telling = self._elected.telling
         self._pending[topic] = set(brokers)
-        telling.deletion(topic)
         replicas = self._leadership.topics[topic].replicas
-        for broker in sorted(brokers):
-            stops = [
-                Stop(topic, index, telling.epoch_of((topic, index)), True)
-                for index, some in replicas.items()
-                if broker in some
-            ]
-            telling.stop(broker, stops, self._answered(topic, broker))
+        stop = {((topic, index), broker): True for index, some in replicas.items() for broker in some}
+        shown = [(topic, index) for index in replicas]
+        self._elected.telling.stop(stop, shown, lambda *answer: self._answered(topic, *answer))
 
-    def _answered(self, topic: str, broker: int) -> Callable[[int, Errors], None]:
-        def answered(error: int, errors: Errors) -> None:
-            missing = self._pending.get(topic)
-            if missing is None:
-                return
-            if error or errors:
-                log.warning("broker %d could not delete topic %s: %d %s", broker, topic, error, errors)
-                return
-            missing.discard(broker)
-            if not missing:
-                self._elected.attempt(lambda: self._finish(topic))
-
-        return answered
+    def _answered(self, topic: str, broker: int, error: int, errors: Errors) -> None:
+        missing = self._pending.get(topic)
+        if missing is None:
+            return
+        if error or errors:
+            log.warning("broker %d could not delete topic %s: %d %s", broker, topic, error, errors)
+            return
+        missing.discard(broker)
+        if not missing:
+            self._elected.attempt(lambda: self._finish(topic))
 
     def _finish(self, topic: str) -> None:
         tree = self._elected.tree

@@ -42,7 +42,6 @@ from odradek.cluster.tree import (
     TreeError,
     TreeUnavailable,
 )
-from odradek.cluster.view import Stop
 from odradek.cluster.znodes import BrokerNode, Partition
 
 log = logging.getLogger(__name__)
@@ -140,7 +139,7 @@ class Elected:
         self.leadership.started(self._alive())
         self.deletions.read()
         self._stale = False
-        self.telling.everything(self.leadership.live)
+        self.telling.welcome(set(self.leadership.live))
         self._settle(lambda: self.leadership.brokers_failed(self._unclean))
         for name in list(self.leadership.topics):
             self._make_new(name)
@@ -254,13 +253,12 @@ class Elected:
         self.deletions.interrupted(brokers)
         changed = self._settle(lambda: self.leadership.brokers_failed(self._unclean))
         if not changed:
-            self.telling.metadata(self.leadership.live, ())
+            self.telling.show()
         log.info("brokers %s failed: %d partitions changed", sorted(brokers), changed)
 
     def _welcome(self, brokers: Collection[int]) -> None:
         self.leadership.started({broker: self._epochs[broker] for broker in brokers})
-        self.telling.metadata(self.leadership.live.keys() - set(brokers), ())
-        self.telling.everything(brokers)
+        self.telling.welcome(brokers)
         self._settle(lambda: self.leadership.brokers_started(self._unclean))
         for name in list(self.leadership.topics):
             self._make_new(name)
@@ -297,7 +295,7 @@ class Elected:
         changed = [partition for partition in self._forget_notices() if partition in self.leadership.standings]
         self._read_states(changed)
         if changed:
-            self.telling.metadata(self.leadership.live, changed)
+            self.telling.show(changed)
 
     def _forget_notices(self) -> list[Partition]:
         """The partitions that notices under /isr_change_notification name; the notices go."""
@@ -318,7 +316,7 @@ class Elected:
             if not changes or self._stale_office():
                 return changed
             done, refused = self._write(changes)
-            self.telling.changed(done, new)
+            self.telling.changed(done, done if new else ())
             changed += len(done)
             if not refused:
                 return changed
@@ -375,9 +373,7 @@ class Elected:
         self.leadership.shutting_down.add(broker)
         stopped = self.leadership.controlled_shutdown(broker).stopped
         self._settle(lambda: self.leadership.controlled_shutdown(broker).changes)
-        stops = [Stop(*partition, self.telling.epoch_of(partition), False) for partition in stopped]
-        if stops:
-            self.telling.stop(broker, stops, lambda *_: None)
+        self.telling.changed((), stop={(partition, broker): False for partition in stopped})
         remaining = self.leadership.led_by(broker)
         log.info("broker %d stops: it still leads %d partitions", broker, len(remaining))
         return remaining

@@ -14,7 +14,8 @@ from typing import Any
 
 from odradek.broker.replicas import Replicas
 from odradek.cluster.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH
-from odradek.cluster.view import DURING_DELETE, Office, Stop, Told, View
+from odradek.cluster.telling import DURING_DELETE, Stop
+from odradek.cluster.view import Office, Told, View
 from odradek.storage.partition import Busy
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class Orders:
 
     def stop(self, office: Office, stops: Sequence[Stop], done: Done) -> None:
         """StopReplica: replicate some partitions no longer, and delete some of their logs."""
-        steps = [((one.topic, one.number), self._stopping(one)) for one in stops]
+        steps = [(one.partition, self._stopping(one)) for one in stops]
         self._take(office, steps, done)
 
     def know(self, office: Office, told: Sequence[Told], brokers: list[dict[str, Any]], done: Done) -> None:
@@ -87,7 +88,7 @@ class Orders:
         return lambda: self._replicas.become(told)
 
     def _stopping(self, stop: Stop) -> Step:
-        return lambda: self._replicas.stop(stop.topic, stop.number, stop.delete)
+        return lambda: self._replicas.stop(*stop.partition, stop.delete)
 
     def _meeting(self, office: Office, brokers: list[dict[str, Any]]) -> Step:
         def meet() -> int:

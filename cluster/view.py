@@ -15,7 +15,6 @@ from odradek.cluster.state import EPOCH, ISR, LEADER, NOWHERE, REPLICAS
 from odradek.cluster.znodes import BrokerNode
 
 NO_LEADER = -1
-DURING_DELETE = -2  # a leader that says: this topic is being deleted
 NO_ID = bytes(16)
 Row = list[Any]
 
@@ -44,15 +43,6 @@ class Office(NamedTuple):
     controller: int
     epoch: int
     broker_epoch: int
-
-
-class Stop(NamedTuple):
-    """One replica to stop."""
-
-    topic: str
-    number: int
-    leader_epoch: int
-    delete: bool
 
 
 def raw_broker(broker: int, node: BrokerNode) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.cluster.view import Office, Stop
+from odradek.cluster.telling import Stop
+from odradek.cluster.view import Office
 from odradek.protocol import interbroker
 from odradek.workers.api import CONTROLLER, Api
 from odradek.workers.context import Context
@@ -24,7 +25,7 @@ def handle(controller: Any, request: Any, context: Context) -> Any:
     def done(error: int, errors: dict[tuple[str, int], int]) -> None:
         rows = [
             response.PartitionError(
-                topic_name=one.topic, partition_index=one.number, error_code=errors.get((one.topic, one.number), 0)
+                topic_name=one.partition[0], partition_index=one.partition[1], error_code=errors.get(one.partition, 0)
             )
             for one in stops
         ]
@@ -38,14 +39,14 @@ def _stops(request: Any, version: int) -> Iterator[Stop]:
     if version >= 3:
         for topic in request.topic_states:
             for part in topic.partition_states:
-                yield Stop(topic.topic_name, part.partition_index, part.leader_epoch, part.delete_partition)
+                yield Stop((topic.topic_name, part.partition_index), part.leader_epoch, part.delete_partition)
     elif version >= 1:
         for topic in request.topics:
             for index in topic.partition_indexes:
-                yield Stop(topic.name, index, _ANY_EPOCH, request.delete_partitions)
+                yield Stop((topic.name, index), _ANY_EPOCH, request.delete_partitions)
     else:
         for part in request.ungrouped_partitions:
-            yield Stop(part.topic_name, part.partition_index, _ANY_EPOCH, request.delete_partitions)
+            yield Stop((part.topic_name, part.partition_index), _ANY_EPOCH, request.delete_partitions)
 
 
 API = Api(
