@@ -229,6 +229,13 @@ def test_controlled_shutdown_moves_leaders_and_leaves_the_isr() -> None:
     assert not made.state.shutting_down
 
 
+def test_a_partition_without_other_replicas_is_no_affair_of_a_shutdown() -> None:
+    made = world([1])
+    made.state.log_dirs(1, {P}, ())
+    made.after_loss()
+    assert made.state.controlled_shutdown(1) == ([], [])
+
+
 def test_brokers_that_shut_down_together_do_not_hand_leadership_to_each_other() -> None:
     made = world([1, 2, 3])
     made.state.shutting_down |= {1, 2}

@@ -133,6 +133,17 @@ def test_a_move_that_is_cancelled_deletes_what_came() -> None:
     assert reassignment.finish(world.state, P) is None
 
 
+def test_a_leader_that_goes_with_a_cancelled_move_is_succeeded_by_one_in_sync() -> None:
+    world, _ = moved([4], 1, 2)
+    world.leader_writes(P, [1, 2, 4], seen=True)
+    world.state.died([1])
+    world.after_loss()
+    assert world.nodes[P].leader == 4
+    back = reassignment.begin(world.state, P, reassignment.plan(world.state, P, None))
+    assert world.follow(back)
+    assert (world.nodes[P].leader, world.nodes[P].isr) == (2, (2,))
+
+
 def test_a_move_replaced_by_another_gives_up_only_what_the_other_lacks() -> None:
     world, _ = moved([4, 5], 1, 2)
     step = reassignment.begin(world.state, P, reassignment.plan(world.state, P, [5, 6]))
