@@ -11,6 +11,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ class Controller:
             self.publish()
         actions, self._after_publish = self._after_publish, []
         for action in actions:
-            self.publication.when_known(action)
+            self.publication.when_known(partial(self.owner.when_told, action))
         self.publication.check()
         self._expire()
         self._flush()

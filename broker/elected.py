@@ -16,6 +16,7 @@ any failover.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -48,6 +49,7 @@ log = logging.getLogger(__name__)
 
 _TRIES = 10
 _AGAIN_S = 0.25
+_TOLD_PATIENCE_S = 1.0  # a broker that does not answer is stopped or far away: clients do not wait for it
 _FIRST_REBALANCE_S = 5.0  # as Kafka: leaders that a start has scattered need not wait for the interval
 _TOGETHER = 1000  # writes in flight
 
@@ -75,6 +77,7 @@ class Elected:
         self._peers: dict[int, Peer] = {}
         self._stale = True
         self._again_at = 0.0
+        self._untold: list[tuple[float, Callable[[], None]]] = []
         self._rebalance_at = time.monotonic() + _FIRST_REBALANCE_S
         self.leadership = Leadership(office.epoch)
         self.telling = Telling(self._own, office.epoch, self.leadership, orders, self._nodes, self._peers)
@@ -90,7 +93,18 @@ class Elected:
     @property
     def waiting(self) -> bool:
         """Whether `tick` should be called in a millisecond."""
-        return False
+        return bool(self._untold)
+
+    def when_told(self, action: Callable[[], None]) -> None:
+        """Call `action` when all brokers have heard what was decided so far, or take too long to say so."""
+        self._untold.append((time.monotonic() + _TOLD_PATIENCE_S, action))
+
+    def _check_told(self, now: float) -> None:
+        heard = all(self._peers[broker].idle for broker in self.leadership.live if broker in self._peers)
+        due = [action for deadline, action in self._untold if heard or deadline <= now]
+        self._untold = [] if heard else [entry for entry in self._untold if entry[0] > now]
+        for action in due:
+            action()
 
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
@@ -101,6 +115,8 @@ class Elected:
         """Reach for lost peers; start over if something could not be done."""
         for peer in list(self._peers.values()):
             peer.tick(now)
+        if self._untold:
+            self._check_told(now)
         if self._stale and now >= self._again_at:
             self._again_at = now + _AGAIN_S
             self.take_over()
@@ -117,6 +133,7 @@ class Elected:
         for peer in self._peers.values():
             peer.close()
         self._peers.clear()
+        self._check_told(math.inf)
 
     def attempt(self, action: Callable[[], Any]) -> None:
         """Do something that follows an answer or a lost connection; if ZooKeeper is away, start over later."""

@@ -99,7 +99,15 @@ class Member:
     @property
     def waiting(self) -> bool:
         """Whether `tick` has something to try again in a millisecond."""
-        return self.orders.waiting or self._replicas.unsettled or self._isr.waiting
+        told = self.elected is not None and self.elected.waiting
+        return self.orders.waiting or self._replicas.unsettled or self._isr.waiting or told
+
+    def when_told(self, action: Callable[[], None]) -> None:
+        """Call `action` when other brokers know what was decided so far, if this one decides."""
+        if self.elected is None:
+            action()
+        else:
+            self.elected.when_told(action)
 
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""

@@ -63,6 +63,10 @@ class MetadataOwner:
     def attach(self, sources: Sources) -> None:
         """Nothing but this process changes the metadata: there is nothing to watch."""
 
+    def when_told(self, action: Callable[[], None]) -> None:
+        """There is nobody else to be told."""
+        action()
+
     def due(self) -> float:
         """When `tick` has something to do though it is not `waiting`: never."""
         return math.inf

@@ -133,7 +133,7 @@ def test_replicas_of_a_new_topic_follow(cluster: Cluster, tree: ZooKeeperTree) -
     sender.send(500)
     check(cluster, topic, sender)
     state = znodes.decode_state(tree.get(znodes.state_path(topic, 0))[0])
-    assert state.leader == cluster.leader(topic)
+    assert state.leader == cluster.wait_leader(topic)
     assert sorted(state.isr) == [0, 1, 2]
     assert sorted(znodes.decode_topic(tree.get(znodes.topic_path(topic))[0]).replicas[0]) == [0, 1, 2]
 
@@ -143,7 +143,7 @@ def test_the_leader_is_killed(cluster: Cluster, compression: str) -> None:
     topic = make_topic(cluster)
     sender = Sender(cluster, topic, **{"enable.idempotence": True, "compression.type": compression})
     sender.send(300)
-    leader = cluster.leader(topic)
+    leader = cluster.wait_leader(topic)
     cluster.kill(leader)
     sender.send(300)
     assert cluster.wait_leader(topic, other_than=leader) != leader
@@ -173,7 +173,7 @@ def test_leader_and_controller_are_killed_at_once(cluster: Cluster, tree: ZooKee
     sender = Sender(cluster, topic, **{"enable.idempotence": True})
     sender.send(200)
     sender.finish()
-    victims = {cluster.leader(topic), controller(tree)}
+    victims = {cluster.wait_leader(topic), controller(tree)}
     for victim in victims:
         cluster.brokers[victim].process.kill()  # type: ignore[union-attr]
     for victim in victims:
@@ -186,7 +186,7 @@ def test_leader_and_controller_are_killed_at_once(cluster: Cluster, tree: ZooKee
 
 def test_too_few_in_sync_is_told(cluster: Cluster) -> None:
     topic = make_topic(cluster)
-    leader = cluster.leader(topic)
+    leader = cluster.wait_leader(topic)
     others = [number for number in range(3) if number != leader]
     for number in others:
         cluster.kill(number)
@@ -222,7 +222,7 @@ def test_rolling_restart_fails_no_produce(cluster: Cluster) -> None:
 def test_one_process_after_the_other_dies_and_nobody_else_notices(cluster: Cluster, tree: ZooKeeperTree) -> None:
     topic = make_topic(cluster)
     sender = Sender(cluster, topic, **{"enable.idempotence": True})
-    follower = next(number for number in range(3) if number not in (cluster.leader(topic), controller(tree)))
+    follower = next(number for number in range(3) if number not in (cluster.wait_leader(topic), controller(tree)))
     path = f"{znodes.BROKER_IDS}/{follower}"
     registered = tree.exists(path)
     for role in ("replicator", "controller", "worker", "coordinator", "janitor"):
@@ -273,7 +273,7 @@ def test_zookeeper_is_away_for_a_while(cluster: Cluster) -> None:
     sender.send(100)
     assert len(sender.finish()) == 150
     cluster.zookeeper.start()
-    leader = cluster.leader(topic)
+    leader = cluster.wait_leader(topic)
     wait_until(lambda: _can_make_topics(cluster), 60, "topics can be made again")
     cluster.kill(leader)
     cluster.wait_leader(topic, other_than=leader)
