@@ -37,15 +37,21 @@ class Resolver:
                 return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
             except socket.gaierror:
                 self._asked[(host, port)] = future = self._pool.submit(_look_up, host, port)
-                future.add_done_callback(lambda _: os.eventfd_write(self._event, 1))
+                future.add_done_callback(self._known)
         if not future.done():
             return None
         del self._asked[(host, port)]
         return future.result()
 
+    def _known(self, _: Future[Addresses]) -> None:
+        if self._event >= 0:
+            os.eventfd_write(self._event, 1)
+
     def close(self) -> None:
         """Wait for no lookup."""
+        event, self._event = self._event, -1
         self._pool.shutdown(wait=False, cancel_futures=True)
+        os.close(event)
 
 
 def _look_up(host: str, port: int) -> Addresses:

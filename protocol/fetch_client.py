@@ -127,7 +127,7 @@ def _checked(parse: Callable[[memoryview, int], tuple[Found, int]], frame: memor
     try:
         (got,) = wire.I32.unpack_from(frame, 0)
         if got != correlation:
-            raise wire.WireError(f"answer {got} to request {correlation}")
+            raise wire.WireError(f"answer {got} is to another request")
         found, at = parse(frame, 4)
     except (struct.error, IndexError) as error:
         raise wire.WireError(f"an answer ends before its time: {error}") from None
