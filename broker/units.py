@@ -50,6 +50,7 @@ def machine_of(config: BrokerConfig, user: str) -> Machine:
         backlog=sockets.backlog(config),
         ipv6_only=_apart({endpoint.host for endpoint in config.listeners}),
         drain=-(-config["odradek.drain.timeout.ms"] // 1000),
+        cluster=bool(config["zookeeper.connect"]),
     )
 
 

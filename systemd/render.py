@@ -25,6 +25,7 @@ PLACES = {
     "odradek-controller.service": "etc/systemd/system",
     "odradek-coordinator.service": "etc/systemd/system",
     "odradek-janitor.service": "etc/systemd/system",
+    "odradek-replicator.service": "etc/systemd/system",
     "odradek-acceptor.service": "etc/systemd/system",
     "odradek-worker@.service": "etc/systemd/system",
     "sysusers.conf": "etc/sysusers.d",
@@ -42,7 +43,7 @@ class Machine:
     """What the units say differently from one machine to the next.
 
     `programs` are directories that the interpreter reads (its environment, our packages); `sockets` are values of
-    ListenStream=; `drain` is in seconds."""
+    ListenStream=; `drain` is in seconds; `cluster`: there are other brokers to copy from."""
 
     python: Path
     programs: tuple[Path, ...]
@@ -54,6 +55,7 @@ class Machine:
     backlog: int = 50
     ipv6_only: bool = False
     drain: int = 30
+    cluster: bool = False
 
 
 def files(machine: Machine) -> dict[str, str]:
@@ -94,6 +96,7 @@ def _values(machine: Machine) -> dict[str, str]:
         "BACKLOG": str(machine.backlog),
         "WORKERS": " ".join(f"odradek-worker@{number}.service" for number in range(machine.workers)),
         "DRAIN": str(machine.drain + 15),
+        "REPLICATOR": " odradek-replicator.service" if machine.cluster else "",
     }
 
 

@@ -85,6 +85,17 @@ def test_install_names_this_interpreter(installed: Path) -> None:
         assert "@" not in re.sub(r"worker@|@system-service|@privileged|@resources", "", text), "all is filled in"
 
 
+def test_only_a_cluster_wants_the_replicator(tmp_path: Path) -> None:
+    target = tmp_path / "etc/systemd/system/odradek.target"
+    install(tmp_path)
+    assert "odradek-replicator" not in target.read_text()
+    with (tmp_path / "etc/odradek/server.properties").open("a") as properties:
+        properties.write("zookeeper.connect=localhost:2181\n")
+    install(tmp_path)
+    wanted = [line for line in target.read_text().splitlines() if "odradek-replicator.service" in line]
+    assert len(wanted) == 1 and wanted[0].startswith("Wants=")
+
+
 def test_install_again_keeps_the_configuration(tmp_path: Path) -> None:
     install(tmp_path, "--user", "broker")
     properties = tmp_path / "etc/odradek/server.properties"
