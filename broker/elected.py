@@ -21,8 +21,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from odradek.broker import joining
+from odradek.broker import errands, joining
 from odradek.broker.deletions import Deletions
+from odradek.broker.moves import Moves
 from odradek.broker.office import Office
 from odradek.broker.orders import Orders
 from odradek.broker.peers import REFUSED, Peer, Sources
@@ -43,7 +44,7 @@ from odradek.cluster.tree import (
     TreeError,
     TreeUnavailable,
 )
-from odradek.cluster.znodes import BrokerNode, Partition
+from odradek.cluster.znodes import BrokerNode, Partition, TopicNode
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class Elected:
         self.leadership = Leadership(office.epoch)
         self.telling = Telling(self._own, office.epoch, self.leadership, orders, self._nodes, self._peers)
         self.deletions = Deletions(self)
+        self.moves = Moves(self)
 
     # -- life
 
@@ -161,6 +163,8 @@ class Elected:
         for name in list(self.leadership.topics):
             self._make_new(name)
         self.deletions.go_on()
+        self.moves.resume()
+        errands.run(self)
         log.info(
             "controller %d, epoch %d: %d brokers, %d partitions, ready after %.0f ms",
             self._own, self._office.epoch, len(self.leadership.live), len(self.leadership.standings),
@@ -180,6 +184,8 @@ class Elected:
             self.deletions.changed()
         elif path == znodes.ISR_CHANGES:
             self._isrs_changed()
+        elif path in errands.PATHS:
+            errands.run(self)
         elif path.startswith(znodes.TOPICS + "/"):
             self._topic_changed(path.removeprefix(znodes.TOPICS + "/"))
 
@@ -280,6 +286,7 @@ class Elected:
         for name in list(self.leadership.topics):
             self._make_new(name)
         self.deletions.go_on()
+        self.moves.resume()
         log.info("brokers %s started", sorted(brokers))
 
     def _unclean(self, topic: str) -> bool:
@@ -313,6 +320,7 @@ class Elected:
         self._read_states(changed)
         if changed:
             self.telling.show(changed)
+            self.moves.go_on(changed)
 
     def _forget_notices(self) -> list[Partition]:
         """The partitions that notices under /isr_change_notification name; the notices go."""
@@ -354,7 +362,7 @@ class Elected:
             some = changes[start : start + _TOGETHER]
             for change, result in zip(some, self._tree.each([self._operations(one) for one in some]), strict=True):
                 if isinstance(result, TreeError):
-                    self._refused(result)
+                    self.check_refusal(result)
                     refused.append(change.partition)
                 else:
                     version = 0 if change.before is None else getattr(result[-1], "version", 0)
@@ -362,8 +370,22 @@ class Elected:
                     done.append(change.partition)
         return done, refused
 
+    def refused(self, changes: Sequence[Change]) -> list[Partition]:
+        """Write changes that are told by who asks; those that were not what they were thought to be, read again."""
+        refused = self._write(changes)[1]
+        self._read_states(refused)
+        return refused
+
+    def in_office(self) -> Operation:
+        """What each transaction of a controller begins with: it is refused once another is elected."""
+        return Check(znodes.CONTROLLER_EPOCH, self._office.epoch_version)
+
+    def write_topic(self, name: str, node: TopicNode, version: int) -> Operation:
+        """A topic's node, if it is still of that version."""
+        return Set(znodes.topic_path(name), znodes.encode_topic(node), version)
+
     def _operations(self, change: Change) -> list[Operation]:
-        in_office = Check(znodes.CONTROLLER_EPOCH, self._office.epoch_version)
+        in_office = self.in_office()
         path, data = znodes.state_path(*change.partition), znodes.encode_state(change.after.state)
         if change.before is None:
             return [in_office, Create(znodes.partition_path(*change.partition)), Create(path, data)]
@@ -373,8 +395,8 @@ class Elected:
         names = {change.partition[0] for change in changes if change.before is None}
         self._tree.each([[Create(znodes.partitions_path(name))] for name in sorted(names)])
 
-    def _refused(self, error: TreeError) -> None:
-        """Deposed, away, or only late?"""
+    def check_refusal(self, error: TreeError) -> None:
+        """Deposed, away, or only late? TreeUnavailable for the first two."""
         if isinstance(error, TreeUnavailable):
             raise error
         if isinstance(error, (BadVersion, NoNode)) and str(error) == znodes.CONTROLLER_EPOCH:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from odradek.broker import joining
@@ -28,12 +28,14 @@ from odradek.broker.process import Process
 from odradek.broker.replicas import Replicas
 from odradek.broker.tree_configs import TreeConfigs
 from odradek.cluster import admin, configdef, znodes
-from odradek.cluster.errors import KAFKA_STORAGE_ERROR, NOT_CONTROLLER, TOPIC_ALREADY_EXISTS, ApiError
+from odradek.cluster.errors import KAFKA_STORAGE_ERROR, NOT_CONTROLLER, TOPIC_ALREADY_EXISTS, ApiError, Outcomes
 from odradek.cluster.planning import TopicPlan
+from odradek.cluster.reassignment import Assignment
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import CONNECTED, DISCONNECTED, Event, NodeExists, TreeError, TreeUnavailable
 from odradek.cluster.view import View
+from odradek.cluster.znodes import Partition
 from odradek.cluster.zookeeper import ZooKeeperTree
 
 log = logging.getLogger(__name__)
@@ -315,6 +317,22 @@ class Member:
     def controlled_shutdown(self, broker: int, epoch: int) -> list[tuple[str, int]]:
         """Have others lead what `broker` leads; what it still leads. ApiError."""
         return self._in_office().controlled_shutdown(broker, epoch)
+
+    def elect_leaders(self, partitions: Collection[Partition] | None, unclean: bool) -> Outcomes:
+        """Elect preferred leaders (or any) for partitions, None: for all; what became of each."""
+        elected = self._in_office()
+        wanted = list(elected.leadership.partitions()) if partitions is None else list(partitions)
+        refused = self._stored(lambda: elected.elect(wanted, unclean))
+        return {partition: refused.get(partition) for partition in wanted}
+
+    def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
+        """Move partitions to other replicas, None: back; the refused ones."""
+        elected = self._in_office()
+        return self._stored(lambda: elected.moves.ask(targets))
+
+    def moves(self) -> dict[Partition, Assignment]:
+        """Moves under way."""
+        return self._in_office().moves.under_way()
 
 
 def _unwritable(error: TreeError) -> ApiError:

@@ -9,24 +9,38 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.peers import Sources
 from odradek.broker.slotbook import SlotBook
 from odradek.cluster import configdef
-from odradek.cluster.errors import KAFKA_STORAGE_ERROR, ApiError
+from odradek.cluster.errors import (
+    ELECTION_NOT_NEEDED,
+    INVALID_REPLICA_ASSIGNMENT,
+    KAFKA_STORAGE_ERROR,
+    NO_REASSIGNMENT_IN_PROGRESS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    ApiError,
+    Outcomes,
+)
 from odradek.cluster.planning import TopicPlan
+from odradek.cluster.reassignment import Assignment
 from odradek.cluster.slotalloc import SlotsExhausted
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import EPOCH, INCARNATION, ISR, LOG_DIR, NOWHERE, REPLICAS, SLOT, ClusterState
 from odradek.cluster.tree import TreeUnavailable
+from odradek.cluster.znodes import Partition
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
 from odradek.storage.reserve import Reserve
 
 log = logging.getLogger(__name__)
+
+_NOT_NEEDED = ApiError(ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+_UNKNOWN = ApiError(UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+_NO_MOVE = ApiError(NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
 
 Row = list[Any]
 T = TypeVar("T")
@@ -294,6 +308,32 @@ class MetadataOwner:
     def producer_ids(self) -> tuple[int, int]:
         """(first, count) of a block of producer ids. ApiError KAFKA_STORAGE_ERROR."""
         return self._stored(self.state.producer_ids)
+
+    # -- what there is to decide with one broker
+
+    def elect_leaders(self, partitions: Collection[Partition] | None, unclean: bool) -> Outcomes:
+        """Every partition has its preferred leader."""
+        every = [(name, index) for name, topic in self.topics.items() for index in range(len(topic["partitions"]))]
+        wanted = every if partitions is None else partitions
+        return {partition: _NOT_NEEDED if partition in set(every) else _UNKNOWN for partition in wanted}
+
+    def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
+        """A partition may be moved to where it is; there is nowhere else, and never a move to cancel."""
+        refused = {}
+        for (name, index), target in targets.items():
+            rows = self.topics.get(name, {}).get("partitions", ())
+            if not 0 <= index < len(rows):
+                refused[name, index] = _UNKNOWN
+            elif target is None:
+                refused[name, index] = _NO_MOVE
+            elif sorted(target) != sorted(rows[index][REPLICAS]):
+                message = f"Replicas can only be on {self.state.broker}, and each there once."
+                refused[name, index] = ApiError(INVALID_REPLICA_ASSIGNMENT, message)
+        return refused
+
+    def moves(self) -> dict[Partition, Assignment]:
+        """There are none."""
+        return {}
 
     def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
         """Where ZooKeeper-based consumers would look for it."""

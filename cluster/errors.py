@@ -74,6 +74,7 @@ __all__ = [
     "UNKNOWN_TOPIC_OR_PARTITION",
     "UNSUPPORTED_VERSION",
     "ApiError",
+    "Outcomes",
 ]
 
 
@@ -84,3 +85,6 @@ class ApiError(Exception):
         super().__init__(message or f"error code {code}")
         self.code = code
         self.message = message
+
+
+Outcomes = dict[tuple[str, int], ApiError | None]  # what became of each of some partitions

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from odradek.cluster.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError
+from odradek.cluster.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError, Outcomes
 from odradek.cluster.planning import Defaults, TopicPlan
+from odradek.cluster.reassignment import Assignment
 from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.znodes import Partition
 
 
 class Owner(Protocol):
@@ -28,6 +30,15 @@ class Owner(Protocol):
 
     def set_broker_config(self, broker: int | None, configs: dict[str, str]) -> None:
         """Replace the dynamic configs of a broker, or (None) of the cluster."""
+
+    def elect_leaders(self, partitions: Collection[Partition] | None, unclean: bool) -> Outcomes:
+        """Elect preferred leaders (or any) for partitions, None: for all; what became of each."""
+
+    def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
+        """Move partitions to other replicas, None: back; the refused ones."""
+
+    def moves(self) -> dict[Partition, Assignment]:
+        """Moves under way."""
 
 
 class Controller(Protocol):

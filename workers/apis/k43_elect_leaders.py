@@ -1,60 +1,45 @@
 """ElectLeaders (key 43), versions 0 to 2: leadership back to preferred replicas, or to any (v1+, KIP-460).
 
-With one broker every partition has its preferred leader: ELECTION_NOT_NEEDED, or, when all partitions are asked for
-(null), an answer without any. A partition whose preferred replica is not there gets PREFERRED_LEADER_NOT_AVAILABLE.
+Answered by the controller. Null asks for all partitions; those that need no election are then not in the answer.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from typing import Any
 
-from odradek.cluster.errors import ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
-from odradek.cluster.snapshot import Snapshot
-from odradek.protocol import errors
-from odradek.workers.api import Api, message_class
+from odradek.cluster.errors import ELECTION_NOT_NEEDED, ApiError
+from odradek.protocol.errors import NONE
+from odradek.workers.administration import Controller
+from odradek.workers.api import CONTROLLER, Api, message_class
 from odradek.workers.context import Context
 
-if TYPE_CHECKING:
-    from odradek.workers.worker import Worker
-
-_MESSAGES = {
-    ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
-    PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
-    UNKNOWN_TOPIC_OR_PARTITION: "The partition does not exist.",
-}
+_UNCLEAN = 1
 
 
-def handle(worker: Worker, request: Any, context: Context) -> Any:
-    snapshot = worker.snapshot
-    everything = request.topic_partitions is None
-    if everything:
-        asked = [(name, list(range(len(topic)))) for name, topic in snapshot.topics.items()]
-    else:
-        asked = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
-    results = [_topic(snapshot, name, partitions, everything) for name, partitions in asked]
+def handle(controller: Controller, request: Any, context: Context) -> Any:
     response = message_class("ElectLeadersResponse")
-    elected = [result for result in results if result.partition_result]
-    return response(error_code=errors.NONE, replica_election_results=elected)
+    asked = request.topic_partitions
+    wanted = None if asked is None else [(topic.topic, index) for topic in asked for index in topic.partitions]
+    unclean = context.version >= 1 and request.election_type == _UNCLEAN
+    try:
+        outcomes = controller.owner.elect_leaders(wanted, unclean)
+    except ApiError as error:
+        return response(error_code=error.code, replica_election_results=[])
+    if wanted is None:
+        outcomes = {one: error for one, error in outcomes.items() if not (error and error.code == ELECTION_NOT_NEEDED)}
+    answer = response(error_code=NONE, replica_election_results=_results(outcomes))
+    controller.when_published(lambda: context.reply(answer))
+    return None
 
 
-def _topic(snapshot: Snapshot, name: str, partitions: list[int], everything: bool) -> Any:
+def _results(outcomes: dict[tuple[str, int], ApiError | None]) -> list[Any]:
     result = message_class("ElectLeadersResponse").ReplicaElectionResult
-    outcomes = [(index, _outcome(snapshot, name, index)) for index in partitions]
-    return result(
-        topic=name,
-        partition_result=[
-            result.PartitionResult(partition_id=index, error_code=code, error_message=_MESSAGES[code])
-            for index, code in outcomes
-            if not (everything and code == ELECTION_NOT_NEEDED)
-        ],
-    )
+    by_topic: dict[str, list[Any]] = defaultdict(list)
+    for (topic, index), error in outcomes.items():
+        code, message = (error.code, error.message) if error else (NONE, None)
+        by_topic[topic].append(result.PartitionResult(partition_id=index, error_code=code, error_message=message))
+    return [result(topic=topic, partition_result=parts) for topic, parts in by_topic.items()]
 
 
-def _outcome(snapshot: Snapshot, name: str, index: int) -> int:
-    info = snapshot.partition(name, index)
-    if info is None:
-        return UNKNOWN_TOPIC_OR_PARTITION
-    return ELECTION_NOT_NEEDED if info.leader == info.replicas[0] else PREFERRED_LEADER_NOT_AVAILABLE
-
-
-API = Api(key=43, name="ElectLeaders", versions=(0, 2), handle=handle)
+API = Api(key=43, name="ElectLeaders", versions=(0, 2), runs_in=CONTROLLER, handle=handle)
