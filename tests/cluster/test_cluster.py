@@ -305,3 +305,41 @@ def test_a_directory_of_another_cluster_is_refused(cluster: Cluster, tmp_path: P
     done = cluster.broker(0).command("start", str(properties))
     assert done.returncode == 3
     assert "belongs to cluster.id AAAAAAAAAAAAAAAAAAAAAQ" in done.stderr + done.stdout
+
+
+def test_preferred_leaders_are_elected(cluster: Cluster) -> None:
+    topic = make_topic(cluster)
+    preferred = cluster.wait_leader(topic)
+    cluster.kill(preferred)
+    cluster.wait_leader(topic, other_than=preferred)
+    cluster.restart(preferred)
+    cluster.wait_isr(topic, 0, 3)
+    done = cluster.broker(0).command(
+        "leader-election", "--election-type", "preferred", "--topic", topic, "--partition", "0",
+        "--bootstrap-server", cluster.bootstrap,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: cluster.leader(topic) == preferred, 20, "the preferred leader")
+
+
+def test_a_partition_moves_to_other_replicas(cluster: Cluster, tree: ZooKeeperTree) -> None:
+    """From one broker to the two others: filled, in sync, led, and the old log is gone."""
+    topic = make_topic(cluster, factor=1, min_insync_replicas=1)
+    old = cluster.wait_leader(topic)
+    sender = Sender(cluster, topic, **{"enable.idempotence": True})
+    sender.send(500)
+    others = [number for number in range(3) if number != old]
+    wanted = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": others}]}
+    tree.create("/admin/reassign_partitions", znodes.to_json(wanted))  # as Kafka's tools did before 2.4
+    wait_until(lambda: znodes.decode_topic(tree.get(znodes.topic_path(topic))[0]).replicas[0] == others, 60, "the move")
+    sender.send(100)
+    acked = sender.finish()
+    assert sorted(cluster.wait_isr(topic, 0, 2)) == others
+    assert cluster.wait_leader(topic, other_than=old) == others[0]
+    assert set(acked) == set(read_all(cluster, topic))
+    assert not sender.errors
+    wait_until(lambda: not Path(cluster.broker(old).data_dir, f"{topic}-0").exists(), 30, "the old log to go")
+    node = znodes.decode_topic(tree.get(znodes.topic_path(topic))[0])
+    assert not node.adding
+    assert not node.removing
+    assert tree.exists("/admin/reassign_partitions") is None
