@@ -13,12 +13,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from odradek.ipc import slots
+from odradek.ipc.slots import (
+    F_FLUSHED,
+    F_ISR_COUNT,
+    F_LED_SINCE,
+    F_LEO,
+    F_MIN_ISR,
+    F_STATE,
+    F_VOTERS,
+    LEADER,
+)
 from odradek.protocol import errors
 from odradek.storage.append import Batch, append
 from odradek.storage.partition import Busy, Gone, Partition
 
 if TYPE_CHECKING:
+    from odradek.ipc.slots import Fields
     from odradek.workers.apis.k00_produce import Target
     from odradek.workers.connection import Connection
 
@@ -115,9 +125,8 @@ class Round:
         except OSError:
             refuse(batches, errors.KAFKA_STORAGE_ERROR)
         else:
-            before, safe = values[slots.F_LEO], batches
-            if values[slots.F_ISR_COUNT] < values[slots.F_MIN_ISR] and values[slots.F_STATE] == slots.LEADER:
-                safe = _without_acks_all(batches)
+            before = values[F_LEO]
+            safe = batches if values[F_MIN_ISR] <= 1 else _safe(values, batches)
             try:
                 append(partition, values, safe, now_ms)
             except OSError as error:
@@ -128,17 +137,17 @@ class Round:
                 refuse(batches, errors.UNKNOWN_SERVER_ERROR)
             finally:
                 partition.release()
-            leo = values[slots.F_LEO]
+            leo = values[F_LEO]
             self.appends += 1
             self.messages += leo - before
-            if leo - values[slots.F_FLUSHED] >= partition.config.synced_after and _any_stored(batches):
+            if leo - values[F_FLUSHED] >= partition.config.synced_after and _any_stored(batches):
                 partition.pending = []
-                led_since = values[slots.F_LED_SINCE] if values[slots.F_VOTERS] > 1 else ALONE
+                led_since = values[F_LED_SINCE] if values[F_VOTERS] > 1 else ALONE
                 self._sync(partition, batches, leo, led_since)  # a retry too, whose original may not be synced yet
                 return True
-            if values[slots.F_VOTERS] > 1:
+            if values[F_VOTERS] > 1:
                 partition.pending = []
-                self.stored(partition, batches, values[slots.F_LED_SINCE])
+                self.stored(partition, batches, values[F_LED_SINCE])
                 return True
         partition.pending = []
         self.finish(batches)
@@ -184,8 +193,10 @@ def _any_stored(batches: list[Pending]) -> bool:
     return not all(batch.error for batch in batches)
 
 
-def _without_acks_all(batches: list[Pending]) -> list[Pending]:
-    """The batches that may be stored though fewer replicas than min.insync.replicas are in sync; others are refused."""
+def _safe(values: Fields, batches: list[Pending]) -> list[Pending]:
+    """The batches that may be stored: not those with acks=all where fewer than min.insync.replicas are in sync."""
+    if values[F_STATE] != LEADER or values[F_ISR_COUNT] >= values[F_MIN_ISR]:
+        return batches
     refuse([batch for batch in batches if batch.target.acks_all], errors.NOT_ENOUGH_REPLICAS)
     return [batch for batch in batches if not batch.target.acks_all]
 
