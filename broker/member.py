@@ -113,9 +113,11 @@ class Member:
 
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
-        behind = not self._registered or self._candidate.undecided or self._configs.waiting
-        times = [self._isr.due(), self._candidate.due(), self._leaving.due()]
-        return min([*times, self._again_at] if behind else times)
+        times = [self._candidate.due(), self._leaving.due()]
+        if self._connected:  # else `tick` leaves these alone, and the loop would not sleep
+            behind = not self._registered or self._candidate.undecided or self._configs.waiting
+            times += [self._isr.due(), *([self._again_at] if behind else [])]
+        return min(times)
 
     def rung(self) -> None:
         """The doorbell: a follower has caught up, a log is recovered, or the broker stops."""
