@@ -1,0 +1,17 @@
+"""A whole cluster in one thread on a simulated clock: our decision code, everything around it simulated.
+
+    history.py     one history: a seed → faults, clients, healing, and the invariants after each step
+    world.py       the clock and the events; processes that are killed, stopped, or interrupted while they wait
+    faults.py      what goes wrong, and when
+    broker.py      a broker: its processes, each life of it       serving.py  what its workers answer
+    tree.py        ZooKeeper                                      network.py  connections and their losses
+    disk.py        logs and their epochs                          memory.py   slots, locks, shared memory
+    seams.py       where the real modules find all this: instead of sockets, files and the clock
+    invariants.py  what must be so after each step                clients.py  producers
+
+Real are: Member, Candidate, Office, Elected, Telling, Deletions, Peer, Orders, Replicas, SlotBook, IsrKeeper, Leaving,
+TreeConfigs and enrolment; Leadership and all pure decisions; storage.leading; a follower's Leader, Following and copies;
+what workers know of followers (workers.following, workers.followers) and of acks=all (workers.replicated).
+
+    .venv/bin/python -m tests.cluster.simulation SEED [steps]
+"""

@@ -1,0 +1,18 @@
+"""Replay one history, told: python -m tests.cluster.simulation SEED [steps]."""
+
+from __future__ import annotations
+
+import sys
+
+from .history import History
+
+
+def main() -> None:
+    """Of the seed on the command line."""
+    seed, most = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1 << 60
+    history = History(seed)
+    history.world.print = True
+    print(history.run(most))
+
+
+main()

@@ -1,0 +1,241 @@
+"""A simulated broker: three processes on a host, memory that goes with them, a disk that stays.
+
+    controller   the real Member (broker.loops)   killed alone, another goes on with its session and its slots
+    workers      serving.Workers                  killed with the broker
+    replicator   the real Leader of each leader   killed with the broker
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from odradek.cluster import znodes
+from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.tree import TreeError
+from odradek.ipc import roles, slots
+
+from . import disk
+from .loops import Controller, Loop, Replicator
+from .memory import Config, Shared
+from .network import DOWN, UP, Connection, End
+from .serving import Workers
+from .tree import Session
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+
+_AGAIN_S = 0.3
+
+
+class Broker:
+    """One broker. `config`, `shared` and `run_dir` are what real code takes for its process (broker.process)."""
+
+    role = roles.CONTROLLER
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.number = number
+        self.lives = 0
+        self.up = False
+        self.registered = False
+        self.disk = disk.Disk(number, *cluster.invariants.of_logs)
+        self.config = Config(number, self.disk, **cluster.config)
+        self.session: Session | None = None
+        self.controller: Controller | None = None
+        self.shared: Shared
+        self.workers: Workers
+        self._loops: list[Any] = []
+        self._published: Snapshot | None = None
+        self._serving = False
+        cluster.network.accept[number] = self._accept
+
+    @property
+    def run_dir(self) -> Any:
+        return self.shared.run_dir
+
+    def partitions(self) -> list[Any]:
+        """What the workers have of partitions."""
+        return list(self.workers.log._partitions.values()) if self.up else []
+
+    # -- lives
+
+    def start(self) -> None:
+        """Another life."""
+        if self.up:
+            return
+        self.lives += 1
+        self.up, self.registered, self._serving = True, False, False
+        self._published = None
+        self.shared = Shared(self.world, self, self.cluster.busy)
+        self.cluster.network.back(self.number)
+        workers, replicator = (Loop(name, self.number, self.world) for name in ("workers", "replicator"))
+        self._loops = [workers, replicator]
+        self.workers = Workers(self, workers)
+        self.replicator = Replicator(self, replicator)
+        self.world.say(f"broker {self.number} starts")
+        self._start_controller(None)
+
+    def _start_controller(self, former: Snapshot | None) -> None:
+        loop = Loop("controller", self.number, self.world)
+        self._loops[2:] = [loop]
+        self.world.after(0.01, loop, lambda: self._boot(loop, former))
+
+    @property
+    def loop(self) -> Loop:
+        """The controller process."""
+        return self._loops[2]
+
+    def _boot(self, loop: Loop, former: Snapshot | None) -> None:
+        """broker.enrolment and broker.joining; again from the start when ZooKeeper is away."""
+        try:
+            session = self._join(loop, former)
+            self.controller = Controller(self, loop, session, former)
+        except TreeError as error:
+            self.world.say(f"broker {self.number} cannot join: {error!r}")
+            self.world.after(_AGAIN_S, loop, lambda: self._boot(loop, former))
+            return
+        loop.turn = self.controller.turn
+        loop.ready(session.fileno(), 1)
+
+    def _join(self, loop: Loop, former: Snapshot | None) -> Session:
+        def ring() -> None:
+            self.world.after(self.cluster.network.latency(), loop, lambda: loop.ready(-self.number - 2, 1))
+
+        if former is not None and self.session is not None and self.session.goes_on:
+            self.session.resumed(ring)
+            return self.session
+        if self.session is not None and self.world.chance(0.8):
+            self.session.close()
+        self.session = session = self.cluster.zookeeper.connect(self.number, ring)
+        self.cluster.placed(session)
+        path = f"{znodes.BROKER_IDS}/{self.number}"
+        while (found := session.exists(path)) is not None and found.owner != session.session:
+            self.world.elapse(_AGAIN_S)
+        return session
+
+    # -- what real code says of its process
+
+    def running(self) -> None:
+        """It is registered."""
+        self.registered = True
+        self.world.say(f"broker {self.number} is registered")
+
+    def draining(self) -> None:
+        """Others lead what it led, or it could not be helped."""
+        self.world.after(0.02, self.loop, self._leave)
+
+    def _leave(self) -> None:
+        assert self.controller is not None
+        self.controller.owner.close()
+        self.world.after(0.01, None, lambda: self.die("leaves"))
+
+    # -- ends
+
+    def die(self, how: str, vanish: bool = False) -> None:
+        """All of it."""
+        if not self.up:
+            return
+        self.world.say(f"broker {self.number} {how}")
+        if vanish:
+            self.cluster.network.vanished(self.number)
+        for loop in self._loops:
+            loop.alive = False
+            if not vanish:
+                self.cluster.network.died(loop)
+        self.up = self.registered = False
+        self.controller = None
+        if not vanish:
+            self.cluster.network.hosts[self.number] = DOWN
+        if self.session is not None:
+            self.session.vanish()
+        self.cluster.died(self)
+
+    def kill_controller(self) -> None:
+        """Only that process; another follows."""
+        if not self.up or self.controller is None or self._published is None:
+            return
+        self.world.say(f"broker {self.number}: its controller process is killed")
+        self.loop.alive = False
+        self.cluster.network.died(self.loop)
+        for one in self.cluster.network.of(self.number):
+            if one.brokers[1] == self.number and one.ends[1] is not None and one.waits:
+                one.close(by_server=True)  # workers answer nothing that they passed on
+        self.controller = None
+        former = self._published
+        self.world.after(self.world.between(0.02, 0.5), None, lambda: self._respawn(former, self.lives))
+
+    def _respawn(self, former: Snapshot, life: int) -> None:
+        if self.up and self.lives == life and self.controller is None:
+            self._start_controller(former)
+
+    def stop(self, seconds: float) -> None:
+        """As by SIGSTOP."""
+        if self.up:
+            self.world.say(f"broker {self.number} is stopped for {seconds:.1f} s")
+            for loop in self._loops:
+                loop.stopped_until = self.world.now + seconds
+
+    def shut_down(self) -> None:
+        """As by SIGTERM."""
+        if self.up and self.controller is not None and not self.shared.draining:
+            self.world.say(f"broker {self.number} is asked to stop")
+            self.shared.draining = True
+            self.world.after(0.0, self.loop, self.controller.rung)
+            life = self.lives
+            self.world.after(4.0, None, lambda: self.die("is killed after all") if self.lives == life else None)
+
+    # -- between its processes
+
+    def published(self, snapshot: Snapshot) -> None:
+        """Everybody takes it over, one after the other."""
+        self._published = snapshot
+        workers, replicator = self._loops[:2]
+        delay = self.world.between(0, 0.003)
+        self.world.after(delay, workers, lambda: self._newest(snapshot, self.workers))
+        self.world.after(self.world.between(0, 0.003), replicator, lambda: self._newest(snapshot, self.replicator))
+        if not self._serving:
+            self._serving = True
+            self.world.after(self.world.between(0.005, 0.1), workers, self._recover)
+
+    def _newest(self, snapshot: Snapshot, who: Any) -> None:
+        if self._published is not None and snapshot.version == self._published.version:
+            who.follow_metadata(snapshot)
+
+    def _recover(self) -> None:
+        """storage.opening; then clients are served."""
+        assert self._published is not None
+        self.workers.follow_metadata(self._published)
+        for name, topic in self._published.topics.items():
+            for index, _ in enumerate(topic.partitions):
+                partition = self.workers.log.get(name, index)
+                if partition is not None and partition.slot.read()[slots.F_STATE] == slots.RECOVERING:
+                    disk.recover(partition, partition.slot.fields())
+        self.cluster.network.hosts[self.number] = UP
+
+    def _accept(self, connection: Connection, kind: str) -> End | None:
+        return self.workers.accept(connection, kind) if self.up else None
+
+    def order(self, name: str, version: int, request: Any, reply: Callable[[Any], None]) -> bool:
+        """Pass a request on to the controller process; False when there is none."""
+        controller = self.controller
+        if controller is None:
+            return False
+        self.world.after(0.0002, self.loop, lambda: controller.serve(name, version, request, reply))
+        return True
+
+    def changed(self) -> None:
+        """A slot may be another."""
+        self.workers.changed()
+
+    def ring(self, role: int) -> None:
+        """A doorbell, which may be lost."""
+        if self.world.chance(0.05):
+            return
+        if role == roles.CONTROLLER and self.controller is not None:
+            self.world.after(0.0002, self.loop, self.controller.rung)
+        elif role == roles.REPLICATOR:
+            self.world.after(0.0002, self._loops[1], self.replicator.rung)
+        else:
+            self.workers.changed()

@@ -1,0 +1,187 @@
+"""The simulated cluster: brokers, ZooKeeper, the network, and what a tool or a producer wants of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.cluster import admin, znodes
+from odradek.cluster.planning import TopicPlan
+from odradek.cluster.tree import NodeExists, TreeError
+from odradek.ipc import slots
+from odradek.protocol import errors
+
+from .broker import Broker
+from .invariants import Invariants
+from .network import UP, Network
+from .seams import Codec
+from .serving import Batch
+from .sockets import Sockets
+from .tree import Session, ZooKeeper
+from .world import Process, World
+
+CONFIG: dict[str, Any] = {
+    "replica.lag.time.max.ms": 1500, "zookeeper.session.timeout.ms": 2000, "replica.fetch.wait.max.ms": 400,
+    "replica.fetch.backoff.ms": 200, "controlled.shutdown.retry.backoff.ms": 500, "min.insync.replicas": 1,
+    "leader.imbalance.check.interval.seconds": 8, "replica.socket.timeout.ms": 3000,
+}  # fmt: skip
+
+
+class Cluster:
+    """All of it."""
+
+    def __init__(self, world: World, brokers: int, unclean: bool = False, busy: float = 0.05, **config: Any) -> None:
+        self.world = world
+        self.busy = busy
+        self.config = CONFIG | {"unclean.leader.election.enable": unclean} | config
+        self.codec = Codec()
+        self.network = Network(world)
+        self.sockets = Sockets(self.network)
+        self.zookeeper = ZooKeeper(world)
+        self.invariants = Invariants(self, unclean)
+        self.zookeeper.written = self.invariants.written
+        self.cut_off: set[int] = set()  # brokers that do not reach ZooKeeper
+        self.brokers = {number: Broker(self, number) for number in range(1, brokers + 1)}
+        self.made = 0
+        self._values = 0
+        self.counts = {"acks=1": 0, "acks=all": 0, "acknowledged": 0, "refused": 0}
+        world.checks.append(self.invariants.check)
+
+    # -- ZooKeeper
+
+    def placed(self, session: Session) -> None:
+        """A session was made: it goes by the same ways as the broker's last."""
+        session.cut = session.broker in self.cut_off
+
+    def cut_from_zookeeper(self, broker: int, cut: bool) -> None:
+        """The broker does not reach it, or does again."""
+        (self.cut_off.add if cut else self.cut_off.discard)(broker)
+        session = self.brokers[broker].session
+        if session is not None:
+            session.cut = cut
+
+    def died(self, broker: Broker) -> None:
+        """A broker is gone."""
+
+    # -- topics
+
+    @property
+    def topics(self) -> list[str]:
+        """What the tree says there is."""
+        return sorted(self.zookeeper.nodes[znodes.TOPICS].children) if znodes.TOPICS in self.zookeeper.nodes else []
+
+    def going(self) -> list[str]:
+        """Topics that are being deleted."""
+        node = self.zookeeper.nodes.get(znodes.DELETE_TOPICS)
+        return sorted(node.children) if node else []
+
+    def tool(self, action: Callable[[Session], object]) -> None:
+        """Somebody's command line, which may find ZooKeeper away."""
+        process = Process("tool", 0)
+
+        def act() -> None:
+            try:
+                session = self.zookeeper.connect(0, lambda: None)
+                action(session)
+                session.close()
+            except TreeError as error:
+                self.world.say(f"tool: {error!r}")
+
+        self.world.after(0.0, process, act)
+
+    def create_topic(self, name: str, replicas: dict[int, list[int]]) -> None:
+        """As `topics --create --zookeeper`."""
+        self.world.say(f"create {name}: {replicas}")
+
+        def create(tree: Session) -> None:
+            try:
+                admin.create_topic(tree, TopicPlan(name, replicas, {}))
+                self.made += 1
+            except NodeExists:
+                pass
+
+        self.tool(create)
+
+    def delete_topic(self, name: str) -> None:
+        """As `topics --delete --zookeeper`."""
+        self.world.say(f"delete {name}")
+        self.tool(lambda tree: admin.delete_topic(tree, name))
+
+    def state(self, topic: str, index: int) -> Any:
+        """The state node of a partition, None while there is none."""
+        node = self.zookeeper.nodes.get(znodes.state_path(topic, index))
+        return None if node is None else znodes.decode_state(node.data)
+
+    def topic(self, name: str) -> Any:
+        """The node of a topic."""
+        return znodes.decode_topic(self.zookeeper.nodes[znodes.topic_path(name)].data)
+
+    # -- producers
+
+    def produce(self, topic: str, index: int, to: int, acks_all: bool) -> None:
+        """Send one record to a broker, which may or may not lead."""
+        broker = self.brokers[to]
+        if not broker.up or self.network.hosts.get(to) != UP:
+            return
+        self._values += 1
+        key = self.topic(topic).id, index
+        life = broker.workers
+
+        def decided(batch: Batch) -> None:
+            if batch.error != errors.NONE:
+                self.counts["refused"] += 1
+            elif acks_all:
+                self.counts["acknowledged"] += 1
+                self.invariants.acknowledged(key, batch.base_offset, (batch.epoch, batch.value))
+
+        batch = Batch(self._values, acks_all, 2000, decided)
+        self.counts["acks=all" if acks_all else "acks=1"] += 1
+        self.world.after(self.network.latency(), life.process, lambda: life.produce(topic, index, batch))
+
+    # -- whether it is well
+
+    def ill(self) -> str:
+        """What is not as it should be when nothing is wrong any more; "" when all is well."""
+        for broker in self.brokers.values():
+            if not broker.up or not broker.registered or broker.controller is None:
+                return f"broker {broker.number} is not registered"
+        if sum(broker.controller.owner.elected is not None for broker in self.brokers.values()) != 1:
+            return "there is not one controller"
+        if self.going():
+            return f"topics {self.going()} are not deleted"
+        return next((why for name in self.topics if (why := self._ill_topic(name))), "") or self._left_over()
+
+    def _ill_topic(self, name: str) -> str:
+        for index, replicas in self.topic(name).replicas.items():
+            state = self.state(name, index)
+            if state is None or state.leader < 0:
+                return f"{name}-{index} has no leader: {state}"
+            if set(state.isr) != set(replicas):
+                return f"{name}-{index}: only {state.isr} are in sync"
+            why = self._ill_partition(name, index, state, replicas)
+            if why:
+                return f"{name}-{index}: {why}"
+        return ""
+
+    def _ill_partition(self, name: str, index: int, state: Any, replicas: list[int]) -> str:
+        logs = []
+        for number in replicas:
+            partition = self.brokers[number].workers.log.get(name, index)
+            if partition is None:
+                return f"not on broker {number}"
+            values = partition.slot.read()
+            leads = values[slots.F_STATE] == slots.LEADER
+            if leads != (number == state.leader) or values[slots.F_LEADER_EPOCH] != state.leader_epoch:
+                return f"broker {number} is in epoch {values[slots.F_LEADER_EPOCH]}, {leads=}; the tree: {state}"
+            if values[slots.F_HW] != values[slots.F_LEO]:
+                return f"broker {number} shows {values[slots.F_HW]} of {values[slots.F_LEO]}"
+            logs.append(partition.directory.records)
+        return "" if all(log == logs[0] for log in logs) else f"logs differ: {[len(log) for log in logs]}"
+
+    def _left_over(self) -> str:
+        there = set(self.topics)
+        for broker in self.brokers.values():
+            for name, _ in broker.disk.directories:
+                if name not in there:
+                    return f"broker {broker.number} still has {name}"
+        return ""

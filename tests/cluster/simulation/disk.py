@@ -1,0 +1,295 @@
+"""Logs of a broker, which outlive it: records as (epoch, value), and which epoch began where.
+
+What storage.append, storage.follow, storage.truncate and storage.roll do to files is done here to lists, with the same
+changes of the slot's fields. A record is 24 bytes on its way: offset, epoch, value.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from odradek.ipc import slots
+from odradek.ipc.slots import Fields, SlotState
+from odradek.storage.epochs import EpochCache
+from odradek.storage.follow import Misplaced
+from odradek.storage.log import Log, Place
+from odradek.storage.partition import Busy, Gone
+
+RECORD = struct.Struct(">qqq")
+
+
+class Directory:
+    """A partition's directory. `chain[n]` stands for the first n records, whatever they are."""
+
+    def __init__(self, disk: Disk, topic: str, index: int, topic_id: bytes) -> None:
+        self.disk = disk
+        self.topic, self.index, self.topic_id = topic, index, topic_id
+        self.records: list[tuple[int, int]] = []
+        self.chain: list[int] = [0]
+        self.epochs: list[tuple[int, int]] = []
+        self.checkpoint = 0  # of the high watermark
+        self.truncations = 0
+        self.deleted = False
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        """Which partition it is, of whatever topic has had the name."""
+        return self.topic_id, self.index
+
+    def add(self, epoch: int, value: int) -> None:
+        self.records.append((epoch, value))
+        self.chain.append(hash((self.chain[-1], epoch, value)))
+        self.disk.appended(self)
+
+    def cut(self, end: int) -> None:
+        """No record from offset `end` on."""
+        if end < len(self.records):
+            self.truncations += 1
+            del self.records[end:], self.chain[end + 1 :]
+            self.disk.truncated(self)
+
+    def cache(self) -> EpochCache:
+        return EpochCache(self.epochs)
+
+    def note(self, cache: EpochCache) -> None:
+        self.epochs = [tuple(entry) for entry in cache.entries]  # type: ignore[misc]
+
+
+class Disk:
+    """All directories of a broker."""
+
+    def __init__(
+        self, broker: int, appended: Callable[[Directory], None], truncated: Callable[[Directory], None],
+        led: Callable[[Directory, int], None],
+    ) -> None:  # fmt: skip
+        """What is called when a record is appended to any log, when one is truncated or gone, and when a leader appends
+        in an epoch.
+        """
+        self.broker = broker
+        self.appended = appended
+        self.truncated = truncated
+        self.led = led
+        self.directories: dict[tuple[str, int], Directory] = {}
+
+
+class Dirs:
+    """broker.partition_dirs over one such disk."""
+
+    def __init__(self, log_dirs: Sequence[Disk], failed: Callable[[], Any]) -> None:
+        self.log_dirs = tuple(log_dirs)
+        self._all = log_dirs[0].directories
+
+    def found(self) -> list[tuple[str, int]]:
+        return list(self._all)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._all
+
+    def has_log(self, topic: str, partition: int) -> bool:
+        return bool(self._all[topic, partition].records)
+
+    def adopt(self, topic: str, partition: int, topic_id: bytes) -> int:
+        there = self._all.get((topic, partition))
+        if there is None or there.topic_id != topic_id:
+            self.create(topic, partition, topic_id)
+        return 0
+
+    def create(self, topic: str, partition: int, topic_id: bytes) -> int:
+        if (topic, partition) in self._all:
+            self.retire(topic, partition)
+        self._all[topic, partition] = Directory(self.log_dirs[0], topic, partition, topic_id)
+        return 0
+
+    def retire(self, topic: str, partition: int) -> None:
+        directory = self._all.pop((topic, partition))
+        directory.deleted = True
+        directory.disk.truncated(directory)
+
+
+class MemoryPartition:
+    """storage.partition: the slot and the directory."""
+
+    pending: list[Any] = []
+
+    def __init__(self, log: MemoryLog, topic: str, index: int, place: Place, directory: Directory) -> None:
+        self.owner = log
+        self.topic, self.index, self.topic_id = topic, index, place.topic_id
+        self.slot = log.shared.slots[place.slot]
+        self.incarnation = place.incarnation
+        self.directory = directory
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    def state(self) -> SlotState:
+        return self.slot.state()
+
+    @contextmanager
+    def locked(self) -> Iterator[Fields]:
+        values = self.acquire()
+        try:
+            yield values
+        finally:
+            self.release()
+
+    def acquire(self) -> Fields:
+        if not self.owner.locks.try_lock(self.slot.number):
+            raise Busy
+        values = self.slot.taken(1)
+        if values[slots.F_INCARNATION] != self.incarnation or values[slots.F_STATE] == slots.DELETING:
+            raise Gone
+        return values
+
+    def release(self) -> None:
+        self.owner.changed()
+
+    def close_files(self) -> None:
+        pass
+
+
+class MemoryLog(Log):
+    """storage.log: one process's partitions."""
+
+    def __init__(self, shared: Any, rundir: object, role: int, resolve: Any, configure: Any) -> None:
+        self.shared = shared
+        self.role = role
+        self.locks = shared.locks
+        self.ring = shared.broker.ring
+        self.changed = shared.broker.changed
+        self._resolve = resolve
+        self._configure = configure
+        self._partitions: dict[tuple[str, int], Any] = {}
+        self._open: Any = {}
+
+    def _make(self, topic: str, index: int, place: Place) -> Any:
+        directory = place.log_dir.directories[topic, index]  # type: ignore[attr-defined]
+        return MemoryPartition(self, topic, index, place, directory)
+
+    def get(self, topic: str, index: int) -> Any:
+        """As it is, but for a directory that is gone: the metadata is older than that."""
+        place = self._resolve(topic, index)
+        if place is not None and (topic, index) not in place.log_dir.directories:  # type: ignore[attr-defined]
+            return None
+        return super().get(topic, index)
+
+    def sweep(self) -> None:
+        pass
+
+
+# -- what modules of storage do
+
+
+class Epochs(EpochCache):
+    """storage.epochs.EpochCache, read from a directory that is none of a file system."""
+
+    @classmethod
+    def read(cls, directory: Any) -> EpochCache:
+        return directory.cache()
+
+
+class Roll:
+    """storage.roll for storage.leading."""
+
+    @staticmethod
+    def note_epoch(partition: Any, epoch: int, start: int) -> None:
+        cache = partition.directory.cache()
+        if cache.assign(epoch, start):
+            partition.directory.note(cache)
+
+
+class Slice:
+    """Records on their way to a follower (storage.openfile.FileSlice)."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.size = len(data)
+
+
+class Read:
+    """storage.read for workers.following."""
+
+    @staticmethod
+    def fetch(partition: Any, values: Any, offset: int, limit: int, most: int, whole: bool = True) -> Slice | None:
+        count = most // RECORD.size or (1 if whole else 0)
+        records = partition.directory.records[offset : min(limit, offset + count)]
+        data = b"".join(RECORD.pack(offset + at, *record) for at, record in enumerate(records))
+        return Slice(data) if data else None
+
+
+def append(partition: Any, values: Fields, batches: Sequence[Any], now_ms: int) -> int:
+    """storage.append: what producers sent."""
+    before, epoch, directory = values[slots.F_LEO], values[slots.F_LEADER_EPOCH], partition.directory
+    for batch in batches:
+        batch.base_offset = values[slots.F_LEO]
+        directory.disk.led(directory, epoch)
+        directory.add(epoch, batch.value)
+        values[slots.F_LEO] += 1
+    if epoch != values[slots.F_EPOCH_NOTED]:
+        Roll.note_epoch(partition, epoch, before)
+        values[slots.F_EPOCH_NOTED] = epoch
+    if values[slots.F_VOTERS] <= 1:
+        values[slots.F_HW] = values[slots.F_LEO]
+    partition.slot.publish(values)
+    return values[slots.F_LEO]
+
+
+class Follow:
+    """storage.follow for broker.copies."""
+
+    @staticmethod
+    def append(partition: Any, values: Fields, data: Any, hw: int, log_start: int, now_ms: int) -> int:
+        directory, cache = partition.directory, partition.directory.cache()
+        fault = None
+        for offset, epoch, value in RECORD.iter_unpack(bytes(data)):
+            if offset != values[slots.F_LEO]:
+                fault = Misplaced(offset, values[slots.F_LEO])
+                break
+            if epoch != values[slots.F_EPOCH_NOTED]:
+                cache.truncate_from_end(offset)
+                cache.assign(epoch, offset)
+                values[slots.F_EPOCH_NOTED] = epoch
+            directory.add(epoch, value)
+            values[slots.F_LEO] += 1
+        directory.note(cache)
+        values[slots.F_HW] = max(values[slots.F_HW], min(hw, values[slots.F_LEO]))
+        partition.slot.publish(values)
+        if fault:
+            raise fault
+        return values[slots.F_LEO]
+
+
+class Truncate:
+    """storage.truncate for broker.copies."""
+
+    @staticmethod
+    def truncate(partition: Any, values: Fields, offset: int) -> None:
+        if offset < values[slots.F_LEO]:
+            partition.directory.cut(offset)
+            values[slots.F_TRUNCATIONS] += 1
+            values[slots.F_LEO] = offset
+            values[slots.F_HW] = min(values[slots.F_HW], offset)
+        cache = partition.directory.cache()
+        cache.truncate_from_end(values[slots.F_LEO])
+        partition.directory.note(cache)
+        values[slots.F_EPOCH_NOTED] = cache.latest
+        partition.slot.publish(values)
+
+    @staticmethod
+    def restart(partition: Any, values: Fields, offset: int) -> None:
+        raise AssertionError(f"{partition!r}: nobody's log begins at {offset}")
+
+
+def recover(partition: Any, values: Fields) -> None:
+    """storage.opening: what is on the disk, shown up to where it is known that others have it."""
+    directory = partition.directory
+    leo, cache = len(directory.records), directory.cache()
+    cache.truncate_from_end(leo)
+    directory.note(cache)
+    values[slots.F_LEO], values[slots.F_HW] = leo, min(directory.checkpoint, leo)
+    values[slots.F_EPOCH_NOTED] = cache.latest
+    values[slots.F_GENERATION] += 1
+    values[slots.F_STATE] = values[slots.F_RECOVERS_TO]
+    partition.slot.publish(values)

@@ -1,0 +1,212 @@
+"""What goes wrong, and what people do meanwhile. Each history has some kinds of it only, so that they meet often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .cluster import Cluster
+
+Fault = Callable[[], None]
+
+
+class Faults:
+    """Something from a list every now and then, until `end`. Everything is mended by itself, or by `heal`."""
+
+    def __init__(self, cluster: Cluster, **options: bool) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.options = options
+        self.over = False
+        kinds = list(self._kinds().items())
+        count = self.world.random.randint(2, len(kinds))
+        self.kinds = dict(self.world.random.sample(kinds, count))
+        self.pace = self.world.random.choice((0.15, 0.4, 1.0))
+
+    def _kinds(self) -> dict[str, Fault]:
+        names = [name for name in dir(self) if name.startswith("do_")]
+        return {name[3:]: getattr(self, name) for name in names}
+
+    def begin(self) -> None:
+        """The first one comes soon."""
+        self.world.say(f"faults: {', '.join(self.kinds)}; one in {self.pace} s")
+        self.world.after(self.pace, None, self._next)
+
+    def _next(self) -> None:
+        if not self.over:
+            self.world.random.choice(list(self.kinds.values()))()
+            self.world.after(self.world.between(0, 2 * self.pace), None, self._next)
+
+    def heal(self) -> None:
+        """Nothing is wrong any more; whoever is down starts."""
+        self.over = True
+        self.world.say("-- everything is mended")
+        cluster = self.cluster
+        self._zookeeper(True)
+        cluster.network.cuts.clear()
+        cluster.network.refusing.clear()
+        cluster.network.slow = 0.0
+        for broker in cluster.brokers.values():
+            cluster.cut_from_zookeeper(broker.number, False)
+            self._start(broker)
+
+    # -- who and when
+
+    def _any(self) -> Any:
+        """A broker, the controller more often than by chance."""
+        brokers = list(self.cluster.brokers.values())
+        chosen = [one for one in brokers if one.up and one.controller and one.controller.owner.elected]
+        return self.world.random.choice(chosen if chosen and self.world.chance(0.3) else brokers)
+
+    def _soon(self, longest: float, action: Fault) -> None:
+        self.world.after(self.world.between(0, longest), None, action)
+
+    def _start(self, broker: Any) -> None:
+        if not broker.up:
+            broker.start()
+        elif broker.shared.draining:
+            self.world.after(0.5, None, lambda: self._start(broker))
+
+    # -- faults
+
+    def do_kill(self) -> None:
+        """kill -9, and a start soon after, or later."""
+        broker = self._any()
+        broker.die("is killed")
+        self._soon(self.world.random.choice((0.05, 1.0, 5.0)), lambda: self._start(broker))
+
+    def do_vanish(self) -> None:
+        """The host is gone without a word."""
+        broker = self._any()
+        broker.die("vanishes", vanish=True)
+        self._soon(self.world.random.choice((0.5, 5.0)), lambda: self._start(broker))
+
+    def do_bounce(self) -> None:
+        """Controlled shutdown, and a start."""
+        broker = self._any()
+        broker.shut_down()
+        self._soon(5.0, lambda: self._start(broker))
+
+    def do_kill_controller_process(self) -> None:
+        """One process of a broker."""
+        self._any().kill_controller()
+
+    def do_stop(self) -> None:
+        """SIGSTOP, SIGCONT."""
+        broker = self._any()
+        seconds = self.world.random.choice((0.3, 1.0, 4.0))
+        broker.stop(seconds)
+        if seconds > 0.5:
+            self._cut_from_zookeeper(broker.number, seconds)
+
+    def do_expire(self) -> None:
+        """A session ends though its broker lives."""
+        session = self._any().session
+        if session is not None and self.cluster.zookeeper.up:
+            self.cluster.zookeeper.expire(session)
+
+    def do_lose_zookeeper(self) -> None:
+        """A connection to it breaks for a moment."""
+        session = self._any().session
+        if session is not None:
+            session.disconnect()
+
+    def do_cut_from_zookeeper(self) -> None:
+        """One broker does not reach it, for longer than its session lasts or not."""
+        self._cut_from_zookeeper(self._any().number, self.world.between(0, 5))
+
+    def _cut_from_zookeeper(self, broker: int, seconds: float) -> None:
+        self.world.say(f"broker {broker} does not reach zookeeper")
+        self.cluster.cut_from_zookeeper(broker, True)
+        self.world.after(seconds, None, lambda: self.cluster.cut_from_zookeeper(broker, False))
+
+    def do_zookeeper_down(self) -> None:
+        """All of it."""
+        self._zookeeper(False)
+        self._soon(4.0, lambda: self._zookeeper(True))
+
+    def _zookeeper(self, up: bool) -> None:
+        self.world.say(f"zookeeper is {'up' if up else 'down'}")
+        self.cluster.zookeeper.up = up
+
+    def do_refuse(self) -> None:
+        """A false suspicion: a broker that lives loses its connections and refuses new ones."""
+        broker, network = self._any(), self.cluster.network
+        seconds = self.world.random.choice((0.05, 0.3, 2.0))
+        self.world.say(f"broker {broker.number} refuses connections for {seconds} s, and lives")
+        network.refusing[broker.number] = self.world.now + seconds
+        for connection in network.of(broker.number):
+            if connection.brokers[1] == broker.number and self.world.chance(0.8):
+                connection.reset()
+
+    def do_lose_connections(self) -> None:
+        """Of a broker, for a moment."""
+        broker = self._any().number
+        self.world.say(f"broker {broker} loses connections")
+        for connection in self.cluster.network.of(broker):
+            if self.world.chance(0.5):
+                connection.reset()
+
+    def do_cut_link(self) -> None:
+        """Two brokers do not reach each other."""
+        one, other = self.world.random.sample(list(self.cluster.brokers), 2)
+        self._cut([(one, other)])
+
+    def do_isolate(self) -> None:
+        """A broker reaches none of the others, and ZooKeeper or not."""
+        one = self._any().number
+        self._cut([(one, other) for other in self.cluster.brokers if other != one])
+        if self.world.chance(0.5):
+            self._cut_from_zookeeper(one, self.world.between(0, 5))
+
+    def _cut(self, pairs: list[tuple[int, int]]) -> None:
+        cuts = {frozenset(pair) for pair in pairs}
+        self.world.say(f"no way between {pairs}")
+        self.cluster.network.cuts |= cuts
+        self._soon(5.0, lambda: self.cluster.network.cuts.difference_update(cuts))
+
+    def do_slow(self) -> None:
+        """Messages take long."""
+        network = self.cluster.network
+        network.slow = self.world.random.choice((0.01, 0.1, 0.6))
+        self._soon(3.0, lambda: setattr(network, "slow", 0.0))
+
+    # -- people
+
+    def do_create(self) -> None:
+        """A topic, perhaps of a name that there was before."""
+        if len(self.cluster.topics) < 4:
+            self.create(self.world.random.choice("abcd"))
+
+    def create(self, name: str) -> None:
+        """A topic of one or two partitions."""
+        brokers = list(self.cluster.brokers)
+        factor = self.world.random.choice((1, 2, 3, 3, 3))
+        replicas = {
+            index: self.world.random.sample(brokers, min(factor, len(brokers)))
+            for index in range(self.world.random.randint(1, 2))
+        }
+        self.cluster.create_topic(name, replicas)
+
+    def do_delete(self) -> None:
+        """A topic, which is made again perhaps."""
+        topics = self.cluster.topics
+        if len(topics) > 1:
+            name = self.world.random.choice(topics)
+            self.cluster.delete_topic(name)
+            if self.world.chance(0.5):
+                self._soon(2.0, lambda: self.create(name))
+
+    def do_prefer(self) -> None:
+        """Leaders go back to the preferred replicas."""
+        for broker in self.cluster.brokers.values():
+            controller = broker.controller
+            if broker.up and controller is not None and controller.owner.elected is not None:
+                self.world.after(0.0, broker.loop, lambda controller=controller: self._prefer(controller))  # type: ignore[misc]
+
+    def _prefer(self, controller: Any) -> None:
+        elected = controller.owner.elected
+        if elected is not None:
+            self.world.say("preferred leaders are elected")
+            elected.attempt(lambda: elected.elect(list(elected.leadership.partitions()), unclean=False))
+            controller.loop.go_on()

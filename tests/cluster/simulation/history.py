@@ -1,0 +1,118 @@
+"""One history: a seed gives everything that happens, so that the same seed gives the same history again."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+from .clients import Producers
+from .cluster import Cluster
+from .faults import Faults
+from .invariants import Violation
+from .seams import installed
+from .world import World
+
+FAULTS_S = 8.0
+HEALING_S = 60.0
+_BRANCH = logging.getLogger("odradek")
+
+
+class Outcome(NamedTuple):
+    """What a history came to."""
+
+    steps: int
+    seconds: float  # of the simulated clock
+    counts: dict[str, int]
+    lost: int  # by unclean elections
+
+
+class History:
+    """A world with a cluster in it."""
+
+    def __init__(self, seed: int, **options: Any) -> None:
+        self.seed = seed
+        self.world = World(seed)
+        unclean = options.get("unclean", self.world.chance(0.1))
+        random = self.world.random
+        self.cluster = Cluster(
+            self.world, options.get("brokers", random.choice((3, 3, 4))), unclean,
+            busy=random.choice((0.0, 0.02, 0.2)),
+            **{"min.insync.replicas": random.choice((1, 2)), "replica.fetch.max.bytes": random.choice((24, 100, 10000))},
+        )  # fmt: skip
+        self.faults = Faults(self.cluster)
+        self.producers = Producers(self.cluster, random.choice((0.02, 0.05)))
+
+    def run(self, most: int = 1 << 60) -> Outcome:
+        """All of it, or `most` steps. Violation."""
+        with installed(self.world, self.cluster.codec, self.cluster.sockets, self.seed), Listener(self.world):
+            self._begin()
+            self.world.run(self.world.now + FAULTS_S, most)
+            if self.world.steps < most:
+                self._end(most)
+        world = self.world
+        return Outcome(world.steps, world.now - 1000, self.cluster.counts, self.cluster.invariants.lost)
+
+    def _begin(self) -> None:
+        for broker in self.cluster.brokers.values():
+            broker.start()
+        self.world.run(self.world.now + 0.5)
+        for name in "ab":
+            self.faults.create(name)
+        self.world.run(self.world.now + 0.3)
+        self.producers.begin()
+        self.faults.begin()
+
+    def _end(self, most: int) -> None:
+        self.faults.heal()
+        world, deadline = self.world, self.world.now + HEALING_S
+        world.run(world.now + 1.0, most)
+        self.producers.over = True
+        while (why := self.cluster.ill()) and world.steps < most:
+            if world.now > deadline:
+                self.cluster.invariants.wrong(f"not well after {HEALING_S} s: {why}")
+            world.run(world.now + 0.25, most)
+        self.cluster.invariants.in_sync()
+        self.cluster.invariants.check_acked()
+        if world.unforeseen is not None:
+            raise world.unforeseen
+
+
+class Listener(logging.Handler):
+    """What the real modules log is told; an exception that one of them has caught is a violation."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def __enter__(self) -> Listener:
+        self._former = _BRANCH.level, _BRANCH.propagate
+        _BRANCH.addHandler(self)
+        _BRANCH.setLevel(logging.INFO if self._world.telling else logging.ERROR)
+        _BRANCH.propagate = False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _BRANCH.removeHandler(self)
+        _BRANCH.setLevel(self._former[0])
+        _BRANCH.propagate = self._former[1]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        world = self._world
+        who = world.running[-1] if world.running else None
+        world.say(f"    {who.broker if who else '?'}/{who.name if who else '?'}: {record.getMessage()}")
+        if record.exc_info and record.exc_info[1] is not None and world.unforeseen is None:
+            world.unforeseen = record.exc_info[1]
+
+
+def explained(seed: int, lines: int = 80, **options: Any) -> str:
+    """The end of a failing history, told."""
+    history = History(seed, **options)
+    history.world.trace.__init__(maxlen=lines)  # type: ignore[misc]
+    try:
+        history.run()
+    except Exception as error:
+        return "\n".join([*history.world.trace, f"seed {seed}: {error!r}"])
+    return f"seed {seed} does not fail when it is repeated"
+
+
+assert Violation

@@ -1,0 +1,227 @@
+"""What must be so after each step of a history, and when everything is well again.
+
+Committed is what any replica has ever shown below its high watermark. In a history with unclean elections what is lost
+of it is counted, and what follows counts anew.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from odradek.cluster import tree as t
+from odradek.cluster import znodes
+from odradek.cluster.znodes import PartitionState
+from odradek.ipc import slots
+
+from .disk import Directory
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+
+Key = tuple[bytes, int]  # topic id, partition
+Record = tuple[int, int]  # epoch, value
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+class Invariants:
+    """All that was ever seen of a cluster. What is wrong stops the world."""
+
+    def __init__(self, cluster: Cluster, unclean: bool) -> None:
+        self.cluster = cluster
+        self.lost = 0  # committed records, by unclean elections
+        self.acked: dict[Key, dict[int, Record]] = defaultdict(dict)
+        self.exempt: set[tuple[int, Key]] = set()  # replicas whose disk is new, until they have left the ISR
+        self._unclean = unclean
+        self._committed: dict[Key, list[Record]] = defaultdict(list)
+        self._matching: dict[tuple[Key, int, int], int] = {}
+        self._writers: dict[tuple[Key, int], int] = {}
+        self._verified: dict[tuple[int, Key], int] = defaultdict(int)
+        self._marks: dict[tuple[int, int], tuple[int, int]] = {}  # of a slot's life: led since, high watermark
+        self._seen: dict[Any, int] = {}
+        self._offices: dict[int, int] = {}
+        self._zxid = -1
+        self.states: dict[str, PartitionState] = {}  # by path
+        self.keys: dict[str, Key] = {}
+
+    @property
+    def of_logs(self) -> tuple[Any, Any, Any]:
+        """For a disk."""
+        return self.appended, self.truncated, self.led
+
+    def wrong(self, text: str) -> None:
+        """Stop."""
+        world = self.cluster.world
+        world.say(f"VIOLATION: {text}")
+        if world.unforeseen is None:
+            world.unforeseen = Violation(text)
+
+    # -- logs
+
+    def appended(self, directory: Directory) -> None:
+        """Two logs with the same epoch at an offset are the same up to there."""
+        offset = len(directory.records) - 1
+        at = directory.key, offset, directory.records[-1][0]
+        chain = directory.chain[-1]
+        if self._matching.setdefault(at, chain) != chain:
+            self.wrong(f"{_name(directory)}: offset {offset} of epoch {at[2]} is not what another log has there")
+
+    def truncated(self, directory: Directory) -> None:
+        """What was verified is to be looked at again."""
+        at = directory.disk.broker, directory.key
+        self._verified[at] = min(self._verified[at], 0 if directory.deleted else len(directory.records))
+
+    def led(self, directory: Directory, epoch: int) -> None:
+        """Only one broker appends as leader of an epoch."""
+        broker = directory.disk.broker
+        if self._writers.setdefault((directory.key, epoch), broker) != broker:
+            self.wrong(f"{_name(directory)}: brokers {self._writers[directory.key, epoch]} and {broker} lead in {epoch}")
+
+    # -- the tree
+
+    def written(self, session: Any, operation: t.Operation, before: bytes | None) -> None:
+        """Epochs only grow; who writes is who may."""
+        path = operation.path
+        if path == znodes.CONTROLLER_EPOCH and isinstance(operation, t.Set):
+            self._offices[int(operation.data)] = session.broker
+        if not path.endswith("/state"):
+            return
+        if isinstance(operation, t.Delete):
+            self.states.pop(path, None)
+        elif isinstance(operation, (t.Set, t.Create)):
+            after = znodes.decode_state(operation.data)
+            self._state_written(session.broker, path, znodes.decode_state(before) if before else None, after)
+            self.states[path] = after
+            self.keys[path] = self._key(path)
+
+    def _key(self, path: str) -> Key:
+        _, _, _, topic, _, index, _ = path.split("/")
+        node = znodes.decode_topic(self.cluster.zookeeper.nodes[znodes.topic_path(topic)].data)
+        return node.id or b"", int(index)
+
+    def _state_written(self, writer: int, path: str, before: PartitionState | None, after: PartitionState) -> None:
+        self.cluster.world.say(f"tree: {path[15:-6]} leader {after.leader} epoch {after.leader_epoch} isr {after.isr} "
+                               f"by {writer} in {after.controller_epoch}")  # fmt: skip
+        if not after.isr:
+            self.wrong(f"{path}: an empty ISR")
+        if before is not None and after.leader_epoch == before.leader_epoch:
+            if not writer == after.leader == before.leader:
+                self.wrong(f"{path}: {writer} writes in epoch {after.leader_epoch} of {before.leader}")
+            return
+        epoch = int(self.cluster.zookeeper.nodes[znodes.CONTROLLER_EPOCH].data)
+        if after.controller_epoch != epoch or self._offices.get(epoch) != writer:
+            self.wrong(f"{path}: written by {writer} as controller of {after.controller_epoch}; it is {epoch} now")
+        if before is None:
+            return
+        if after.leader_epoch < before.leader_epoch:
+            self.wrong(f"{path}: epoch {before.leader_epoch} is followed by {after.leader_epoch}")
+        if not self._unclean and not set(after.isr) <= set(before.isr):
+            self.wrong(f"{path}: the ISR {before.isr} is followed by {after.isr}, which no leader has said")
+
+    # -- after each step
+
+    def check(self) -> None:
+        """Whatever has changed since the step before."""
+        changed = self._zxid != self.cluster.zookeeper.zxid
+        self._zxid = self.cluster.zookeeper.zxid
+        for broker in self.cluster.brokers.values():
+            for partition in broker.partitions():
+                slot = partition.slot
+                sequence = slot.words[slot.at]
+                if self._seen.get(partition) != sequence:
+                    self._seen[partition] = sequence
+                    changed |= self._look(broker, partition)
+        if changed:
+            self.in_sync()
+
+    def _look(self, broker: Any, partition: Any) -> bool:
+        """A replica's high watermark; whether anything new is committed."""
+        values, directory = partition.slot.read(), partition.directory
+        state, hw = values[slots.F_STATE], values[slots.F_HW]
+        if values[slots.F_INCARNATION] != partition.incarnation or state not in (slots.LEADER, slots.FOLLOWER):
+            return False
+        if not hw <= values[slots.F_LEO] == len(directory.records):
+            self.wrong(f"{_name(directory)}: {hw=}, leo={values[slots.F_LEO]}, {len(directory.records)} records")
+        if state == slots.LEADER:
+            life = broker.lives, partition.incarnation
+            led, before = self._marks.get(life, (-1, 0))
+            if led == values[slots.F_LED_SINCE] and hw < before:
+                self.wrong(f"{_name(directory)}: the leader's high watermark goes from {before} back to {hw}")
+            self._marks[life] = values[slots.F_LED_SINCE], hw
+        return self._shown(directory, hw, state == slots.LEADER)
+
+    def _shown(self, directory: Directory, hw: int, leads: bool) -> bool:
+        committed, at = self._committed[directory.key], (directory.disk.broker, directory.key)
+        known = len(committed)
+        self._compare(directory, min(hw, known), "shows")
+        if hw > len(committed):
+            if not leads and not self._unclean:
+                self.wrong(f"{_name(directory)}: a follower shows up to {hw}, no leader beyond {known}")
+            committed.extend(directory.records[len(committed) : hw])
+            self._verified[at] = hw
+        return len(committed) > known
+
+    def _compare(self, directory: Directory, upto: int, what: str) -> None:
+        """A log must have what is committed."""
+        committed, at = self._committed[directory.key], (directory.disk.broker, directory.key)
+        start = self._verified[at]
+        if start >= upto:
+            return
+        if directory.records[start:upto] == committed[start:upto]:
+            self._verified[at] = upto
+            return
+        pairs = enumerate(zip(directory.records[:upto], committed[:upto], strict=False))
+        offset = next((n for n, (one, other) in pairs if one != other), len(directory.records))
+        if not self._unclean:
+            here = directory.records[offset] if offset < len(directory.records) else "nothing"
+            self.wrong(f"{_name(directory)} {what} {here} at {offset}, where {committed[offset]} was committed")
+            return
+        self.lost += len(committed) - offset
+        del committed[offset:]
+
+    def in_sync(self) -> None:
+        """Who is in the ISR has everything committed; nothing acknowledged is not."""
+        for path, state in self.states.items():
+            key = self.keys[path]
+            committed = self._committed[key]
+            for broker in [broker for broker in state.isr if self._verified[broker, key] < len(committed)]:
+                self._in_sync(path, broker, key)
+        if self.exempt:
+            self.exempt = {one for one in self.exempt if self._in_isr(*one)}
+
+    def _in_sync(self, path: str, broker: int, key: Key) -> None:
+        if (broker, key) in self.exempt:
+            return
+        topic, index = path.split("/")[3], key[1]
+        directory = self.cluster.brokers[broker].disk.directories.get((topic, index))
+        if directory is not None and directory.key == key:
+            self._compare(directory, len(self._committed[key]), "is in the ISR and has")
+        elif topic not in self.cluster.going() and not self._unclean:
+            self.wrong(f"{path}: broker {broker} is in the ISR and has no log; {len(self._committed[key])} are committed")
+
+    def _in_isr(self, broker: int, key: Key) -> bool:
+        return any(self.keys[path] == key and broker in state.isr for path, state in self.states.items())
+
+    # -- producers
+
+    def acknowledged(self, key: Key, offset: int, record: Record) -> None:
+        """acks=all: it must never be lost."""
+        self.acked[key][offset] = record
+
+    def check_acked(self) -> None:
+        """At the end."""
+        for key, acked in self.acked.items():
+            committed = self._committed[key]
+            for offset, record in acked.items():
+                if offset >= len(committed) or committed[offset] != record:
+                    if not self._unclean:
+                        there = committed[offset] if offset < len(committed) else "nothing"
+                        self.wrong(f"acknowledged at {offset}: {record}; there is {there}")
+                    self.lost += 1
+
+
+def _name(directory: Directory) -> str:
+    return f"{directory.topic}-{directory.index} on broker {directory.disk.broker}"

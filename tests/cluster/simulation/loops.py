@@ -1,0 +1,194 @@
+"""The loops of a broker's controller process and of its replicator: what wakes them, and the real code that they run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker import enrolment, replicator
+from odradek.broker.leader import Leader
+from odradek.broker.member import Member
+from odradek.broker.replicator import limits, link_limits
+from odradek.cluster.snapshot import Snapshot
+from odradek.ipc import roles
+from odradek.workers.apis import k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k07_controlled_shutdown
+from odradek.workers.context import Context
+
+from . import disk
+from .serving import place
+from .world import Process, World
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+_HANDLERS = {
+    "LeaderAndIsr": k04_leader_and_isr, "StopReplica": k05_stop_replica, "UpdateMetadata": k06_update_metadata,
+    "ControlledShutdown": k07_controlled_shutdown,
+}  # fmt: skip
+
+
+class Loop(Process):
+    """A process that polls descriptors and does what is due. `turn` gives when it is due again."""
+
+    def __init__(self, name: str, broker: int, world: World) -> None:
+        super().__init__(name, broker)
+        self.world = world
+        self.sources: dict[int, Callable[[int], None]] = {}
+        self.turn: Callable[[], float] = lambda: math.inf
+        self._due = math.inf
+
+    def ready(self, descriptor: int, events: int) -> None:
+        source = self.sources.get(descriptor)
+        if source is not None:
+            source(events)
+            self.go_on()
+
+    def go_on(self) -> None:
+        """A turn, and the next one when it is due."""
+        self.due(self.turn())
+
+    def due(self, at: float) -> None:
+        """See to it that there is a turn at `at` (world's clock)."""
+        at = max(at, self.world.now + 1e-5)
+        if at < self._due and at < math.inf:
+            self._due = at
+            self.world.after(at - self.world.now, self, lambda: self._wake(at))
+
+    def _wake(self, at: float) -> None:
+        if at == self._due:
+            self._due = math.inf
+            self.go_on()
+
+    def watch(self, descriptor: int, _events: int, ready: Callable[[int], None]) -> None:
+        """broker.peers.Sources."""
+        self.sources[descriptor] = ready
+
+    def unwatch(self, descriptor: int) -> None:
+        """broker.peers.Sources."""
+        self.sources.pop(descriptor, None)
+
+
+class Controller:
+    """broker.controller: one life of the process."""
+
+    def __init__(self, broker: Broker, loop: Loop, tree: Any, former: Snapshot | None) -> None:
+        self.broker = broker
+        self.loop = loop
+        self.config = broker.config
+        self._after_publish: list[Callable[[], None]] = []
+        self.owner: Member = enrolment._enrol(broker, tree, former)  # type: ignore[arg-type]
+        self.owner.version = 0 if former is None else former.version
+        self.owner.attach(loop)
+        self.publish()
+        self.owner.begin()
+
+    def when_published(self, action: Callable[[], None]) -> None:
+        """For handlers."""
+        self._after_publish.append(action)
+
+    def turn(self) -> float:
+        """As broker.controller's `_turn`."""
+        owner, world = self.owner, self.broker.world
+        owner.tick()
+        if owner.changed:
+            self.publish()
+        actions, self._after_publish = self._after_publish, []
+        for action in actions:
+            world.after(0.004, self.loop, action)
+        return world.now + 0.001 if owner.waiting or owner.to_free else owner.due()
+
+    def publish(self) -> None:
+        owner = self.owner
+        freed, owner.to_free = owner.to_free, []
+        owner.to_free = [slot for slot in freed if not owner.book.free(slot)]
+        owner.changed = False
+        version = owner.version + 1
+        owner.version = version
+        self.broker.published(Snapshot.parse(owner.snapshot_at(version).encode(), self.config))
+
+    def serve(self, name: str, version: int, request: Any, reply: Callable[[Any], None]) -> None:
+        """A request that a worker has passed on."""
+        module = _HANDLERS[name]
+        context = Context(module.API.key, version, "", "", "", reply)
+        answer = module.handle(self, request, context)
+        if answer is not None:
+            reply(answer)
+        self.loop.go_on()
+
+    def rung(self) -> None:
+        """The doorbell."""
+        self.owner.rung()
+        self.loop.go_on()
+
+
+class Resolver:
+    """broker.resolver: it knows at once."""
+
+    @staticmethod
+    def ask(host: str, port: int) -> list[Any]:
+        return [(0, 0, 0, "", (host, port))]
+
+
+class _Catalog:
+    """workers.catalog for the replicator."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.snapshot = Snapshot.empty(broker.config)
+        self.newest = self.snapshot
+        self.log = disk.MemoryLog(
+            broker.shared, None, roles.REPLICATOR,
+            lambda topic, index: place(self.snapshot, broker.config, topic, index), lambda _: None,
+        )  # fmt: skip
+
+    @property
+    def stale(self) -> bool:
+        return self.newest is not self.snapshot
+
+    def follow(self) -> bool:
+        self.snapshot = self.newest
+        self.log.refresh()
+        return True
+
+
+class Replicator(replicator.Replicator):
+    """The real one in a loop of ours."""
+
+    def __init__(self, broker: Broker, loop: Loop) -> None:
+        self._me = SimpleNamespace(shared=broker.shared)  # type: ignore[assignment]
+        self._own = broker.number
+        self._listener = "PLAINTEXT"
+        self._limits = (limits(broker.config), link_limits(broker.config))  # type: ignore[arg-type]
+        self._catalog: Any = _Catalog(broker)
+        self._leaders = {}
+        self._watched = {}
+        self._seen = []
+        self._look_at_ms = 0
+        self._resolver: Any = Resolver()
+        self._loop = loop
+        loop.turn = self.turn_once
+
+    def turn_once(self) -> float:
+        """One turn; when the next is due."""
+        now_ms = int(self._loop.world.now * 1000)
+        self._look(now_ms)
+        for leader in self._leaders.values():
+            leader.tick(now_ms)
+        return self._loop.world.now + self._patience_ms() / 1000
+
+    def follow_metadata(self, snapshot: Snapshot) -> None:
+        """A snapshot was published."""
+        self._catalog.newest = snapshot
+        self._loop.go_on()
+
+    def rung(self) -> None:
+        """The doorbell."""
+        self._look_at_ms = 0
+        self._loop.go_on()
+
+    def _watch(self, fd: int, events: int, leader: Leader) -> None:
+        if events:
+            self._loop.watch(fd, events, leader.link.ready)
+        else:
+            self._loop.unwatch(fd)

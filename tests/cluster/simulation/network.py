@@ -1,0 +1,180 @@
+"""Connections between brokers: in order while they last; delayed, cut, lost; refused, truthfully or not.
+
+What was under way when a connection is lost is lost, or is delivered late, behind what came over the next one: the
+receiver had it in a buffer already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .world import Process, World
+
+UP, DOWN, VANISHED = "up", "down", "vanished"
+
+
+class End:
+    """One end of a connection: who is told what."""
+
+    def __init__(self, process: Process, take: Callable[[Any], None], lost: Callable[[], None]) -> None:
+        self.process = process
+        self.take = take
+        self.lost = lost
+
+
+class Connection:
+    """Between a client's broker and a server's."""
+
+    def __init__(self, network: Network, client: int, server: int, end: End) -> None:
+        self.network = network
+        self.brokers = (client, server)
+        self.ends: list[End | None] = [end, None]
+        self.open = True
+        self.waits = 0  # answers that the client waits for
+        self._under_way: list[dict[int, Any]] = [{}, {}]  # to the client, to the server
+        self._last = [0.0, 0.0]
+        self._number = 0
+
+    def send(self, to_server: bool, message: Any) -> None:
+        """On its way, behind what was sent before."""
+        if not self.open:
+            return
+        self._number += 1
+        number = self._number
+        self._under_way[to_server][number] = message
+        world = self.network.world
+        at = max(self._last[to_server], world.now + self.network.latency())
+        self._last[to_server] = at
+        world.after(at - world.now, None, lambda: self._arrive(to_server, number))
+
+    def _arrive(self, to_server: bool, number: int) -> None:
+        if number not in self._under_way[to_server]:
+            return
+        network = self.network
+        if network.is_cut(*self.brokers):
+            network.world.after(0.1, None, lambda: self._arrive(to_server, number))
+            return
+        if min(self._under_way[to_server]) < number:  # something before it was held up
+            network.world.after(0.01, None, lambda: self._arrive(to_server, number))
+            return
+        message = self._under_way[to_server].pop(number)
+        self._deliver(to_server, message, 0.0)
+
+    def _deliver(self, to_server: bool, message: Any, delay: float) -> None:
+        end = self.ends[int(to_server)]
+        if end is not None:
+            self.network.world.after(delay, end.process, lambda: end.take(message))
+
+    def close(self, by_server: bool = False) -> None:
+        """In order: what was sent still comes, then the end."""
+        if not self.open:
+            return
+        self.open = False
+        self.network.forget(self)
+        under_way = list(self._under_way[not by_server].values())
+        other = self.ends[int(not by_server)]
+        self._under_way = [{}, {}]
+        world, network = self.network.world, self.network
+
+        def end() -> None:
+            if network.is_cut(*self.brokers):
+                world.after(0.1, None, end)
+            elif other is not None:
+                for message in under_way:
+                    self._deliver(not by_server, message, 0.0)
+                world.after(0.0, other.process, other.lost)
+
+        world.after(network.latency(), None, end)
+
+    def reset(self, silent: bool = False) -> None:
+        """Both ends lose it; what was on its way to the server may come late. `silent`: nobody is told."""
+        if not self.open:
+            return
+        self.open = False
+        network, world = self.network, self.network.world
+        network.forget(self)
+        for message in self._under_way[True].values():
+            if not silent and world.chance(0.5):
+                self._deliver(True, message, world.between(0, network.stray_s))
+        self._under_way = [{}, {}]
+        for end in self.ends:
+            if end is not None and not silent:
+                world.after(network.latency(), end.process, end.lost)
+
+
+class Network:
+    """Hosts, links and connections."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.slow = 0.0  # extra seconds a message, at most
+        self.stray_s = 0.5
+        self.hosts: dict[int, str] = {}
+        self.refusing: dict[int, float] = {}  # brokers that are there, but refuse until then
+        self.cuts: set[frozenset[int]] = set()
+        self.accept: dict[int, Callable[[Connection, str], End | None]] = {}
+        self._connections: dict[Connection, None] = {}
+        self._dangling: list[Connection] = []
+
+    def latency(self) -> float:
+        world = self.world
+        if self.slow and world.chance(0.2):
+            return world.between(0, self.slow)
+        return world.between(0.0001, 0.001)
+
+    def is_cut(self, one: int, other: int) -> bool:
+        return frozenset((one, other)) in self.cuts
+
+    def connect(self, client: int, server: int, kind: str, end: End, outcome: Callable[[bool], None]) -> Connection:
+        """Try to connect; `outcome(False)` when nobody listens there, nothing at all when nothing is heard."""
+        connection = Connection(self, client, server, end)
+        self._connections[connection] = None
+
+        def arrive() -> None:
+            if not connection.open:
+                return
+            if self.is_cut(client, server) or self.hosts.get(server, DOWN) == VANISHED:
+                self.world.after(self.world.between(0.2, 1.0), None, arrive)
+                return
+            there = self.accept.get(server) if self.refusing.get(server, 0) <= self.world.now else None
+            accepted = there(connection, kind) if there is not None and self.hosts[server] == UP else None
+            connection.ends[1] = accepted
+            if accepted is None:
+                connection.open = False
+                self.forget(connection)
+            self.world.after(self.latency(), end.process, lambda: outcome(accepted is not None))
+
+        self.world.after(self.latency(), None, arrive)
+        return connection
+
+    def forget(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+
+    def of(self, broker: int) -> list[Connection]:
+        """The connections of a broker."""
+        return [one for one in self._connections if broker in one.brokers]
+
+    def died(self, process: Process) -> None:
+        """The kernel closes what a process had."""
+        for one in list(self._connections):
+            for side, end in enumerate(one.ends):
+                if end is not None and end.process is process:
+                    one.close(by_server=bool(side))
+
+    def vanished(self, broker: int) -> None:
+        """The host is gone: nobody is told before it is back."""
+        self.hosts[broker] = VANISHED
+        for one in self.of(broker):
+            self.forget(one)
+            self._dangling.append(one)
+
+    def back(self, broker: int) -> None:
+        """The host is there again, and knows of no connection."""
+        self.hosts[broker] = DOWN
+        dangling, self._dangling = self._dangling, []
+        for one in dangling:
+            if broker in one.brokers:
+                one.reset()
+            else:
+                self._dangling.append(one)

@@ -1,0 +1,147 @@
+"""Where the real modules find the simulation: clock, sockets, files and codec, by their names in each module.
+
+Frames are not encoded: a frame is a number that stands for the message. Everything is put back afterwards.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from odradek.broker import (
+    copies,
+    elected,
+    enrolment,
+    isr,
+    leader,
+    leader_link,
+    leaving,
+    member,
+    office,
+    peers,
+    replicas,
+    replicator,
+    slotbook,
+    telling,
+)
+from odradek.cluster import znodes
+from odradek.ipc import slots
+from odradek.protocol.fetch_client import Answer, Place
+from odradek.storage import leading
+from odradek.workers import epoch_caches, followers, following, replicated
+from odradek.workers.apis import k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k07_controlled_shutdown
+
+from . import disk, memory
+from .sockets import Sockets
+from .world import World
+
+_TIMED = (
+    member, elected, leaving, isr, peers, replicas, office, enrolment, leader, leader_link, replicator, slotbook,
+    following, followers, replicated,
+)  # fmt: skip
+_SPOKEN = (telling, leaving, k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k07_controlled_shutdown)
+_FRAME = struct.Struct(">iq")
+
+
+class Clock:
+    """`time` on the world's clock."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def monotonic(self) -> float:
+        return self._world.now
+
+    def monotonic_ns(self) -> int:
+        return int(self._world.now * 1_000_000_000)
+
+    def time_ns(self) -> int:
+        return 1_600_000_000_000_000_000 + self.monotonic_ns()
+
+    def time(self) -> float:
+        return self.time_ns() / 1e9
+
+
+class _Nested(type):
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Message
+
+
+class Message(SimpleNamespace, metaclass=_Nested):
+    """Any message and any struct of one."""
+
+
+class Codec:
+    """protocol.interbroker and protocol.fetch_client without bytes."""
+
+    EARLIEST, LATEST = -2, -1
+
+    def __init__(self) -> None:
+        self._messages: dict[int, Any] = {}
+
+    def frame(self, message: Any) -> bytes:
+        """A frame that stands for the message."""
+        number = len(self._messages) + 1
+        self._messages[number] = message
+        return _FRAME.pack(8, number)
+
+    def message(self, frame: Any) -> Any:
+        """What a frame stands for, with or without its length."""
+        return self._messages[int.from_bytes(bytes(frame)[-8:], "big")]
+
+    @staticmethod
+    def message_class(name: str) -> type[Message]:
+        return Message
+
+    def request(self, name: str, version: int, correlation: int, client_id: str | None, **fields: Any) -> bytes:
+        return self.frame((name, version, Message(**fields)))
+
+    def response(self, name: str, version: int, frame: Any) -> tuple[int, Any]:
+        return 0, self.message(frame)
+
+    def encode_fetch(self, request: Any, correlation: int, client: bytes) -> bytes:
+        return self.frame(("Fetch", request))
+
+    def parse_fetch(self, frame: Any, correlation: int) -> Answer:
+        return self.message(frame)
+
+    def encode_list_offsets(self, replica: int, at: int, places: Any, correlation: int, client: bytes) -> bytes:
+        return self.frame(("ListOffsets", at, places))
+
+    def parse_list_offsets(self, frame: Any, correlation: int) -> list[Place]:
+        return self.message(frame)
+
+
+def _ids(seed: int) -> Any:
+    source = random.Random(seed)
+    return lambda: source.getrandbits(127).to_bytes(16, "big")
+
+
+@contextmanager
+def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterator[None]:
+    """The real modules run in `world`."""
+    changes: list[tuple[Any, str, Any]] = [(module, "time", Clock(world)) for module in _TIMED]
+    changes += [(module, "interbroker", codec) for module in _SPOKEN]
+    changes += [
+        (leader, "fetch_client", codec), (peers, "socket", sockets), (leader_link, "socket", sockets),
+        (slots, "CHUNK", memory.SLOTS), (znodes, "random_uuid", _ids(seed)),
+        (enrolment, "PartitionDirs", disk.Dirs), (enrolment, "PartitionLocks", lambda path: memory.LOCKS[path.parent]),
+        (replicas, "Log", disk.MemoryLog), (leading, "roll", disk.Roll),
+        (copies, "EpochCache", disk.Epochs), (copies, "follow", disk.Follow), (copies, "truncate", disk.Truncate),
+        (epoch_caches, "EpochCache", disk.Epochs), (following, "read", disk.Read),
+    ]  # fmt: skip
+    former = [(module, name, getattr(module, name)) for module, name, _ in changes]
+    for module, name, value in changes:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in former:
+            setattr(module, name, value)
+        memory.LOCKS.clear()

@@ -1,0 +1,264 @@
+"""A broker's workers: they take records, serve followers, and pass the controller's orders on.
+
+What they know of followers and of acks=all is the real workers.following, workers.followers and workers.replicated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from odradek.cluster.snapshot import Snapshot
+from odradek.ipc import roles, slots
+from odradek.protocol import errors
+from odradek.protocol.fetch import FetchRequest
+from odradek.protocol.fetch_client import Answer, Part, Place
+from odradek.storage.log import Place as Where
+from odradek.storage.partition import Busy, Gone
+from odradek.workers import replicated
+from odradek.workers.followers import TELL_S, Followers
+from odradek.workers.following import Following
+from odradek.workers.leadership import refusal
+
+from . import disk
+from .network import Connection, End
+from .world import Process
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+LATEST = -1
+
+
+class Batch:
+    """One record that somebody sends (workers.round.Pending)."""
+
+    count = 1
+
+    def __init__(self, value: int, acks_all: bool, timeout_ms: int, decided: Callable[[Batch], None]) -> None:
+        self.value = value
+        self.target = SimpleNamespace(acks_all=acks_all, timeout_ms=timeout_ms)
+        self.view: Any = b""
+        self.base_offset = self.epoch = -1
+        self.error = errors.NONE
+        self.decided = decided
+
+    def refuse(self, error: int, message: str | None = None) -> None:
+        self.error = error
+
+
+class Waiting:
+    """A follower's fetch that is not answered yet."""
+
+    def __init__(self, workers: Workers, following: Following, request: FetchRequest, told: dict[Any, Any]) -> None:
+        self.workers = workers
+        self.following, self.request, self.told = following, request, told
+        self.deadline = workers.world.now + request.max_wait_ms / 1000
+        self.answer: Callable[[], None] = lambda: None
+
+    def look(self) -> bool:
+        """Answer if there is something to say; whether that was done."""
+        size, urgent = self.following.look(self.request.max_bytes)
+        now = self.workers.world.now
+        if self.following.unknown(self.told) and self.deadline > now + TELL_S:
+            self.deadline = now + TELL_S
+            self.workers.look_in(TELL_S)
+        if urgent or size >= self.request.min_bytes or now >= self.deadline or not self.following.slots():
+            self.answer()
+            return True
+        return False
+
+    def expire(self) -> None:
+        self.answer()
+
+
+class Workers:
+    """All workers of one life of a broker, as one process."""
+
+    def __init__(self, broker: Broker, process: Process) -> None:
+        self.broker = broker
+        self.world = broker.world
+        self.process = process
+        self.config = broker.config
+        self.snapshot = Snapshot.empty(self.config)
+        self.log = disk.MemoryLog(broker.shared, None, roles.FIRST_WORKER, self._place, lambda _: None)
+        self.catalog = SimpleNamespace(log=self.log)
+        self.followers = Followers(self)  # type: ignore[arg-type]
+        self.round = self.parking = self
+        self.draining = False
+        self._parked: list[Any] = []
+        self._looking = False
+        self._sessions = 0
+
+    def _place(self, topic: str, index: int) -> Where | None:
+        return place(self.snapshot, self.config, topic, index)
+
+    def follow_metadata(self, snapshot: Snapshot) -> None:
+        """A snapshot was published."""
+        self.snapshot = snapshot
+        self.log.refresh()
+        self.changed()
+
+    def partition_of(self, topic: bytes, index: int, by_id: bool) -> Any:
+        """As workers.worker has it."""
+        name = self.snapshot.by_id(topic)
+        return None if name is None else self.log.get(name, index)
+
+    def again(self, work: Callable[[], bool]) -> None:
+        """As workers.worker has it."""
+
+        def attempt() -> None:
+            if not work():
+                self.world.after(0.001, self.process, attempt)
+
+        self.world.after(0.001, self.process, attempt)
+
+    # -- what waits
+
+    def park(self, waiting: Any) -> None:
+        """Look at it whenever something has changed, and at its deadline."""
+        self._parked.append(waiting)
+        self.look_in(max(0.0, waiting.deadline - self.world.now))
+
+    def look_in(self, seconds: float) -> None:
+        """Look at all that waits after a time."""
+        self.world.after(seconds + 1e-6, self.process, self._look)
+
+    def changed(self) -> None:
+        """Some slot is another."""
+        if self._parked and not self._looking and self.process.alive:
+            self._looking = True
+            self.world.after(self.world.between(0, 0.001), self.process, self._changed)
+
+    def _changed(self) -> None:
+        self._looking = False
+        self._look()
+
+    def _look(self) -> None:
+        parked, self._parked = self._parked, []
+        for waiting in parked:
+            if waiting.look():
+                continue
+            if waiting.deadline <= self.world.now:
+                waiting.expire()
+            else:
+                self._parked.append(waiting)
+
+    # -- producers
+
+    def produce(self, topic: str, index: int, batch: Batch) -> None:
+        """As workers.round has it."""
+        partition = self.log.get(topic, index)
+        if partition is None:
+            batch.refuse(errors.UNKNOWN_TOPIC_OR_PARTITION)
+            self.finish([batch])
+            return
+        try:
+            values = partition.acquire()
+        except Busy:
+            self.world.after(0.001, self.process, lambda: self.produce(topic, index, batch))
+            return
+        except Gone:
+            batch.refuse(errors.UNKNOWN_TOPIC_OR_PARTITION)
+            self.finish([batch])
+            return
+        self._append(partition, values, batch)
+        partition.release()
+        if batch.error or not batch.target.acks_all or values[slots.F_VOTERS] <= 1:
+            self.finish([batch])
+        else:
+            replicated.wait(self, partition, [batch], values[slots.F_LED_SINCE])  # type: ignore[arg-type, list-item]
+
+    def _append(self, partition: Any, values: Any, batch: Batch) -> None:
+        error = refusal(partition, values, -1)
+        if not error and batch.target.acks_all and values[slots.F_ISR_COUNT] < values[slots.F_MIN_ISR]:
+            error = errors.NOT_ENOUGH_REPLICAS
+        if error:
+            batch.refuse(error)
+            return
+        batch.epoch = values[slots.F_LEADER_EPOCH]
+        disk.append(partition, values, [batch], 0)
+
+    def finish(self, batches: Iterable[Batch]) -> None:
+        """Tell who sent them."""
+        for batch in batches:
+            batch.decided(batch)
+
+    # -- connections
+
+    def accept(self, connection: Connection, kind: str) -> End | None:
+        """Somebody connects."""
+        if kind == "peer":
+            return End(self.process, lambda frame: self._order(connection, frame), lambda: None)
+        state: dict[str, Any] = {"session": None}
+        return End(self.process, lambda frame: self._serve(connection, state, frame), lambda: None)
+
+    def _order(self, connection: Connection, frame: bytes) -> None:
+        """For the controller process."""
+        codec = self.broker.cluster.codec
+        name, version, request = codec.message(frame)
+
+        def reply(response: Any) -> None:
+            connection.waits -= 1
+            connection.send(False, codec.frame(response))
+
+        connection.waits += 1
+        if not self.broker.order(name, version, request, reply):
+            connection.close(by_server=True)
+
+    def _serve(self, connection: Connection, state: dict[str, Any], frame: bytes) -> None:
+        """A follower asks."""
+        codec = self.broker.cluster.codec
+        what, *rest = codec.message(frame)
+
+        def reply(answer: Any) -> None:
+            connection.send(False, codec.frame(answer))
+
+        if what == "Fetch":
+            self._fetch(state, rest[0], reply)
+        else:
+            reply([self._end(rest[0], one) for one in rest[1]])
+
+    def _end(self, at: int, asked: Place) -> Place:
+        partition = self.log.get(asked.topic.decode(), asked.partition)
+        if partition is None:
+            return asked._replace(error=errors.UNKNOWN_TOPIC_OR_PARTITION)
+        values = partition.slot.read()
+        error = refusal(partition, values, asked.leader_epoch)
+        return asked._replace(error=error, offset=-1 if error else values[slots.F_LEO] if at == LATEST else 0)
+
+    def _fetch(self, state: dict[str, Any], request: FetchRequest, reply: Callable[[Any], None]) -> None:
+        """In the session of the connection, or a new one."""
+        if request.session_epoch <= 0:
+            self._sessions += 1
+            state["session"] = (self._sessions, Following(self, request.replica, True), {})  # type: ignore[arg-type]
+        if state["session"] is None or state["session"][0] != request.session_id != 0:
+            reply(Answer(errors.FETCH_SESSION_ID_NOT_FOUND, 0, []))
+            return
+        number, following, told = state["session"]
+        following.update(request.parts, request.forgotten)
+        following.arrived()
+        waiting = Waiting(self, following, request, told)
+        waiting.answer = lambda: reply(Answer(errors.NONE, number, self._parts(following, told)))
+        if not waiting.look():
+            self.park(waiting)
+
+    def _parts(self, following: Following, told: dict[Any, Any]) -> list[Part]:
+        results = following.take()
+        told.update({(one.topic, one.partition): (one.hw, one.log_start) for one in results})
+        return [
+            Part(
+                one.topic, one.partition, one.error, one.hw, one.log_start,
+                memoryview(b"".join(piece.data for piece in one.payloads)), one.diverging,
+            )
+            for one in results
+        ]  # fmt: skip
+
+
+def place(snapshot: Snapshot, config: Any, topic: str, index: int) -> Where | None:
+    """Where a partition is by a snapshot (workers.catalog)."""
+    info = snapshot.partition(topic, index)
+    if info is None or info.slot < 0:
+        return None
+    return Where(snapshot.topics[topic].id, info.slot, info.incarnation, config.log_dirs[info.log_dir])

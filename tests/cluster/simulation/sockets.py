@@ -1,0 +1,106 @@
+"""The socket module as brokers' loops use it, over simulated connections: whole frames, level and edge alike."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+from typing import Any
+
+from .network import Connection, End, Network
+from .world import Process
+
+_PORTS = {9092: "peer", 9093: "fetch"}
+_PREFIX = "broker-"
+
+
+class Sockets:
+    """What stands in the place of the module."""
+
+    SOCK_STREAM, SOCK_NONBLOCK, SOCK_CLOEXEC = socket.SOCK_STREAM, socket.SOCK_NONBLOCK, socket.SOCK_CLOEXEC
+    SOL_SOCKET, SO_ERROR, SO_RCVBUF = socket.SOL_SOCKET, socket.SO_ERROR, socket.SO_RCVBUF
+    IPPROTO_TCP, TCP_NODELAY = socket.IPPROTO_TCP, socket.TCP_NODELAY
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._number = 100
+
+    def getaddrinfo(self, host: str, port: int, type: int = 0) -> list[Any]:  # noqa: A002
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
+
+    def socket(self, family: int, kind: int) -> Socket:
+        """One of the process that runs."""
+        self._number += 1
+        process = self._network.world.running[-1]
+        return Socket(self._network, process, self._number, "fetch" if process.name == "replicator" else "peer")
+
+
+class Socket:
+    """A client's end."""
+
+    def __init__(self, network: Network, process: Process, number: int, kind: str) -> None:
+        self._network = network
+        self._process = process
+        self._number = number
+        self._kind = kind
+        self._error = 0
+        self._connection: Connection | None = None
+        self._in = bytearray()
+        self._ended = self._closed = False
+
+    def fileno(self) -> int:
+        return self._number
+
+    def setsockopt(self, *_: int) -> None:
+        pass
+
+    def getsockopt(self, *_: int) -> int:
+        return self._error
+
+    def connect_ex(self, address: tuple[str, int]) -> int:
+        end = End(self._process, self._take, self._lost)
+        server = int(address[0].removeprefix(_PREFIX))
+        self._connection = self._network.connect(self._process.broker, server, self._kind, end, self._connected)
+        return errno.EINPROGRESS
+
+    def send(self, data: Any) -> int:
+        if self._ended or self._connection is None:
+            raise BrokenPipeError(errno.EPIPE, "the connection is lost")
+        self._connection.send(True, bytes(data))
+        return len(data)
+
+    def recv(self, most: int) -> bytes:
+        if self._in:
+            data, self._in = bytes(self._in[:most]), self._in[most:]
+            return data
+        if self._ended:
+            return b""
+        raise BlockingIOError
+
+    def recv_into(self, room: Any) -> int:
+        data = self.recv(len(room))
+        room[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._connection is not None:
+            self._connection.close()
+
+    # -- what happens to it
+
+    def _connected(self, accepted: bool) -> None:
+        self._error = 0 if accepted else errno.ECONNREFUSED
+        self._ready(select.EPOLLOUT)
+
+    def _take(self, data: bytes) -> None:
+        self._in += data
+        self._ready(select.EPOLLIN)
+
+    def _lost(self) -> None:
+        self._ended = True
+        self._ready(select.EPOLLIN | select.EPOLLHUP)
+
+    def _ready(self, events: int) -> None:
+        if not self._closed:
+            self._process.ready(self._number, events)

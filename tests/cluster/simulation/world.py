@@ -1,0 +1,147 @@
+"""The simulated clock and its events, and the processes to which they happen.
+
+An event happens to a process or (None) to nobody in particular. A process that waits inside of an event, for an answer
+of ZooKeeper's, lets others go on meanwhile (`elapse`); what happens to itself waits, unless it is that it is killed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+Action = Callable[[], object]
+_DEEPEST = 4  # processes that wait at the same time
+
+
+class Killed(BaseException):
+    """The process that runs is no more."""
+
+
+class Process:
+    """What takes one event after the other until it is killed. `stopped_until`: as by SIGSTOP."""
+
+    def __init__(self, name: str, broker: int) -> None:
+        self.name = name
+        self.broker = broker
+        self.alive = True
+        self.busy = False
+        self.stopped_until = 0.0
+        self.deferred: list[Event] = []
+
+    def ready(self, descriptor: int, events: int) -> None:
+        """Something is there for who polls the descriptor."""
+
+
+class Event(NamedTuple):
+    at: float
+    number: int
+    process: Process | None
+    action: Action
+
+
+class World:
+    """Everything that happens, in order. `checks` are called after each step."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now = 1000.0
+        self.steps = 0
+        self.checks: list[Action] = []
+        self.trace: deque[str] = deque(maxlen=0)
+        self.print = False
+        self.running: list[Process] = []  # the innermost last
+        self.unforeseen: BaseException | None = None
+        self._events: list[Event] = []
+        self._number = 0
+
+    # -- chance
+
+    def chance(self, probability: float) -> bool:
+        return probability > 0 and self.random.random() < probability
+
+    def between(self, low: float, high: float) -> float:
+        return low + (high - low) * self.random.random()
+
+    # -- telling
+
+    @property
+    def telling(self) -> bool:
+        """Whether anybody reads what is said."""
+        return self.print or self.trace.maxlen != 0
+
+    def say(self, text: str) -> None:
+        if self.telling:
+            line = f"{self.now - 1000:9.4f}  {text}"
+            self.trace.append(line)
+            if self.print:
+                print(line)
+
+    # -- events
+
+    def after(self, seconds: float, process: Process | None, action: Action) -> None:
+        """Have `action` happen to `process`, if it is still alive then."""
+        self._push(self.now + seconds, process, action)
+
+    def _push(self, at: float, process: Process | None, action: Action) -> None:
+        self._number += 1
+        heapq.heappush(self._events, Event(at, self._number, process, action))
+
+    def run(self, until: float, most: int = 1 << 60) -> None:
+        """Let things happen until that moment, or `most` steps altogether."""
+        while self._events and self._events[0].at <= until and self.steps < most:
+            event = heapq.heappop(self._events)
+            self.now = max(self.now, event.at)
+            self._happen(event)
+            if self.unforeseen is not None:
+                raise self.unforeseen
+        self.now = max(self.now, until) if self.steps < most else self.now
+
+    def _happen(self, event: Event) -> None:
+        process = event.process
+        if process is None:
+            event.action()
+        elif not process.alive:
+            return
+        elif process.busy:
+            process.deferred.append(event)
+            return
+        elif process.stopped_until > self.now:
+            self._push(process.stopped_until, process, event.action)
+            return
+        else:
+            self._run(process, event.action)
+        self.steps += 1
+        for check in self.checks:
+            check()
+
+    def _run(self, process: Process, action: Action) -> None:
+        process.busy = True
+        self.running.append(process)
+        try:
+            action()
+        except Killed:
+            pass
+        finally:
+            self.running.pop()
+            process.busy = False
+            deferred, process.deferred = process.deferred, []
+            for event in deferred:
+                self._push(self.now, process, event.action)
+
+    def elapse(self, seconds: float) -> None:
+        """The process that runs waits. Killed if it is, meanwhile."""
+        process = self.running[-1] if self.running else None
+        if len(self.running) <= _DEEPEST and self.unforeseen is None:
+            try:
+                self.run(self.now + seconds)
+            except Killed:
+                raise
+            except BaseException as error:  # somebody else's, which this process must not take for its own
+                self.unforeseen = error
+        if process is not None and not process.alive:
+            raise Killed
+        while process is not None and process.stopped_until > self.now and self.unforeseen is None:
+            self.run(process.stopped_until)
