@@ -318,7 +318,8 @@ class Member:
 
     def controlled_shutdown(self, broker: int, epoch: int) -> list[tuple[str, int]]:
         """Have others lead what `broker` leads; what it still leads. ApiError."""
-        return self._in_office().controlled_shutdown(broker, epoch)
+        elected = self._in_office()
+        return self._stored(lambda: elected.controlled_shutdown(broker, epoch))
 
     def elect_leaders(self, partitions: Collection[Partition] | None, unclean: bool) -> Outcomes:
         """Elect preferred leaders (or any) for partitions, None: for all; what became of each."""
