@@ -166,6 +166,22 @@ def test_nobody_of_the_target_can_lead_yet() -> None:
     assert reassignment.finish(world.state, P) is None
 
 
+def test_who_died_just_now_does_not_lead_at_the_end_of_a_move() -> None:
+    world, _ = moved([1, 2], 1, 2, 3)
+    world.state.died([1])
+    last = reassignment.finish(world.state, P)
+    assert last is not None and last.change is not None and last.change.after.leader == 2
+
+
+def test_whoever_takes_office_tells_all_replicas_of_a_move_again() -> None:
+    world, first = moved([3], 1, 2)
+    world.failover()
+    step = reassignment.resume(world.state, P)
+    assert step is not None and step.change is not None
+    assert (step.assignment, step.new, step.stop) == (None, first.new, {})
+    assert step.change.after[:4] == (1, (1, 2), 2, 2)
+
+
 def test_what_only_a_coming_replica_has_is_not_given_up() -> None:
     world, _ = moved([4], 1)
     world.leader_writes(P, [1, 4], seen=True)
