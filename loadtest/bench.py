@@ -13,11 +13,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
-from odradek.loadtest import recovery, starts
+from odradek.loadtest import cluster_rows, recovery, starts
 from odradek.loadtest.brokers import KINDS, Broker
 from odradek.loadtest.clients import LoadError
+from odradek.loadtest.clusters import CLUSTERS, Cluster
 from odradek.loadtest.curves import CURVES, Bench
 from odradek.loadtest.report import markdown, micros, summary
 from odradek.loadtest.report_curves import PICTURE, draw
@@ -29,7 +31,13 @@ from odradek.loadtest.wire import WireError
 
 QUICK_SCALE = 0.05
 HERE = Path(__file__).parent
-GROUPS = {"table": [row.key for row in ROWS], "start": list(SIZES), RECOVERY: [RECOVERY], "curves": list(CURVES)}
+GROUPS = {
+    "table": [row.key for row in ROWS],
+    "start": list(SIZES),
+    RECOVERY: [RECOVERY],
+    "curves": list(CURVES),
+    "cluster": [*(row.key for row in cluster_rows.ROWS), cluster_rows.IDLE, cluster_rows.FAILOVER],
+}
 Kinds = Sequence[type[Broker]]
 
 
@@ -110,6 +118,59 @@ def measure_recovery(kinds: Kinds, _: str, bench: Bench) -> Entry:
     return entry
 
 
+def measure_cluster_rows(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results) -> Iterator[str]:
+    """Loads of clusters, which run one at a time: three JVMs beside three more would be in each other's way."""
+    for row in [row for row in cluster_rows.ROWS if row.key in keys]:
+        if attempt(row.key, partial(_in_turn, kinds, row.key, partial(_one_row, row), bench), results):
+            yield row.key
+    if cluster_rows.IDLE in keys and attempt(
+        cluster_rows.IDLE, partial(_in_turn, kinds, cluster_rows.IDLE, _idle, bench), results
+    ):
+        yield cluster_rows.IDLE
+    if cluster_rows.FAILOVER in keys and attempt(
+        cluster_rows.FAILOVER, partial(_in_turn, kinds, cluster_rows.FAILOVER, _failover, bench), results
+    ):
+        yield cluster_rows.FAILOVER
+
+
+Work = Callable[[Cluster, Bench], list[dict[str, Any]]]
+
+
+def _in_turn(kinds: Kinds, key: str, work: Work, bench: Bench) -> Entry:
+    entry, names = Entry({}, bench.rounds, bench.scale), [kind.key for kind in kinds]
+    for kind in [kind for kind in CLUSTERS if kind.key in names]:
+        folder = bench.folder / f"{key}-{kind.key}"
+        with kind(folder) as cluster:
+            cluster.start()
+            entry.data[kind.name] = work(cluster, bench)
+        shutil.rmtree(folder, ignore_errors=True)
+    return entry
+
+
+def _one_row(row: Row, cluster: Cluster, bench: Bench) -> list[dict[str, Any]]:
+    costs = [once(row, cluster, bench.scale) for _ in range(bench.rounds + 1)]
+    for cost in costs:
+        late = f", p50 {micros(cost.p50)}, p99 {micros(cost.p99)}" if cost.p99 else ""
+        say(f"{row.key}: {cluster.name} {cost.rate:,.0f} msg/s, {cost.cpu_us:.2f} µs{late}")
+    return [cost.as_dict() for cost in costs[1:]]
+
+
+def _idle(cluster: Cluster, bench: Bench) -> list[dict[str, Any]]:
+    found = [cluster_rows.idle(cluster) for _ in range(min(bench.rounds, 3))]
+    say(f"idle: {cluster.name} {found}")
+    return found
+
+
+def _failover(cluster: Cluster, bench: Bench) -> list[dict[str, Any]]:
+    rounds = []
+    for _ in range(min(bench.rounds, 3)):
+        one: dict[str, Any] = {}
+        for count in cluster_rows.FAILOVER_PARTITIONS:
+            one |= {f"{name}_{count}": value for name, value in cluster_rows.failover(cluster, count).items()}
+        rounds.append(one)
+    return rounds
+
+
 def measure_curve(kinds: Kinds, key: str, bench: Bench) -> Entry:
     """One curve, broker by broker."""
     work, possible = CURVES[key]
@@ -126,6 +187,7 @@ def measure(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results, w
     rows = [row for row in ROWS if row.key in keys]
     if rows:
         yield from measure_rows(kinds, rows, bench, results, warm)
+    yield from measure_cluster_rows(kinds, keys, bench, results)
     works = {**dict.fromkeys(SIZES, measure_starts), RECOVERY: measure_recovery, **dict.fromkeys(CURVES, measure_curve)}
     for key in keys:
         work = works.get(key)
@@ -155,7 +217,9 @@ def chosen_kinds(words: str) -> Kinds:
 @click.command()
 @click.option("--quick", is_flag=True, help="A twentieth of each load, one round; printed and not kept.")
 @click.option("--rounds", default=5, show_default=True, help="How often each row is measured.")
-@click.option("--rows", default="", help="Only these: rows, or table, start, recovery, curves; comma-separated.")
+@click.option(
+    "--rows", default="", help="Only these: rows, or table, start, recovery, curves, cluster; comma-separated."
+)
 @click.option("--brokers", default="", help="Only these of odradek, kafka, rabbitmq; comma-separated.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")
 @click.option(

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 import psutil
 from odradek.loadtest import processes, wire
@@ -27,7 +28,7 @@ __all__ = ["KINDS", "ApacheKafka", "Broker", "BrokerError", "Odradek", "RabbitMQ
 START_SECONDS = 120
 STOP_SECONDS = 180  # ten thousand partitions are flushed one by one
 # The heap is kafka-server-start's; so are the collector's settings (kafka-run-class).
-_JAVA_OPTIONS = [
+JAVA_OPTIONS = [
     "-Xms1g",
     "-Xmx1g",
     "-server",
@@ -136,7 +137,15 @@ class Broker:
         """Of all its processes."""
         return processes.memory(self.family())
 
-    def __enter__(self) -> Broker:
+    def create(self, topic: str, partitions: int = 1) -> None:
+        """Make a topic, and wait until its partitions are led."""
+        wire.create(self.port, topic, partitions)
+
+    def delete(self, topic: str) -> None:
+        """Drop a topic."""
+        wire.delete(self.port, topic)
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -193,7 +202,7 @@ class ApacheKafka(Broker):
     def command(self) -> list[str]:
         """With the heap and the collector of its own scripts."""
         jars = f"{kafka_jars()}/*"
-        return ["java", *_JAVA_OPTIONS, "-cp", jars, "kafka.Kafka", str(self.folder / "server.properties")]
+        return ["java", *JAVA_OPTIONS, "-cp", jars, "kafka.Kafka", str(self.folder / "server.properties")]
 
 
 class RabbitMQ(Broker):

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import click
 import psutil
 from odradek.loadtest import processes
-from odradek.loadtest.brokers import _JAVA_OPTIONS, BrokerError, cluster_id, kafka_jars
+from odradek.loadtest.brokers import JAVA_OPTIONS, BrokerError, cluster_id, kafka_jars
 
 TOPIC = "recovery"
 GIGABYTES, PARTITIONS = 10.0, 100
@@ -67,7 +67,7 @@ class Contestant(NamedTuple):
 
 
 def _java(config: str) -> list[str]:
-    return ["java", *_JAVA_OPTIONS, "-cp", f"{kafka_jars()}/*", "kafka.Kafka", config]
+    return ["java", *JAVA_OPTIONS, "-cp", f"{kafka_jars()}/*", "kafka.Kafka", config]
 
 
 def _python(config: str) -> list[str]:

@@ -62,7 +62,8 @@ def cell(results: Results, row: Row, broker: str) -> str:
 def wanted(target: Target) -> list[str]:
     """What a row is to reach, in words."""
     parts = [(target.rate, f"≥ {target.rate:g}× msg/s"), (target.cpu, f"≤ {target.cpu:.2g}× CPU")]
-    parts += [(target.p99, f"≤ {target.p99:g}× p99"), (target.floor, f"≥ {thousands(target.floor)} msg/s")]
+    parts += [(target.p50, f"≤ {target.p50:g}× p50"), (target.p99, f"≤ {target.p99:g}× p99")]
+    parts += [(target.floor, f"≥ {thousands(target.floor)} msg/s")]
     return [text for value, text in parts if value]
 
 
@@ -70,7 +71,9 @@ def missed(results: Results, row: Row) -> list[str] | None:
     """The names of what `row` does not reach; None when it cannot be told."""
     target = row.target
     shares = {
-        name: ratio(results, row.key, name) for name in ("rate", "cpu_us", "p99") if (name != "p99" or row.latency)
+        name: ratio(results, row.key, name)
+        for name in ("rate", "cpu_us", "p50", "p99")
+        if (name not in ("p50", "p99") or row.latency)
     }
     rate = results.middle(row.key, "Odradek", "rate")
     if rate is None or None in shares.values():
@@ -78,6 +81,7 @@ def missed(results: Results, row: Row) -> list[str] | None:
     held = {
         "msg/s": (shares["rate"] or 0) >= target.rate and rate >= target.floor,
         "CPU": not target.cpu or (shares["cpu_us"] or 0) <= target.cpu,
+        "p50": not target.p50 or (shares.get("p50") or 0) <= target.p50,
         "p99": not target.p99 or (shares.get("p99") or 0) <= target.p99,
     }
     return [name for name, good in held.items() if not good]
@@ -92,8 +96,8 @@ def verdict(results: Results, row: Row) -> str:
 
 
 def _reached(results: Results, row: Row) -> str:
-    first = ("p99", "p99") if row.latency else ("rate", "msg/s")
-    shares = [(ratio(results, row.key, name), label) for name, label in (first, ("cpu_us", "CPU"))]
+    first = [("p50", "p50"), ("p99", "p99")] if row.latency else [("rate", "msg/s")]
+    shares = [(ratio(results, row.key, name), label) for name, label in (*first, ("cpu_us", "CPU"))]
     return ", ".join(f"{share:.2f}× {label}" for share, label in shares if share is not None) or "–"
 
 
@@ -101,21 +105,21 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def table(results: Results) -> str:
+def table(results: Results, rows: Sequence[Row] = ROWS, names: Sequence[str] = NAMES) -> str:
     """The Markdown table of all rows that were measured."""
-    head = ["work", *NAMES, "Odradek / Kafka", "to reach", ""]
+    head = ["work", *names, "Odradek / Kafka", "to reach", ""]
     lines = [_line(head), _line(["---"] * len(head))]
-    for row in ROWS:
+    for row in rows:
         if row.key in results.entries:
-            cells = [cell(results, row, name) for name in NAMES]
+            cells = [cell(results, row, name) for name in names]
             last = [_reached(results, row), ", ".join(wanted(row.target)) or "–", verdict(results, row)]
             lines.append(_line([row.title, *cells, *last]))
     return "\n".join(lines)
 
 
-def summary(results: Results) -> str:
+def summary(results: Results, rows: Sequence[Row] = ROWS) -> str:
     """One line: how many rows are met, and which are not."""
-    told = {row.key: verdict(results, row) for row in ROWS if row.key in results.entries}
+    told = {row.key: verdict(results, row) for row in rows if row.key in results.entries}
     met = sum(word == "met" for word in told.values())
     bad = [f"{key} ({word.removeprefix('MISSED: ')})" for key, word in told.items() if word.startswith("MISSED")]
     return f"{met} rows met, {len(bad)} missed" + (f": {'; '.join(bad)}." if bad else ".")
@@ -134,6 +138,8 @@ def _client_cores(rounds: Sequence[dict[str, float]]) -> float:
 
 def markdown(results: Results) -> str:
     """The whole of RESULTS.md."""
+    from odradek.loadtest.report_cluster import cluster_section  # which uses what is here
+
     parts = [
         "# What a message costs",
         "Written by `make bench` from `loadtest/results.json`.",
@@ -145,6 +151,7 @@ def markdown(results: Results) -> str:
         starts_section(results),
         recovery_section(results),
         curves_section(results),
+        cluster_section(results),
         "## When and on what",
         provenance(results),
     ]

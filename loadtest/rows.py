@@ -13,12 +13,13 @@ from odradek.loadtest.tools import touch_memory
 
 @dataclass(frozen=True)
 class Target:
-    """Odradek over Apache Kafka: at least `rate`, at most `cpu` and `p99`; 0 says nothing. `floor`: msg/s it needs."""
+    """Odradek over Apache Kafka: at least `rate`, at most `cpu`, `p50` and `p99`; 0 says nothing. `floor`: in msg/s."""
 
     rate: float = 0
     cpu: float = 0
     p99: float = 0
     floor: float = 0
+    p50: float = 0
 
 
 @dataclass(frozen=True)
@@ -211,11 +212,11 @@ def once(row: Row, broker: Broker, scale: float) -> Cost:
     if row.fill:
         return run(call, broker, _filled(*row.fill, broker, scale))
     topic = _fresh(row.key)
-    wire.create(broker.port, topic)
+    broker.create(topic)
     cost = run(call, broker, topic)
     if call.mode == "produce" and call.program == "client":
         check_end(broker, topic, call)
-    wire.delete(broker.port, topic)
+    broker.delete(topic)
     return cost
 
 
@@ -238,7 +239,7 @@ def _filled(name: str, call: Call, broker: Broker, scale: float) -> str:
     """The topic that `call` filled, on the first use of `name`."""
     if name not in broker.filled:
         topic = _fresh(name)
-        wire.create(broker.port, topic)
+        broker.create(topic)
         run(call.scaled(scale), broker, topic)
         check_end(broker, topic, call.scaled(scale))
         broker.filled[name] = topic

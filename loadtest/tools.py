@@ -30,10 +30,10 @@ def cache() -> Path:
     return Path(os.environ.get("ODRADEK_TEST_CACHE") or HERE.parent / ".cache").absolute()
 
 
-def kafka_jars() -> Path:
+def kafka_jars(version: str = KAFKA_VERSION) -> Path:
     """The folder of Apache Kafka's jars; BrokerError when they were not fetched."""
-    libs = cache() / f"kafka-{KAFKA_VERSION}" / "libs"
-    if not (libs / f"kafka_2.13-{KAFKA_VERSION}.jar").exists():
+    libs = cache() / f"kafka-{version}" / "libs"
+    if not (libs / f"kafka_2.13-{version}.jar").exists():
         raise BrokerError(f"no jars in {libs}: run make test-tools, or measure with --brokers odradek")
     if not shutil.which("java"):
         raise BrokerError("no java here: apt-get install default-jre-headless, or measure with --brokers odradek")

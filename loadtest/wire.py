@@ -9,10 +9,12 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 _TIMEOUT_MS = 30_000
-_LIST_OFFSETS, _METADATA, _DELETE_TOPICS = 2, 3, 20
+_LIST_OFFSETS, _METADATA, _CREATE_TOPICS, _DELETE_TOPICS = 2, 3, 19, 20
+_NOT_CONTROLLER = 41
 WAIT_SECONDS = 120
 
 
@@ -125,3 +127,50 @@ def _ends(port: int, topic: str, partitions: int) -> list[int] | None:
     answer = ask(port, _LIST_OFFSETS, 1, head + asked)
     rows = list(struct.iter_unpack(">ihqq", answer[8 + len(text(topic)) :]))
     return None if any(row[1] for row in rows) else [row[3] for row in sorted(rows)]
+
+
+# -- clusters
+
+
+def brokers(port: int) -> int:
+    """How many brokers Metadata v4 names; 0 when there is no answer."""
+    try:
+        answer = ask(port, _METADATA, 4, struct.pack(">i", 0) + b"\x00", 10)
+    except OSError:
+        return 0
+    return int(struct.unpack_from(">i", answer, 4)[0])
+
+
+def create_assigned(ports: list[int], topic: str, replicas: list[list[int]]) -> None:
+    """Make a topic with the replicas of each partition; returns when the first broker leads all of them.
+
+    CreateTopics v1, of whichever broker is the controller.
+    """
+    assigned = b"".join(struct.pack(f">ii{len(some)}i", index, len(some), *some) for index, some in enumerate(replicas))
+    head = struct.pack(">i", 1) + text(topic) + struct.pack(">ih", -1, -1)
+    body = head + struct.pack(">i", len(replicas)) + assigned + struct.pack(">iib", 0, _TIMEOUT_MS, 0)
+    _of_controller(ports, _CREATE_TOPICS, 1, body, lambda answer: _create_error(answer, topic))
+    deadline = time.monotonic() + WAIT_SECONDS
+    while _ends(ports[0], topic, len(replicas)) is None:
+        if time.monotonic() > deadline:
+            raise WireError(f"topic {topic} is not led by the first broker after {WAIT_SECONDS} s")
+        time.sleep(0.05)
+
+
+def _create_error(answer: bytes, topic: str) -> int:
+    return int(struct.unpack_from(">h", answer, 4 + len(text(topic)))[0])
+
+
+def delete_anywhere(ports: list[int], topic: str) -> None:
+    """Drop `topic` (DeleteTopics v1), by whichever broker is the controller."""
+    body = struct.pack(">i", 1) + text(topic) + struct.pack(">i", _TIMEOUT_MS)
+    _of_controller(ports, _DELETE_TOPICS, 1, body, lambda answer: int(struct.unpack(">h", answer[-2:])[0]))
+
+
+def _of_controller(ports: list[int], api: int, version: int, body: bytes, error_of: Callable[[bytes], int]) -> None:
+    for port in ports:
+        error = error_of(ask(port, api, version, body))
+        if error != _NOT_CONTROLLER:
+            break
+    if error:
+        raise WireError(f"API {api}: error {error}")

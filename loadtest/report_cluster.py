@@ -1,0 +1,61 @@
+"""The part of RESULTS.md on clusters of three brokers."""
+
+from __future__ import annotations
+
+from odradek.loadtest.cluster_rows import FAILOVER, FAILOVER_PARTITIONS, IDLE, IDLE_PARTITIONS, ROWS
+from odradek.loadtest.report import summary, table
+from odradek.loadtest.store import Results
+from odradek.loadtest.zookeeper import VERSION
+
+_KAFKA, _ODRADEK = "Apache Kafka", "Odradek"
+_IDLE_CPU, _IDLE_MEMORY, _FAILOVER_S = 1 / 2, 1 / 5, 2.0
+_METHOD = f"""\
+Three brokers and ZooKeeper on this machine's cores, Apache Kafka {VERSION} in ZooKeeper mode with a heap of 1 GiB each,
+one cluster running at a time while it is measured. Factor 3, acks=all, min.insync.replicas=2, librdkafka; one partition
+where nothing else is said. CPU is that of all three brokers, without ZooKeeper's. All other settings are defaults."""
+
+
+def cluster_section(results: Results) -> str:
+    """Loads, idleness, and what the loss of a leader costs."""
+    rows = [row for row in ROWS if row.key in results.entries]
+    parts = [table(results, ROWS, (_KAFKA, _ODRADEK)), summary(results, ROWS)] if rows else []
+    parts += [_idle(results)] if IDLE in results.entries else []
+    parts += [_failover(results)] if FAILOVER in results.entries else []
+    return "\n\n".join(["## Three brokers", _METHOD, *parts]) if parts else ""
+
+
+def _idle(results: Results) -> str:
+    head = f"Idle with {IDLE_PARTITIONS:,} partitions, factor 3:\n\n| brokers | CPU s a second | RSS | PSS |\n"
+    lines = [_idle_line(results, name) for name in results.entries[IDLE].data]
+    text = head + "| --- " * 4 + "|\n" + "\n".join(lines)
+    pairs = [("cpu", _IDLE_CPU, "CPU"), ("rss", _IDLE_MEMORY, "RSS")]
+    return text + "\n\n" + " ".join(_share(results, IDLE, what, most, word) for what, most, word in pairs)
+
+
+def _idle_line(results: Results, name: str) -> str:
+    cpu, rss, pss = (results.middle(IDLE, name, what) or 0 for what in ("cpu", "rss", "pss"))
+    return f"| {name} | {cpu:.3f} | {rss:,.0f} MiB | {pss:,.0f} MiB |"
+
+
+def _share(results: Results, key: str, what: str, most: float, word: str) -> str:
+    ours, theirs = results.middle(key, _ODRADEK, what), results.middle(key, _KAFKA, what)
+    if ours is None or not theirs:
+        return ""
+    return f"{word} ≤ {most:g} of Kafka's: {ours / theirs:.2f}, {'met' if ours / theirs <= most else 'MISSED'}."
+
+
+def _failover(results: Results) -> str:
+    head = "From kill -9 of the leader of all partitions to the next acknowledged record, defaults everywhere:\n\n"
+    title = "| brokers | partitions | the first | all of them |\n" + "| --- " * 4 + "|\n"
+    names = results.entries[FAILOVER].data
+    lines = [_failover_line(results, name, count) for name in names for count in FAILOVER_PARTITIONS]
+    ours = results.middle(FAILOVER, _ODRADEK, "first_1")
+    told = f"One partition ≤ {_FAILOVER_S:g} s: {'met' if ours is not None and ours <= _FAILOVER_S else 'MISSED'}."
+    return head + title + "\n".join(line for line in lines if line) + "\n\n" + told
+
+
+def _failover_line(results: Results, name: str, count: int) -> str:
+    first, last = (results.middle(FAILOVER, name, f"{what}_{count}") for what in ("first", "last"))
+    if first is None or last is None:
+        return ""
+    return f"| {name} | {count} | {first:.2f} s | {last:.2f} s |"
