@@ -101,6 +101,8 @@ def test_the_high_watermark_is_the_leaders_as_far_as_the_log_goes(tmp_path: Path
         assert partition.state().hw == 3
         receive(partition, b"", hw=9)
         assert partition.state().hw == 5
+        receive(partition, sent(5), hw=2)  # a new leader that has not heard of its followers yet
+        assert (partition.state().hw, partition.state().leo) == (5, 6)
 
 
 def test_the_log_start_follows_the_leaders_but_not_past_the_end(tmp_path: Path) -> None:

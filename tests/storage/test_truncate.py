@@ -154,6 +154,8 @@ def test_producers_are_those_of_what_stays(tmp_path: Path) -> None:
         partition = world.partition()
         receive(partition, b"".join(logs.batch(n, producer=(4, 0, n), timestamp=NOW) for n in range(12)))
         cut(partition, 8)
+        tables = [name for name in os.listdir("/dev/shm") if name.startswith(f"{world.prefix[1:]}producers-")]
+        assert len(tables) == 1
         partition.slot.update(state=slots.LEADER)
         assert put(partition, batch(b"7", producer=4, sequence=7), batch(b"8", producer=4, sequence=8)) == [7, 8]
 
