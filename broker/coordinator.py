@@ -14,12 +14,13 @@ import logging
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from odradek.broker import process
+from odradek.broker.marker_links import MarkerLinks
 from odradek.broker.offsets_journal import OffsetsJournal
 from odradek.broker.offsets_topic import TOPIC, OffsetsTopic
 from odradek.broker.process import Process, Signals
@@ -27,7 +28,7 @@ from odradek.broker.transactions import TransactionCoordinator
 from odradek.cluster import internal
 from odradek.cluster.snapshot import Snapshot
 from odradek.groups.errors import Error
-from odradek.groups.events import Answer, Limits, Now
+from odradek.groups.events import Answer, Append, Limits, Now
 from odradek.groups.groups import Groups
 from odradek.groups.journal import Writer
 from odradek.groups.loading import Replay
@@ -38,6 +39,7 @@ from odradek.ipc.channel import Channel
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
+from odradek.protocol import errors
 from odradek.workers import api, dispatch
 from odradek.workers.catalog import Catalog
 from odradek.workers.coordination import Wanted
@@ -48,6 +50,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.25  # the longest sleep: nothing depends on a doorbell alone
 CONNECT_S = 0.05  # while the controller is not there
 BUSY_S = 0.001
+LOADING_S = 0.005  # while what is to be loaded waits for others
 COLUMN_REQUESTS, COLUMN_APPENDS = COLUMN["requests"], COLUMN["appends"]
 COLUMN_CONNECTIONS = COLUMN["connections"]
 
@@ -71,15 +74,17 @@ class Coordinator:
             int(me.config["offsets.topic.compression.codec"]),
         )
         self._topic = OffsetsTopic(
-            self.groups, self._journal, me.config["broker.id"], partial(self._create_topic, TOPIC), Replay
+            self.groups, self._journal, self._writer, me.config["broker.id"], partial(self._create_topic, TOPIC), Replay
         )
+        self._watched: dict[int, Callable[[int], None]] = {}  # what is called with a descriptor's events
+        self._links = MarkerLinks(me.config, self._watch)
         self._transactions = TransactionCoordinator(
-            self._catalog, me.config, self.groups, self._writer, self._ask, self._create_topic
+            self._catalog, me.config, self.groups, self._holds_markers, self._links, self._ask, self._create_topic
         )
         self._rows = api.load_rows()
         self._row = me.shared.processes.row(roles.COORDINATOR)
         self._expire_at_ms = self.now.steady_ms + me.config["offsets.retention.check.interval.ms"]
-        self._links: dict[int, Channel] = {}
+        self._channels: dict[int, Channel] = {}
         self._writing: set[int] = set()  # descriptors whose writability is polled for
         self._loaded_some = False
         self._controller = Upstream(me.run_dir / "controller.sock")
@@ -102,17 +107,21 @@ class Coordinator:
         """The transactional ids."""
         return self._transactions.machine
 
-    def when_offsets_topic(self, ready: Callable[[bool], None]) -> None:
+    def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
         """See `workers.coordination.Coordinator`."""
-        self._topic.when_there(ready, self.now)
+        self._topic.when_there(ready, groups, self.now)
 
-    def when_transactions_topic(self, ready: Callable[[bool], None]) -> None:
+    def when_transactions_topic(self, ready: Callable[[bool], None], ids: Iterable[str] = ()) -> None:
         """See `workers.coordination.Coordinator`."""
-        self._transactions.topic.when_there(ready, self.now)
+        self._transactions.topic.when_there(ready, ids, self.now)
 
     def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
         """See `workers.coordination.Coordinator`."""
-        self._transactions.write_markers(wanted, done)
+        self._transactions.write_markers(wanted, done, self.now)
+
+    def _holds_markers(self, partition: int) -> bool:
+        """Whether a partition of `__consumer_offsets` takes no marker yet: what is before it must be known."""
+        return self._topic.is_behind(partition) or self._writer.is_busy_with(partition)
 
     def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
         """See `workers.coordination.Coordinator`."""
@@ -147,13 +156,11 @@ class Coordinator:
         self._controller.ask(Forwarded(0, key, 0, None, "", "", internal.encode(body)), answered)
 
     def _create_topic(self, name: str) -> None:
-        log.info("creating %s", name)
-
         def answered(body: dict[str, Any] | None) -> None:
             code, message = body["errors"][name] if body else (-1, "the controller did not answer")
-            if code:
-                log.error("%s could not be created: %s (%s)", name, message, code)
-                (self._topic if name == TOPIC else self._transactions.topic).creation_failed()
+            if code not in (errors.NONE, errors.TOPIC_ALREADY_EXISTS):  # or the metadata is about to tell of it
+                topic = self._topic if name == TOPIC else self._transactions.topic
+                topic.creation_failed(f"{message} ({code})", self.now)
 
         self._ask(internal.AUTO_CREATE, {"topics": [name]}, answered)
 
@@ -178,8 +185,8 @@ class Coordinator:
             events = self._epoll.poll(self._patience())
             self.now = _now()
             self._follow()
-            for fd, _ in events:
-                self._event(fd)
+            for fd, what in events:
+                self._event(fd, what)
             self._turn()
             self.me.beat()
         self.me.draining()
@@ -189,7 +196,7 @@ class Coordinator:
         if self._writer.is_waiting:
             return BUSY_S
         if self._topic.is_loading or self._transactions.topic.is_loading:
-            return 0.0 if self._loaded_some else BUSY_S * 10
+            return 0.0 if self._loaded_some else LOADING_S
         longest = CONNECT_S if self._controller.channel is None else LOOK_S
         patience = min(longest, self._transactions.patience(self.now))
         due = self.groups.timers.next_ms()
@@ -211,21 +218,27 @@ class Coordinator:
         self._flush()
 
     def _settle(self) -> None:
-        """Deliver answers and append records until there are no more of either."""
+        """Deliver answers and append records until there are no more of either, nor of what comes of them."""
         self._writer.write(self.now)
-        awaited = self._writer.awaited
-        if awaited:
-            self._journal.ring_me(awaited)
+        while True:
+            while self.groups.effects:
+                effects, self.groups.effects[:] = list(self.groups.effects), []
+                for effect in effects:
+                    self._do(effect)
+                self._writer.write(self.now)
+            if not self._writer.awaited:
+                return
+            self._journal.ring_me(self._writer.awaited)
             self._writer.check(self.now)
-        while self.groups.effects:
-            effects, self.groups.effects[:] = list(self.groups.effects), []
-            for effect in effects:
-                if isinstance(effect, Answer):
-                    _deliver(effect)
-                else:
-                    self._writer.add(effect, self.now)
-                    self._row[COLUMN_APPENDS] += 1
-            self._writer.write(self.now)
+            if not self.groups.effects:
+                return
+
+    def _do(self, effect: Answer | Append) -> None:
+        if isinstance(effect, Answer):
+            _deliver(effect)
+        else:
+            self._writer.add(effect, self.now)
+            self._row[COLUMN_APPENDS] += 1
 
     def _follow(self) -> None:
         """Take over new metadata before anything that may refer to it."""
@@ -234,16 +247,18 @@ class Coordinator:
         before = self._catalog.snapshot
         if self._catalog.follow():
             self._topic.follow(self._catalog.snapshot, self.now)
-            self._transactions.topic.follow(self._catalog.snapshot, self.now)
+            self._transactions.follow(self._catalog.snapshot, self.now)
             gone = _deleted(before, self._catalog.snapshot)
             if gone:
                 self.groups.topics_deleted(gone, self.now)
 
     # -- channels
 
-    def _event(self, fd: int) -> None:
-        if fd in self._links:
+    def _event(self, fd: int, what: int) -> None:
+        if fd in self._channels:
             self._receive(fd)
+        elif fd in self._watched:
+            self._watched[fd](what)
         elif fd == self._door.fileno():
             self._admit()
         elif fd == self._bell.fileno():
@@ -253,22 +268,31 @@ class Coordinator:
 
     def _admit(self) -> None:
         while (link := self._door.accept()) is not None:
-            self._links[link.fileno()] = link
+            self._channels[link.fileno()] = link
             self._epoll.register(link.fileno(), select.EPOLLIN)
-        self._row[COLUMN_CONNECTIONS] = len(self._links)
+        self._row[COLUMN_CONNECTIONS] = len(self._channels)
 
     def _receive(self, fd: int) -> None:
-        link = self._links[fd]
+        link = self._channels[fd]
         try:
             messages = link.receive()
         except EOFError:
             self._unwatch(fd)
-            del self._links[fd]
+            del self._channels[fd]
             link.close()
-            self._row[COLUMN_CONNECTIONS] = len(self._links)
+            self._row[COLUMN_CONNECTIONS] = len(self._channels)
             return
         for message in messages:
             self._serve(link, forward.decode(message))
+
+    def _watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
+        """Call `ready` with what comes of `events`; 0: of nothing any more."""
+        if not events:
+            self._epoll.unregister(fd)
+            del self._watched[fd]
+            return
+        (self._epoll.modify if fd in self._watched else self._epoll.register)(fd, events)
+        self._watched[fd] = ready
 
     def _unwatch(self, fd: int) -> None:
         self._epoll.unregister(fd)
@@ -276,7 +300,7 @@ class Coordinator:
 
     def _serve(self, link: Channel, request: Forwarded) -> None:
         def answer(flags: int, body: bytes) -> None:
-            if link in self._links.values():  # the worker may have gone while the answer was waited for
+            if link in self._channels.values():  # the worker may have gone while the answer was waited for
                 link.send(forward.encode_reply(request.token, body, flags))
 
         self._row[COLUMN_REQUESTS] += 1
@@ -291,7 +315,7 @@ class Coordinator:
     def _flush(self) -> None:
         """Send what the sockets did not take at once."""
         self._connect()
-        links = [*self._links.values(), *filter(None, [self._controller.channel])]
+        links = [*self._channels.values(), *filter(None, [self._controller.channel])]
         for link in links:
             fd = link.fileno()
             if link.wants_write:
@@ -302,8 +326,9 @@ class Coordinator:
 
     def close(self) -> None:
         """Let go of everything."""
-        for link in self._links.values():
+        for link in self._channels.values():
             link.close()
+        self._links.close()
         self._door.close()
         self._bell.close()
         self._catalog.log.close()

@@ -1,22 +1,28 @@
-"""Writing the markers that end transactions, straight into the partitions: they are on this machine.
+"""Writing the markers that end transactions: into partitions that this broker leads, and to who leads the others.
 
-A marker is done when the partition's high watermark has passed it. One whose partition is locked is tried again in a
-millisecond, one that failed in a tenth of a second, for as long as this coordinator lives; its successor finds the
-decision in `__transaction_state` and starts over, and a marker too many does no harm. A partition that is no more
-needs no marker. Those for `__consumer_offsets` wait until the offsets before them are written.
+A marker is done when all in-sync replicas have it. One whose partition is locked is tried again in a millisecond, one
+that failed in a tenth of a second and whenever the metadata changes, for as long as this broker coordinates the
+transaction; its successor finds the decision in `__transaction_state` and starts over, and a marker too many does no
+harm. A partition that is no more needs no marker. Those for `__consumer_offsets` wait until it is loaded and the
+offsets before them are written.
+
+Markers that another broker's coordinator asks for are tried for a second at most: it asks again, and knows better by
+then whom.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
+from odradek.broker.marker_links import MarkerLinks
 from odradek.broker.offsets_journal import TOPIC as OFFSETS
 from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.groups import Groups
-from odradek.groups.journal import Writer
 from odradek.groups.offsets import TopicPartition
+from odradek.ipc import roles, slots
 from odradek.storage import transactions
 from odradek.storage.partition import Busy, Partition
 from odradek.workers.catalog import Catalog
@@ -24,117 +30,246 @@ from odradek.workers.coordination import Wanted
 
 log = logging.getLogger(__name__)
 
-BUSY_S, MARK_S = 0.001, 0.01  # how soon to look again: at a locked partition, at a high watermark
+BUSY_S, MARK_S = 0.001, 0.05  # how soon to look again: at a locked partition, at a high watermark that does not ring
 RETRY_MS = 100
+ASKED_MS = 1_000  # as long as others' markers are tried
+UNTOLD_MS = 3_000  # as long as a partition that nobody knows may only not have been told of yet
+NO_SOURCE = -1
 
 Done = Callable[[dict[TopicPartition, Error]], None]
 
 
+class Awaited(NamedTuple):
+    """A marker in the log of a partition that this broker leads since epoch `led_since`."""
+
+    partition: Partition
+    led_since: int
+    end: int
+
+
 class Job:
-    """Markers of one transaction on their way. `insists`: until they are all there; else errors are answers."""
+    """Markers of one transaction on their way.
 
-    __slots__ = ("awaited", "done", "insists", "not_before_ms", "results", "todo", "wanted")
+    `source`: the partition of `__transaction_state` that has the decision; they are tried until they are all there.
+    NO_SOURCE: somebody else has it, and is told what failed until `deadline_ms`.
+    """
 
-    def __init__(self, wanted: Wanted, done: Done, insists: bool) -> None:
+    __slots__ = (
+        "awaited", "away", "deadline_ms", "done", "not_before_ms", "results", "since_ms", "source", "todo", "wanted",
+    )  # fmt: skip
+
+    def __init__(self, wanted: Wanted, done: Done, source: int, now: Now) -> None:
         self.wanted = wanted
         self.done = done
-        self.insists = insists
+        self.source = source
         self.todo = set(wanted.partitions)
-        self.awaited: dict[TopicPartition, int] = {}  # where the high watermark must get to
+        self.away: set[TopicPartition] = set()  # other brokers' now
+        self.awaited: dict[TopicPartition, Awaited] = {}
         self.results: dict[TopicPartition, Error] = {}
+        self.since_ms = now.steady_ms
         self.not_before_ms = 0
+        self.deadline_ms = now.steady_ms + ASKED_MS if source == NO_SOURCE else None
+
+    @property
+    def open(self) -> bool:
+        """Whether some of it is not decided."""
+        return bool(self.todo or self.away or self.awaited)
 
 
 class MarkerWriter:
-    """The markers that are not in their partitions yet."""
+    """The markers that are not in their partitions yet. `held(index)`: that of `__consumer_offsets` must wait."""
 
-    def __init__(self, catalog: Catalog, groups: Groups, offsets_writer: Writer) -> None:
+    def __init__(self, catalog: Catalog, groups: Groups, held: Callable[[int], bool], links: MarkerLinks) -> None:
         self._catalog = catalog
         self._groups = groups
-        self._offsets_writer = offsets_writer
-        self._jobs: list[Job] = []
+        self._held = held
+        self._links = links
+        self._own: int = links.own
+        self._jobs: dict[Job, None] = {}
+        self._now = Now(0, 0)
+        links.told = self._told
 
-    def add(self, wanted: Wanted, done: Done, insists: bool) -> None:
+    def add(self, wanted: Wanted, done: Done, source: int, now: Now) -> None:
         """Write these at the next `write`; `done` gets the outcome of each partition."""
-        self._jobs.append(Job(wanted, done, insists))
+        self._jobs[Job(wanted, done, source, now)] = None
+
+    def forget(self, source: int) -> None:
+        """The transactions of this partition of `__transaction_state` are another's to end."""
+        for job in [job for job in self._jobs if job.source == source]:
+            del self._jobs[job]
+            self._links.forget(job)
+
+    def metadata_changed(self) -> None:
+        """Leaders may be others: what is not under way is looked at anew, and at once."""
+        for job, tp in self._links.recall():
+            job.away.discard(tp)
+            job.todo.add(tp)
+        for job in self._jobs:
+            job.not_before_ms = 0
 
     def write(self, now: Now) -> None:
         """Try all that is not done and not put off."""
-        jobs, self._jobs = self._jobs, []
-        for job in jobs:
-            if job.not_before_ms <= now.steady_ms:
-                self._try(job, now)
-            if job.todo or job.awaited:
-                self._jobs.append(job)
-            else:
-                job.done(job.results)
+        self._now = now
+        for job in list(self._jobs):
+            if job.todo and job.not_before_ms <= now.steady_ms:
+                for tp in list(job.todo):
+                    self._write_one(job, tp)
+        self._links.tick(now.steady_ms)
+        for job in list(self._jobs):
+            self._look(job)
 
     def patience(self, now: Now) -> float | None:
         """Seconds until `write` should be called again, None when there is nothing to write."""
-        if not self._jobs:
-            return None
-        return min(_patience(job, now) for job in self._jobs)
+        waits = [wait for job in self._jobs if (wait := _patience(job, now)) is not None]
+        due = self._links.due_ms
+        if due is not None:
+            waits.append(max(0.0, (due - now.steady_ms) / 1000))
+        return min(waits, default=None)
 
-    def _try(self, job: Job, now: Now) -> None:
-        for tp in list(job.todo):
-            self._write_one(job, tp, now)
-        for tp, end in list(job.awaited.items()):
-            if self._has_passed(tp, end):
-                del job.awaited[tp]
-                self._written(job, tp)
+    # -- one marker
 
-    def _write_one(self, job: Job, tp: TopicPartition, now: Now) -> None:
-        topic, index = tp
-        if topic == OFFSETS and self._offsets_writer.is_busy_with(index):
-            return
-        partition = self._catalog.log.get(topic, index)
+    def _write_one(self, job: Job, tp: TopicPartition) -> None:
+        info = self._catalog.snapshot.partition(*tp)
+        if job.source != NO_SOURCE and info is not None and info.leader not in (self._own, -1):
+            if self._links.send(info.leader, job, tp):
+                job.todo.discard(tp)
+                job.away.add(tp)
+            else:
+                self._put_off(job)
+        elif not (tp[0] == OFFSETS and self._held(tp[1])):
+            self._write_here(job, tp)
+
+    def _write_here(self, job: Job, tp: TopicPartition) -> None:
+        partition = self._catalog.log.get(*tp)
         try:
-            error = self._append(partition, job.wanted, now)
+            if partition is None:
+                raise _Refused(Error.UNKNOWN_TOPIC_OR_PARTITION)
+            awaited = self._append(partition, job.wanted)
         except Busy:
             return
-        if error and job.insists and not self._is_settled(job, tp, error):
-            job.not_before_ms = now.steady_ms + RETRY_MS
+        except _Refused as refused:
+            self._failed(job, tp, refused.error)
             return
         job.todo.discard(tp)
-        if error or partition is None:
-            job.results[tp] = error
-        else:
-            job.awaited[tp] = partition.state().leo
+        job.awaited[tp] = awaited
 
-    @staticmethod
-    def _append(partition: Partition | None, wanted: Wanted, now: Now) -> Error:
-        if partition is None:
-            return Error.UNKNOWN_TOPIC_OR_PARTITION
+    def _append(self, partition: Partition, wanted: Wanted) -> Awaited:
+        """Write it, under one leadership from the first look to the last. Busy, or why it was not."""
+        led_since = _led_since(partition)
         producer_id, epoch, coordinator_epoch, commit, _ = wanted
-        return Error(transactions.write_marker(partition, producer_id, epoch, coordinator_epoch, commit, now.wall_ms))
+        error = transactions.write_marker(
+            partition, producer_id, epoch, coordinator_epoch, commit, self._now.wall_ms
+        )  # fmt: skip
+        if error:
+            raise _Refused(Error(error))
+        values = partition.slot.read()
+        if not _is_led(partition, values, led_since):
+            raise _Refused(Error.NOT_LEADER_OR_FOLLOWER)
+        return Awaited(partition, led_since, values[slots.F_LEO])
+
+    def _failed(self, job: Job, tp: TopicPartition, error: Error) -> None:
+        """It is to be tried again, unless nobody needs it, or somebody else is to try."""
+        job.away.discard(tp)
+        job.awaited.pop(tp, None)
+        if job.source == NO_SOURCE or self._is_settled(job, tp, error):
+            job.todo.discard(tp)
+            job.results[tp] = error
+        elif error is Error.TRANSACTION_COORDINATOR_FENCED:
+            log.warning("%s-%d: the transaction of producer %d is coordinated by another", *tp, job.wanted.producer_id)
+            self._jobs.pop(job, None)
+            self._links.forget(job)
+        else:
+            if not job.not_before_ms:
+                log.info("%s-%d: a marker waits: %s", *tp, error.name)
+            job.todo.add(tp)
+            self._put_off(job)
+
+    def _put_off(self, job: Job) -> None:
+        job.not_before_ms = self._now.steady_ms + RETRY_MS
 
     def _is_settled(self, job: Job, tp: TopicPartition, error: Error) -> bool:
         """Whether a marker that was refused is one that nobody needs."""
+        if error is Error.UNSUPPORTED_FOR_MESSAGE_FORMAT:  # a Kafka broker's: nothing transactional can be in there
+            return True
         if error is Error.INVALID_PRODUCER_EPOCH:
             # A later epoch has written here, so what was open before it has been ended.
             log.error("%s-%d: a marker of producer %d came too late", *tp, job.wanted.producer_id)
             return True
-        gone = self._catalog.snapshot.partition(*tp) is None
-        if not gone and not job.not_before_ms:
-            log.warning("%s-%d: a marker waits: %s", *tp, error.name)
-        return gone
+        if self._catalog.snapshot.partition(*tp) is not None:
+            return False
+        return self._links.alone or self._now.steady_ms - job.since_ms >= UNTOLD_MS
 
-    def _has_passed(self, tp: TopicPartition, end: int) -> bool:
-        """Whether the marker is where all in-sync replicas have it; also when there is nobody to ask any more."""
-        partition = self._catalog.log.get(*tp)
-        if partition is None:
-            return True
-        state = partition.state()
-        return state.incarnation != partition.incarnation or state.hw >= end
+    # -- outcomes
+
+    def _told(self, job: Job, tp: TopicPartition, error: Error) -> None:
+        """What its leader says of a marker; an error, too, if nothing was heard of it."""
+        if job not in self._jobs:
+            return
+        if error:
+            self._failed(job, tp, error)
+        else:
+            job.away.discard(tp)
+            job.results[tp] = Error.NONE
+
+    def _look(self, job: Job) -> None:
+        """Whether it is done by now."""
+        if job.awaited and not self._has_passed(job):
+            for awaited in job.awaited.values():
+                awaited.partition.slot.wait(roles.COORDINATOR)
+            self._catalog.log.locks.fence()
+            self._has_passed(job)
+        if job.deadline_ms is not None and job.open and job.deadline_ms <= self._now.steady_ms:
+            for tp in [*job.todo, *job.awaited]:
+                self._failed(job, tp, Error.REQUEST_TIMED_OUT)
+        if not job.open and job in self._jobs:
+            del self._jobs[job]
+            job.done(job.results)
+
+    def _has_passed(self, job: Job) -> bool:
+        """Whether nothing is awaited any more: high watermarks have passed it, or it will never be known."""
+        for tp, (partition, led_since, end) in list(job.awaited.items()):
+            values = partition.slot.read()
+            if not _is_led(partition, values, led_since):
+                self._failed(job, tp, Error.NOT_LEADER_OR_FOLLOWER)
+            elif values[slots.F_HW] >= end:
+                self._written(job, tp)
+        return not job.awaited
 
     def _written(self, job: Job, tp: TopicPartition) -> None:
-        topic, index = tp
+        del job.awaited[tp]
         job.results[tp] = Error.NONE
-        if topic == OFFSETS:
-            self._groups.end_transaction(index, job.wanted.producer_id, job.wanted.commit)
+        if tp[0] == OFFSETS:
+            self._groups.end_transaction(tp[1], job.wanted.producer_id, job.wanted.commit)
 
 
-def _patience(job: Job, now: Now) -> float:
-    if job.not_before_ms > now.steady_ms:
-        return (job.not_before_ms - now.steady_ms) / 1000
-    return BUSY_S if job.todo else MARK_S
+class _Refused(Exception):
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.name)
+        self.error = error
+
+
+def _led_since(partition: Partition) -> int:
+    """The epoch since which this broker leads it; _Refused when it does not, or with too few replicas in sync."""
+    values = partition.slot.read()
+    if not _is_led(partition, values, values[slots.F_LED_SINCE]):
+        offline = values[slots.F_STATE] == slots.OFFLINE
+        raise _Refused(Error.KAFKA_STORAGE_ERROR if offline else Error.NOT_LEADER_OR_FOLLOWER)
+    if values[slots.F_ISR_COUNT] < values[slots.F_MIN_ISR]:
+        raise _Refused(Error.NOT_ENOUGH_REPLICAS)
+    return values[slots.F_LED_SINCE]
+
+
+def _is_led(partition: Partition, values: tuple[int, ...], led_since: int) -> bool:
+    same = values[slots.F_INCARNATION] == partition.incarnation and values[slots.F_LED_SINCE] == led_since
+    return same and values[slots.F_STATE] == slots.LEADER
+
+
+def _patience(job: Job, now: Now) -> float | None:
+    waits = []
+    if job.todo:
+        waits.append(max(BUSY_S, (job.not_before_ms - now.steady_ms) / 1000))
+    if job.awaited:
+        waits.append(MARK_S)
+    if job.deadline_ms is not None:
+        waits.append(max(0.0, (job.deadline_ms - now.steady_ms) / 1000))
+    return min(waits, default=None)

@@ -3,13 +3,18 @@
 Called by the coordinator only, with its own batches, so nothing about them needs checking but their size.
 An append that reaches `flush.messages` waits for the disk here, on the coordinator's loop: one round's commits
 share that fsync, and whoever sets it wants it so.
+
+What the coordinator knows of a partition it has read during one tenure: a time of leading it without a break. It
+writes in that tenure only, which is looked at under the partition's lock: once another broker has led, what we know
+is old, even if we lead again.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from odradek.groups.errors import Error
 from odradek.groups.journal import JournalBusy, JournalError
@@ -27,6 +32,22 @@ READ_BYTES = 1 << 20
 _MAGIC_AT = 16
 
 
+class Tenure(NamedTuple):
+    """A time of leading a partition without a break; `epoch` is the leader epoch in which it was entered upon here."""
+
+    incarnation: int
+    led_since: int
+    epoch: int
+
+    def lasts(self, values: Sequence[int]) -> bool:
+        """Whether a slot's fields are still of this time."""
+        return (
+            values[slots.F_STATE] == slots.LEADER
+            and values[slots.F_LED_SINCE] == self.led_since
+            and values[slots.F_INCARNATION] == self.incarnation
+        )
+
+
 class OffsetsJournal:
     """Implements `groups.journal.Journal`."""
 
@@ -34,12 +55,61 @@ class OffsetsJournal:
         self._catalog = catalog
         self._role = role
         self._topic = topic
+        self._tenures: dict[int, Tenure] = {}
+
+    # -- tenures
+
+    def enter(self, partition: int) -> bool:
+        """Begin to read and write what this broker leads now; False when it does not lead it."""
+        there = self._catalog.log.get(self._topic, partition)
+        if there is None:
+            return False
+        values = there.slot.read()
+        tenure = Tenure(there.incarnation, values[slots.F_LED_SINCE], values[slots.F_LEADER_EPOCH])
+        if not tenure.lasts(values):
+            return False
+        self._tenures[partition] = tenure
+        return True
+
+    def leave(self, partition: int) -> None:
+        """Write no more until the partition is entered upon again."""
+        self._tenures.pop(partition, None)
+
+    def ended(self) -> list[int]:
+        """The partitions that were entered upon and are led no longer, or again."""
+        return [partition for partition in self._tenures if not self._lasts(partition)]
+
+    def epoch(self, partition: int) -> int:
+        """The leader epoch in which the partition was entered upon; -1 if it was not."""
+        tenure = self._tenures.get(partition)
+        return -1 if tenure is None else tenure.epoch
+
+    def _lasts(self, partition: int) -> bool:
+        try:
+            self._read(partition)
+        except JournalError:
+            return False
+        return True
 
     def _partition(self, index: int) -> Partition:
         partition = self._catalog.log.get(self._topic, index)
         if partition is None:
             raise JournalError(Error.NOT_LEADER_OR_FOLLOWER)
         return partition
+
+    def _read(self, partition: int) -> Sequence[int]:
+        """The slot's fields, as long as the tenure lasts."""
+        values = self._partition(partition).slot.read()
+        self._check(partition, values)
+        return values
+
+    def _check(self, partition: int, values: Sequence[int]) -> None:
+        tenure = self._tenures.get(partition)
+        if tenure is None or not tenure.lasts(values):
+            offline = values[slots.F_STATE] == slots.OFFLINE
+            raise JournalError(Error.KAFKA_STORAGE_ERROR if offline else Error.NOT_LEADER_OR_FOLLOWER)
+
+    # -- writing
 
     def append(self, partition: int, batch: bytes) -> int:
         """See `Journal.append`."""
@@ -54,6 +124,9 @@ class OffsetsJournal:
         entry.transactional = header.is_transactional
         try:
             with there.locked() as values:
+                self._check(partition, values)
+                if values[slots.F_ISR_COUNT] < values[slots.F_MIN_ISR]:
+                    raise JournalError(Error.NOT_ENOUGH_REPLICAS)
                 append(there, values, [entry], _wall_ms())
                 end, unsynced = values[slots.F_LEO], values[slots.F_LEO] - values[slots.F_FLUSHED]
         except Busy:
@@ -80,15 +153,16 @@ class OffsetsJournal:
             log.error("%r: could not be flushed: %s", partition, error)
             raise JournalError(Error.KAFKA_STORAGE_ERROR) from None
 
-    def high_watermark(self, partition: int) -> int:
-        """See `Journal.high_watermark`; -1 when the partition is gone."""
-        there = self._catalog.log.get(self._topic, partition)
-        if there is None:
-            return -1
-        state = there.state()
-        return state.hw if state.incarnation == there.incarnation else -1
+    def passed(self, partition: int, end: int) -> bool:
+        """See `Journal.passed`."""
+        values = self._read(partition)
+        if values[slots.F_HW] < end:
+            return False
+        if values[slots.F_VOTERS] < values[slots.F_MIN_ISR]:
+            raise JournalError(Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return True
 
-    def ring_me(self, partitions: list[int]) -> None:
+    def ring_me(self, partitions: Iterable[int]) -> None:
         """Have the doorbell ring when these partitions change; look at them once more after this."""
         for index in partitions:
             there = self._catalog.log.get(self._topic, index)
@@ -101,21 +175,32 @@ class OffsetsJournal:
         there = self._catalog.log.get(self._topic, partition)
         return slots.FREE if there is None else there.state().state
 
-    def read_all(self, partition: int) -> Iterator[bytes]:
-        """See `Journal.read_all`. OSError when the disk fails."""
+    # -- reading
+
+    def read_all(self, partition: int) -> Generator[bytes, None, int]:
+        """See `Journal.read_all`; returns the log end that it came to.
+
+        OSError when the disk fails, JournalError when the tenure ends: what was read since may have been cut off.
+        """
         there = self._partition(partition)
-        offset = there.state().log_start
+        offset = 0
         while True:
-            values = there.slot.read()
+            values = self._read(partition)
             try:
                 data = read.raw(there, values, max(offset, values[slots.F_LOG_START]), READ_BYTES)
             except FileNotFoundError:  # the segments changed between the two looks
                 continue
             if not data:
-                return
+                return values[slots.F_LEO]
+            self._read(partition)
             for batch in split(data):
                 yield batch
                 offset = _next_offset(batch)
+
+    def is_certain(self, partition: int, end: int) -> bool:
+        """Whether what was read up to `end` is in all in-sync replicas, so that no failover takes it away again."""
+        there = self._catalog.log.get(self._topic, partition)
+        return there is not None and self._lasts(partition) and there.slot.read()[slots.F_HW] >= end
 
 
 def split(data: bytes) -> Iterator[bytes]:

@@ -1,6 +1,9 @@
-"""`__consumer_offsets` or `__transaction_state`: making it when the first client comes, and loading what is in it.
+"""`__consumer_offsets` or `__transaction_state`: making it when the first client comes, and which of it is ours.
 
-Loading goes on in slices of the loop, so that requests are answered COORDINATOR_LOAD_IN_PROGRESS meanwhile.
+The metadata says which partitions this broker leads; what is in them is read as soon as their slots say so too, and
+read anew when the leadership was lost meanwhile, however shortly. Loading goes on in slices of the loop, so that
+requests are answered COORDINATOR_LOAD_IN_PROGRESS meanwhile. It ends when the high watermark has passed what was read:
+an offset that the next failover could take away again is told to nobody.
 """
 
 from __future__ import annotations
@@ -8,18 +11,21 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, NamedTuple, Protocol
 
 from odradek.broker.offsets_journal import TOPIC, OffsetsJournal
 from odradek.cluster.snapshot import Snapshot
+from odradek.groups.errors import Error
 from odradek.groups.events import Now
+from odradek.groups.journal import JournalError, Writer
 from odradek.ipc import slots
 
 log = logging.getLogger(__name__)
 
 SLICE_S = 0.02
 CREATE_PATIENCE_MS = 10_000
+CREATE_PAUSE_MS = 1_000  # after a refusal, however many clients ask
 LOAD_PATIENCE_MS = 1_000
 
 
@@ -34,39 +40,59 @@ class Owner(Protocol):
 
     partitions: int
 
+    def partition_of(self, key: str, /) -> int: ...
     def will_load(self, partition: int) -> None: ...
     def loaded(self, partition: int, replay: Any, now: Now) -> None: ...
     def unload(self, partition: int, now: Now) -> None: ...
 
 
+class _Waiting(NamedTuple):
+    deadline_ms: int
+    keys: tuple[str, ...]
+    ready: Callable[[bool], None]
+
+
 class OffsetsTopic:
-    """Which of the topic's partitions are ours, and how far they are loaded."""
+    """Which of the topic's partitions are ours, and how far they are loaded. `left` hears of each we let go of."""
 
     def __init__(
-        self, owner: Owner, journal: OffsetsJournal, broker_id: int, create: Callable[[], None],
-        replay: Callable[[], Replay], topic: str = TOPIC,
+        self, owner: Owner, journal: OffsetsJournal, writer: Writer, broker_id: int, create: Callable[[], None],
+        replay: Callable[[], Replay], topic: str = TOPIC, left: Callable[[int], None] = lambda partition: None,
     ) -> None:  # fmt: skip
         self._owner = owner
         self._replay = replay
         self._topic = topic
         self._journal = journal
+        self._writer = writer
         self._broker_id = broker_id
         self._create = create
+        self._left = left
         self._id: bytes | None = None
-        self._ours: set[int] = set()
+        self._ours: set[int] = set()  # by the metadata
+        self._behind: set[int] = set()  # of ours, those that are not loaded: in one of the next three
         self._to_load: deque[int] = deque()
-        self._loading: tuple[int, Replay, Iterator[bytes]] | None = None
-        self._waiting: list[tuple[int, Callable[[bool], None]]] = []
+        self._loading: tuple[int, Replay, Generator[bytes, None, int]] | None = None
+        self._uncertain: dict[int, tuple[Replay, int]] = {}  # read up to an offset that others do not have yet
+        self._waiting: list[_Waiting] = []
+        self._create_at_ms = 0
+        self._refusal = ""
 
     @property
     def is_loading(self) -> bool:
         """Whether `step` has something to do."""
-        return self._loading is not None or bool(self._to_load)
+        return bool(self._behind)
+
+    def is_behind(self, partition: int) -> bool:
+        """Whether the partition is ours and not loaded yet."""
+        return partition in self._behind
 
     # -- metadata
 
     def follow(self, snapshot: Snapshot, now: Now) -> None:
-        """Take over a new snapshot: load what became ours, let go of what is not any more."""
+        """Take over a new snapshot, which comes whenever leaderships change: load what became ours, let go of the rest.
+
+        What is ours as before may have been another's in between: that is read anew.
+        """
         topic = snapshot.topics.get(self._topic)
         if topic is None or topic.id != self._id:
             self._forget(now)
@@ -75,98 +101,145 @@ class OffsetsTopic:
         if self._id is None:
             # The count is fixed while we run: another one would look for everything in the wrong partitions.
             self._owner.partitions = len(topic)
-            self._id = topic.id
+            self._id, self._refusal = topic.id, ""
         count = self._owner.partitions
         ours = {i for i, info in enumerate(topic.partitions[:count]) if info.leader == self._broker_id}
-        for partition in sorted(self._ours - ours):
-            self._owner.unload(partition, now)
+        for partition in sorted(self._ours - ours | set(self._journal.ended())):
+            self._let_go(partition, now)
         for partition in sorted(ours - self._ours):
-            self._owner.will_load(partition)
-            self._to_load.append(partition)
-        self._ours = ours
+            self._take(partition)
+
+    def _take(self, partition: int) -> None:
+        self._owner.will_load(partition)
+        self._ours.add(partition)
+        self._behind.add(partition)
+        self._to_load.append(partition)
+
+    def _let_go(self, partition: int, now: Now) -> None:
+        """Nobody is to hear or write what we know of it any more."""
+        self._stop_loading(partition)
+        self._ours.discard(partition)
+        self._owner.unload(partition, now)
+        self._writer.fail(partition, Error.NOT_LEADER_OR_FOLLOWER, now)
+        self._left(partition)
+
+    def _stop_loading(self, partition: int) -> None:
+        self._behind.discard(partition)
+        self._journal.leave(partition)
+        self._uncertain.pop(partition, None)
+        if partition in self._to_load:
+            self._to_load.remove(partition)
+        if self._loading is not None and self._loading[0] == partition:
+            self._loading = None
 
     def _forget(self, now: Now) -> None:
         for partition in sorted(self._ours):
-            self._owner.unload(partition, now)
-        self._ours.clear()
-        self._to_load.clear()
-        self._loading = None
+            self._let_go(partition, now)
         self._id = None
         self._owner.partitions = 0
 
     # -- loading
 
     def step(self, now: Now) -> bool:
-        """Load for a little while; False when there was nothing to do (a partition may still be recovered)."""
+        """Load for a little while; False when there was nothing to do: what is behind waits for others."""
         until = time.monotonic() + SLICE_S
         did = False
-        while time.monotonic() < until and (self._loading or self._begin()):
+        while time.monotonic() < until and (self._loading or self._begin(now)):
             self._go_on(now)
             did = True
-        return did
+        return self._finish(now) or did
 
-    def _begin(self) -> bool:
+    def _begin(self, now: Now) -> bool:
         """Start on the next partition that can be read."""
         for _ in range(len(self._to_load)):
             partition = self._to_load.popleft()
-            if partition not in self._ours:
-                continue
-            state = self._journal.state(partition)
-            if state == slots.LEADER:
+            if self._journal.enter(partition):
                 self._loading = (partition, self._replay(), self._journal.read_all(partition))
                 return True
-            if state in (slots.OFFLINE, slots.DELETING):
-                log.error("%s-%d cannot be read: what is in it is not served", self._topic, partition)
-                continue
-            self._to_load.append(partition)
+            if self._journal.state(partition) in (slots.OFFLINE, slots.DELETING):
+                self._give_up(partition, "its log is offline", now)
+            else:
+                self._to_load.append(partition)
         return False
+
+    def _give_up(self, partition: int, why: object, now: Now) -> None:
+        """Nothing of it is served until it is led anew."""
+        log.error("%s-%d cannot be read: what is in it is not served: %s", self._topic, partition, why)
+        self._stop_loading(partition)
+        self._owner.unload(partition, now)
 
     def _go_on(self, now: Now) -> None:
         assert self._loading is not None
         partition, replay, batches = self._loading
-        if partition not in self._ours:
-            self._loading = None
-            return
         try:
             for _ in range(100):
                 replay.feed(next(batches))
-        except StopIteration:
+        except StopIteration as end:
             self._loading = None
-            self._owner.loaded(partition, replay, now)
+            self._uncertain[partition] = (replay, end.value)
+        except JournalError:  # the leadership is lost, or was meanwhile
+            self._stop_loading(partition)
+            self._behind.add(partition)
+            self._to_load.append(partition)
         except OSError as error:
-            self._loading = None
-            log.error("%s-%d cannot be read: what is in it is not served: %s", self._topic, partition, error)
-            self._owner.unload(partition, now)
+            self._give_up(partition, error, now)
+
+    def _finish(self, now: Now) -> bool:
+        """Take over what is certain by now."""
+        certain = [p for p, (_, end) in self._uncertain.items() if self._journal.is_certain(p, end)]
+        for partition in certain:
+            replay, _ = self._uncertain.pop(partition)
+            self._behind.discard(partition)
+            self._owner.loaded(partition, replay, now)
+        return bool(certain)
 
     # -- the first client
 
-    def when_there(self, ready: Callable[[bool], None], now: Now) -> None:
-        """Call `ready(True)` when the topic is there and, as a rule, loaded; `ready(False)` when it takes too long.
+    def when_there(self, ready: Callable[[bool], None], keys: Iterable[str], now: Now) -> None:
+        """Call `ready(True)` when the topic is there and, as a rule, loaded as far as `keys` (groups or transactional
+        ids) go; `ready(False)` when it takes too long or cannot be made.
 
         A topic that is there but takes long to load is there: clients are told so by the group's own requests.
         """
-        if self._id is not None and not self.is_loading:
+        waiting = _Waiting(now.steady_ms + LOAD_PATIENCE_MS, tuple(keys), ready)
+        if self._is_there_for(waiting):
             ready(True)
-            return
-        if self._id is None and not self._waiting:
-            self._create()
-        patience = CREATE_PATIENCE_MS if self._id is None else LOAD_PATIENCE_MS
-        self._waiting.append((now.steady_ms + patience, ready))
+        elif self._id is not None:
+            self._waiting.append(waiting)
+        elif now.steady_ms < self._create_at_ms:
+            ready(False)
+        else:
+            first = not self._waiting
+            self._waiting.append(waiting._replace(deadline_ms=now.steady_ms + CREATE_PATIENCE_MS))
+            if first:
+                self._ask_for_it()
+
+    def _ask_for_it(self) -> None:
+        if not self._refusal:
+            log.info("creating %s", self._topic)
+        self._create()
+
+    def _is_there_for(self, waiting: _Waiting) -> bool:
+        if self._id is None:
+            return False
+        return not self._behind or all(self._owner.partition_of(key) not in self._behind for key in waiting.keys)
 
     def tell(self, now: Now) -> None:
         """Answer those who waited, once a round."""
         if not self._waiting:
             return
-        done = self._id is not None and not self.is_loading
         waiting, self._waiting = self._waiting, []
-        for deadline, ready in waiting:
-            if done or deadline <= now.steady_ms:
-                ready(self._id is not None)
+        for one in waiting:
+            if one.deadline_ms <= now.steady_ms or self._is_there_for(one):
+                one.ready(self._id is not None)
             else:
-                self._waiting.append((deadline, ready))
+                self._waiting.append(one)
 
-    def creation_failed(self) -> None:
-        """The controller could not make the topic: clients may ask again."""
+    def creation_failed(self, why: str, now: Now) -> None:
+        """The topic could not be made: clients may ask again. Said once, until it is another reason."""
+        if why != self._refusal:
+            log.error("%s could not be created: %s", self._topic, why)
+        self._refusal, self._create_at_ms = why, now.steady_ms + CREATE_PAUSE_MS
         waiting, self._waiting = self._waiting, []
-        for _, ready in waiting:
-            ready(self._id is not None)
+        for one in waiting:
+            one.ready(self._id is not None)

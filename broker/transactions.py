@@ -11,10 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from odradek.broker.markers import MarkerWriter
+from odradek.broker.marker_links import MarkerLinks
+from odradek.broker.markers import NO_SOURCE, MarkerWriter
 from odradek.broker.offsets_journal import OffsetsJournal
 from odradek.broker.offsets_topic import OffsetsTopic
 from odradek.cluster import internal
+from odradek.cluster.snapshot import Snapshot
 from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Append, Now
 from odradek.groups.groups import Groups
@@ -39,28 +41,30 @@ class TransactionCoordinator:
     """The machine, its topic, its writers. `ask` sends an internal request to the controller."""
 
     def __init__(
-        self,
-        catalog: Catalog,
-        config: Any,
-        groups: Groups,
-        offsets_writer: Writer,
-        ask: Ask,
+        self, catalog: Catalog, config: Any, groups: Groups, held: Callable[[int], bool], links: MarkerLinks, ask: Ask,
         create: Callable[[str], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.machine = Transactions(limits(config))
-        self._catalog = catalog
         self._ask = ask
         self._journal = OffsetsJournal(catalog, roles.COORDINATOR, TOPIC)
         self._writer = Writer(self._journal, self.machine.partition_of, self.machine.limits.append_timeout_ms)
+        self._markers = MarkerWriter(catalog, groups, held, links)
+        self._links = links
         self.topic = OffsetsTopic(
-            self.machine, self._journal, config["broker.id"], partial(create, TOPIC), Replay, TOPIC
-        )
-        self._markers = MarkerWriter(catalog, groups, offsets_writer)
+            self.machine, self._journal, self._writer, config["broker.id"], partial(create, TOPIC), Replay, TOPIC,
+            self._markers.forget,
+        )  # fmt: skip
         self._now = Now(0, 0)
 
-    def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
+    def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None], now: Now) -> None:
         """See `workers.coordination.Coordinator`."""
-        self._markers.add(wanted, done, insists=False)
+        self._markers.add(wanted, done, NO_SOURCE, now)
+
+    def follow(self, snapshot: Snapshot, now: Now) -> None:
+        """Take over a new snapshot."""
+        self._links.follow(snapshot)
+        self.topic.follow(snapshot, now)
+        self._markers.metadata_changed()
 
     def patience(self, now: Now) -> float:
         """Seconds for which nothing need be done here."""
@@ -79,16 +83,20 @@ class TransactionCoordinator:
         self._settle(now, deliver)
 
     def _settle(self, now: Now, deliver: Callable[[Answer], None]) -> None:
+        """What comes out of the machine, appends, and what comes of these, until there is nothing left but to wait."""
         self._writer.write(now)
-        awaited = self._writer.awaited
-        if awaited:
-            self._journal.ring_me(awaited)
+        while True:
+            while self.machine.effects:
+                effects, self.machine.effects[:] = list(self.machine.effects), []
+                for effect in effects:
+                    self._do(effect, now, deliver)
+                self._writer.write(now)
+            if not self._writer.awaited:
+                return
+            self._journal.ring_me(self._writer.awaited)
             self._writer.check(now)
-        while self.machine.effects:
-            effects, self.machine.effects[:] = list(self.machine.effects), []
-            for effect in effects:
-                self._do(effect, now, deliver)
-            self._writer.write(now)
+            if not self.machine.effects:
+                return
 
     def _do(self, effect: Any, now: Now, deliver: Callable[[Answer], None]) -> None:
         if isinstance(effect, Answer):
@@ -101,11 +109,13 @@ class TransactionCoordinator:
             self._ask(internal.PRODUCER_IDS, {}, self._ids_arrived)
 
     def _mark(self, markers: Markers) -> None:
+        """Under the leader epoch in which the decision was read or written: a former coordinator's is a lower one."""
         _, producer_id, epoch, commit, partitions = markers
-        index = self.machine.partition_of(markers.transactional_id)
-        info = self._catalog.snapshot.partition(TOPIC, index)
-        wanted = Wanted(producer_id, epoch, info.leader_epoch if info else 0, commit, partitions)
-        self._markers.add(wanted, partial(self._marked, markers), insists=True)
+        source = self.machine.partition_of(markers.transactional_id)
+        if self._journal.epoch(source) < 0:
+            return
+        wanted = Wanted(producer_id, epoch, self._journal.epoch(source), commit, partitions)
+        self._markers.add(wanted, partial(self._marked, markers), source, self._now)
 
     def _marked(self, markers: Markers, _results: dict[TopicPartition, Error]) -> None:
         self.machine.markers_written(markers, self._now)

@@ -40,8 +40,8 @@ class Journal(Protocol):
     def append(self, partition: int, batch: bytes) -> int:
         """Append one batch and return the offset of its first record; JournalBusy or JournalError."""
 
-    def high_watermark(self, partition: int) -> int:
-        """The offset up to which all in-sync replicas have the log."""
+    def passed(self, partition: int, end: int) -> bool:
+        """Whether all in-sync replicas have the log up to `end`. JournalError: they never will, or are too few."""
 
     def read_all(self, partition: int) -> Iterator[bytes]:
         """Every batch from log start to log end, each in its own bytes."""
@@ -126,13 +126,9 @@ class Writer:
         except JournalError as error:
             _tell(appends, error.error, -1, now)
             return
-        end = position + len(records)
-        waiting = self._written.get(partition)
-        if waiting is None and self._journal.high_watermark(partition) >= end:
-            _tell(appends, Error.NONE, position, now)
-            return
         deadline = now.steady_ms + self._timeout_ms
-        self._written.setdefault(partition, deque()).append(Written(end, position, appends, deadline))
+        written = Written(position + len(records), position, appends, deadline)
+        self._written.setdefault(partition, deque()).append(written)
         self._check_partition(partition, now)
 
     def _drop_late(self, queue: deque[tuple[int, Append]], now: Now) -> deque[tuple[int, Append]]:
@@ -147,13 +143,26 @@ class Writer:
 
     def _check_partition(self, partition: int, now: Now) -> None:
         waiting = self._written[partition]
-        mark = self._journal.high_watermark(partition)
-        while waiting and (waiting[0].end <= mark or waiting[0].deadline_ms <= now.steady_ms):
+        while waiting and (outcome := self._outcome(partition, waiting[0], now)) is not None:
             done = waiting.popleft()
-            error = Error.NONE if done.end <= mark else Error.REQUEST_TIMED_OUT
-            _tell(done.appends, error, done.position, now)
+            _tell(done.appends, outcome, done.position, now)
         if not waiting:
             del self._written[partition]
+
+    def _outcome(self, partition: int, written: Written, now: Now) -> Error | None:
+        """What has become of it, None while that is open."""
+        try:
+            if self._journal.passed(partition, written.end):
+                return Error.NONE
+        except JournalError as error:
+            return error.error
+        return Error.REQUEST_TIMED_OUT if written.deadline_ms <= now.steady_ms else None
+
+    def fail(self, partition: int, error: Error, now: Now) -> None:
+        """Give up all that is queued or awaited there: another is to go on from the log, or we anew."""
+        written, queued = self._written.pop(partition, ()), self._queued.pop(partition, ())
+        _tell([append for one in written for append in one.appends], error, -1, now)
+        _tell([append for _, append in queued], error, -1, now)
 
 
 def _take(queue: deque[tuple[int, Append]]) -> list[tuple[int, Append]]:

@@ -16,7 +16,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.ipc import slots
-from odradek.ipc.producers import EPOCH, TXN_FIRST
+from odradek.ipc.producers import COORDINATOR_EPOCH, EPOCH, TXN_FIRST
 from odradek.protocol import errors
 from odradek.protocol.records import control
 from odradek.storage import names
@@ -70,6 +70,9 @@ def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Ba
     if table is not None and at >= 0:
         if batch.epoch < table.words[at + EPOCH]:
             batch.refuse(errors.INVALID_PRODUCER_EPOCH)
+            return False
+        if marker.coordinator_epoch < table.words[at + COORDINATOR_EPOCH]:  # of a coordinator that has a successor
+            batch.refuse(errors.TRANSACTION_COORDINATOR_FENCED)
             return False
         first = table.words[at + TXN_FIRST]
     values[slots.F_UNSTABLE] = table.first_unstable(batch.producer_id) if table is not None else -1

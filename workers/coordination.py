@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -32,11 +32,14 @@ class Coordinator(Protocol):
     def now(self) -> Now:
         """The time of this round."""
 
-    def when_offsets_topic(self, ready: Callable[[bool], None]) -> None:
-        """Call `ready` once `__consumer_offsets` is there and loaded, made if need be; False if that takes too long."""
+    def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
+        """Call `ready` once `__consumer_offsets` is there, made if need be; False if that takes too long.
 
-    def when_transactions_topic(self, ready: Callable[[bool], None]) -> None:
-        """The same for `__transaction_state`."""
+        It waits for those of `groups` that this broker coordinates to be loaded, too, for a while.
+        """
+
+    def when_transactions_topic(self, ready: Callable[[bool], None], ids: Iterable[str] = ()) -> None:
+        """The same for `__transaction_state` and transactional ids."""
 
     def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
         """Write another coordinator's markers; `done` gets each partition's outcome."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -49,7 +49,7 @@ class FakeCoordinator:
     def now(self) -> Any:
         return self.world.now
 
-    def when_offsets_topic(self, ready: Callable[[bool], None]) -> None:
+    def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
         ready(self.topic_there)
 
     when_transactions_topic = when_offsets_topic

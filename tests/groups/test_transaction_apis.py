@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -30,7 +30,7 @@ class Coordinator(FakeCoordinator):
         self.transactions = self.ids.transactions
         self.asked: list[Wanted] = []
 
-    def when_transactions_topic(self, ready: Callable[[bool], None]) -> None:
+    def when_transactions_topic(self, ready: Callable[[bool], None], ids: Iterable[str] = ()) -> None:
         ready(self.topic_there)
 
     def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:

@@ -37,8 +37,8 @@ class FakeJournal:
         self.ends[partition] = position + batch_v2.header(batch).num_records
         return position
 
-    def high_watermark(self, partition: int) -> int:
-        return self.ends.get(partition, 0) - self.lag
+    def passed(self, partition: int, end: int) -> bool:
+        return self.ends.get(partition, 0) - self.lag >= end
 
     def read_all(self, partition: int) -> Iterator[bytes]:
         yield from self.batches.get(partition, [])

@@ -45,7 +45,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
         find = LEADER[kind] if there else lambda *_: NOT_AVAILABLE
         context.reply(_response([(key, find(coordinator, key, context.listener)) for key in keys]))
 
-    (coordinator.when_offsets_topic if kind == GROUP else coordinator.when_transactions_topic)(ready)
+    (coordinator.when_offsets_topic if kind == GROUP else coordinator.when_transactions_topic)(ready, keys)
     return None
 
 

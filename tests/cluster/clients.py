@@ -1,0 +1,223 @@
+"""Clients that go on while brokers are lost: a producer, group members, and what they have seen and been told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ..harness.cluster import Cluster
+from ..harness.process import wait_until
+
+BREATH_S = 0.002
+
+
+def make_topic(cluster: Cluster, partitions: int = 3, **config: Any) -> str:
+    """A topic of factor 3 that loses nothing while one broker is away."""
+    name = f"topic-{time.monotonic_ns()}"
+    options = {key.replace("_", "."): str(value) for key, value in ({"min_insync_replicas": 2} | config).items()}
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 3, config=options)])[name].result(30)
+    return name
+
+
+def coordinator(cluster: Cluster, key: str, kind: int = 0, *, other_than: int = -1) -> int:
+    """The id of the broker that coordinates a group (or with `kind` 1 a transactional id), as soon as there is one."""
+    from kafka.protocol.metadata import FindCoordinatorRequest as Request
+
+    found: list[int] = []
+
+    def ask() -> bool:
+        for broker in cluster.running():
+            try:
+                with broker.wire() as wire:
+                    answer = wire.call(Request[1](key=key, key_type=kind))
+            except (OSError, EOFError):
+                continue
+            if not answer.error_code and answer.node_id != other_than:
+                found[:] = [answer.node_id]
+                return True
+        return False
+
+    wait_until(ask, 30, f"a coordinator of {key}")
+    return found[0]
+
+
+class Thread:
+    """Something that goes on until it is stopped; what it raises is raised by `stop`."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._over.is_set():
+                self.turn()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self.close()
+
+    def turn(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+    def stop(self, seconds: float = 60) -> None:
+        self._over.set()
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), f"{self} does not end"
+        if self._error is not None:
+            raise self._error
+
+
+class Feed(Thread):
+    """Numbers into all partitions in turn, without end. `acked`: those that were acknowledged."""
+
+    def __init__(self, cluster: Cluster, topic: str, partitions: int = 3) -> None:
+        super().__init__()
+        self.acked: set[int] = set()
+        self.errors: list[Any] = []
+        self._topic, self._partitions, self._next = topic, partitions, 0
+        self._producer = Producer({
+            "bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 2, "message.timeout.ms": 60_000,
+            "retry.backoff.ms": 50, "log_level": 0, "enable.idempotence": True,
+        })  # fmt: skip
+
+    def turn(self) -> None:
+        number, self._next = self._next, self._next + 1
+        partition = number % self._partitions
+        self._producer.produce(self._topic, b"%d" % number, partition=partition, on_delivery=self._told)
+        self._producer.poll(BREATH_S)
+
+    def _told(self, error: Any, message: Message) -> None:
+        if error is not None:
+            self.errors.append(error)
+        else:
+            self.acked.add(int(message.value() or b""))
+
+    def close(self) -> None:
+        self._producer.flush(60)
+
+
+class Commits:
+    """What a group was told of its commits: none may go back. Shared by its members and who looks on."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self._floor: dict[int, int] = defaultdict(int)
+        self._lock = threading.Lock()
+
+    def floor(self, partition: int) -> int:
+        """The highest offset that was acknowledged, or told, so far."""
+        with self._lock:
+            return self._floor[partition]
+
+    def raise_floor(self, partition: int, offset: int) -> None:
+        with self._lock:
+            self._floor[partition] = max(self._floor[partition], offset)
+
+    def told(self, who: str, partition: int, offset: int, floor: int) -> None:
+        """Somebody who asked when the highest was `floor` was told `offset`."""
+        if offset < floor:
+            self.faults.append(f"{who}: partition {partition} is at {offset}, where it was at {floor}")
+        self.raise_floor(partition, offset)
+
+
+class Member(Thread):
+    """A consumer of a group that commits what it has seen, a few records at a time."""
+
+    def __init__(self, cluster: Cluster, topic: str, group: str, commits: Commits, **options: Any) -> None:
+        super().__init__()
+        self.seen: set[int] = set()
+        self.assigned = 0
+        self._commits = commits
+        self._last = 0.0
+        self._consumer = Consumer({
+            "bootstrap.servers": cluster.bootstrap, "group.id": group, "enable.auto.commit": False,
+            "auto.offset.reset": "earliest", "session.timeout.ms": 10_000, "heartbeat.interval.ms": 500,
+            "retry.backoff.ms": 50, "log_level": 0, "reconnect.backoff.max.ms": 500, **options,
+        })  # fmt: skip
+        self._consumer.subscribe([topic], on_assign=self._assigned)
+
+    def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.assigned += 1
+
+    def turn(self) -> None:
+        message = self._consumer.poll(0.1)
+        if message is not None and not message.error():
+            self.seen.add(int(message.value() or b""))
+        if time.monotonic() - self._last > 0.05:
+            self._last = time.monotonic()
+            self._commit()
+
+    def _commit(self) -> None:
+        try:
+            done = self._consumer.commit(asynchronous=False) or []
+        except KafkaException:  # not assigned, rebalancing, no coordinator: it comes again with the next one
+            return
+        for one in done:
+            if one.error is None and one.offset >= 0:
+                self._commits.raise_floor(one.partition, one.offset)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class Onlooker(Thread):
+    """Asks for a group's offsets all the time, without being a member."""
+
+    def __init__(self, cluster: Cluster, topic: str, group: str, commits: Commits, partitions: int = 3) -> None:
+        super().__init__()
+        self.answers = 0
+        self.gaps: list[float] = []  # seconds between answers, where they were long
+        self._last = time.monotonic()
+        self._topic, self._partitions, self._commits = topic, range(partitions), commits
+        self._consumer = Consumer({
+            "bootstrap.servers": cluster.bootstrap, "group.id": group, "enable.auto.commit": False,
+            "retry.backoff.ms": 50, "log_level": 0, "reconnect.backoff.max.ms": 500,
+        })  # fmt: skip
+
+    def turn(self) -> None:
+        floors = [self._commits.floor(partition) for partition in self._partitions]
+        try:
+            found = self._consumer.committed([TopicPartition(self._topic, p) for p in self._partitions], timeout=1)
+        except KafkaException:
+            return
+        now = time.monotonic()
+        if now - self._last > 0.5:
+            self.gaps.append(now - self._last)
+        self._last = now
+        self.answers += 1
+        for one, floor in zip(found, floors, strict=True):
+            if one.error is None:
+                self._commits.told("an onlooker", one.partition, max(0, one.offset), floor)
+        time.sleep(0.01)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@contextmanager
+def running(*threads: Thread) -> Iterator[None]:
+    """They run within the block, at whose end they are stopped one after the other."""
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        with ExitStack() as stack:
+            for thread in reversed(threads):
+                stack.callback(thread.stop)
