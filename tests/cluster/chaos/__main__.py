@@ -1,0 +1,116 @@
+"""`python -m tests.cluster.chaos`: random faults for some minutes, judged, and a row in tests/CHAOS.md."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+
+from ...harness.needs import missing
+from . import plan, report
+from .ground import Ground
+from .report import Summary
+from .trial import Blow, bounce, strike, strike_both, target
+from .world import World
+
+REPORT = Path(__file__).parents[2] / "CHAOS.md"
+
+
+def say(text: str) -> None:
+    """A line with the time, for the brokers' logs."""
+    print(f"{time.strftime('%X')} {text}", flush=True)
+
+
+def take(world: World, step: plan.Step, dice: random.Random) -> Blow:
+    """One step."""
+    whose = partial(target, world, step.whose, dice)
+    if step.bounce:
+        return bounce(world, step.kind, whose, step.seconds)
+    broker = whose()
+    if not step.second:
+        return strike(world, step.kind, broker, step.seconds)
+    other = target(world, step.second_whose, dice)
+    if other == broker:
+        other = (broker + 1) % len(world.ground.ids)
+    return strike_both(world, (step.kind, broker), (step.second, other), step.seconds)
+
+
+def play(ground: Ground, one: plan.Round, summary: Summary) -> None:
+    """A round, judged."""
+    dice = random.Random(f"{summary.seed}/{one.number}/targets")
+    world = World(ground)
+    with world.running():
+        for step in one.steps:
+            say(f"round {one.number}: {step}")
+            blow = take(world, step, dice)
+            summary.blow(blow.name, blow.gap)
+            say(f"    broker {blow.broker}, nothing acknowledged for {blow.gap:.1f} s")
+        verdict = world.verify()
+    summary.acked.update(verdict.acked)
+    summary.lost.update(verdict.lost)
+    summary.commits += verdict.commits
+    summary.faults += verdict.faults
+    say(f"round {one.number}: acked {verdict.acked}, lost {verdict.lost}, {len(verdict.faults)} faults")
+    if not verdict.faults:
+        summary.faults += ground.check() if one.check else []
+    if not summary.faults:
+        ground.delete_topic(world.topic)
+    summary.rounds += 1
+
+
+def run(seed: int, first: int, minutes: float, folder: Path) -> Summary:
+    """Rounds until the time is over or something is wrong."""
+    summary, began = Summary(seed, first), time.monotonic()
+    with Ground(folder) as ground:
+        try:
+            for one in itertools.islice(plan.rounds(seed), first, None):
+                if time.monotonic() - began > minutes * 60 or summary.faults:
+                    break
+                play(ground, one, summary)
+        except (Exception, KeyboardInterrupt) as error:
+            traceback.print_exc()
+            summary.faults.append(f"{type(error).__name__}: {error}")
+        if summary.faults:
+            _keep(ground, folder)
+    summary.minutes = (time.monotonic() - began) / 60
+    return summary
+
+
+def _keep(ground: Ground, folder: Path) -> None:
+    """Beside the logs, the data as they are now: they go with the namespaces."""
+    for number in ground.ids:
+        shutil.copytree(ground.data(number), folder / f"data-{number}", ignore=shutil.ignore_patterns("ballast"))
+
+
+def main() -> int:
+    """0 when nothing is wrong."""
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0, help="no round is begun after so many")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="repeats a run's sequence")
+    parser.add_argument("--first", type=int, default=0, help="the round to begin with: go on where a run has ended")
+    parser.add_argument("--report", type=Path, default=REPORT, help="the table that gets a row")
+    given = parser.parse_args()
+    why = missing("java-3.9.1")
+    if why:
+        parser.error(why)
+    folder = Path(tempfile.mkdtemp(prefix="odradek-chaos-"))
+    say(f"SEED={given.seed} MINUTES={given.minutes:g}, from round {given.first} on; logs in {folder}")
+    summary = run(given.seed, given.first, given.minutes, folder)
+    report.add(given.report, summary)
+    say(f"{summary.rounds} rounds in {summary.minutes:.1f} minutes; {summary.row('')}")
+    for fault in summary.faults[:20]:
+        print(fault)
+    if not summary.faults:
+        shutil.rmtree(folder, ignore_errors=True)
+    return bool(summary.faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""Do all replicas have the same log? Batch by batch, byte by byte, straight from their files.
+
+Segments may begin at other offsets, and what lies behind the high watermark, or behind what is published of the active
+segment, is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.protocol.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD
+
+_SHOWN = 5
+
+
+class Stored(NamedTuple):
+    """A batch as it is in a file."""
+
+    base: int
+    last: int
+    data: bytes
+
+
+def batches(directory: Path, until: int) -> Iterator[Stored]:
+    """The batches of a partition's directory that begin below offset `until`."""
+    for path in sorted(directory.glob("*.log")):
+        yield from _of_file(path, until)
+
+
+def _of_file(path: Path, until: int) -> Iterator[Stored]:
+    data = path.read_bytes()
+    at = 0
+    while at + HEADER_SIZE <= len(data):
+        header = HEADER.unpack_from(data, at)
+        size = header[1] + LOG_OVERHEAD
+        if header[0] >= until or size < HEADER_SIZE or at + size > len(data):
+            return
+        yield Stored(header[0], header[0] + header[6], data[at : at + size])
+        at += size
+
+
+def differences(name: str, directories: Sequence[Path], until: int) -> list[str]:
+    """Where replicas of partition `name` differ below offset `until`; [] when they are the same."""
+    found = []
+    columns = [batches(directory, until) for directory in directories]
+    for row in zip_longest(*columns):
+        if len({one.data if one is not None else b"" for one in row}) > 1:
+            found.append(f"divergence: {name}: " + " | ".join(_shown(one) for one in row))
+            if len(found) == _SHOWN:
+                break
+    return found
+
+
+def _shown(one: Stored | None) -> str:
+    if one is None:
+        return "nothing"
+    epoch = int.from_bytes(one.data[12:16], "big", signed=True)
+    return f"{one.base}..{one.last} epoch {epoch}, {len(one.data)} bytes, hash {hash(one.data) & 0xFFFF:x}"

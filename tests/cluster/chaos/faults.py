@@ -1,0 +1,242 @@
+"""What is done to a cluster. Each fault is a context manager `fault(ground, broker, seconds)` over its duration.
+
+Entering it is the blow, leaving it the healing: what was killed runs again, what was cut is joined. They compose, as
+long as they are left in any order by the thread that entered them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import psutil
+from kazoo.client import KazooClient
+from odradek.broker.joining import SESSION_FILE
+from odradek.ipc.rundir import run_dir
+
+from ...harness.process import command_words, family, living, wait_until
+from .ground import Ground
+from .network import HUB
+
+Fault = Callable[[Ground, int, float], AbstractContextManager[None]]
+ROLES = ("worker", "replicator", "controller", "coordinator", "janitor", "acceptor")
+HOUR_MS = 3_600_000
+SESSION_S = 6.0
+_SIGNS_S = 30
+
+
+# -- the end of a broker
+
+
+@contextmanager
+def stopped(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """SIGTERM: a controlled shutdown."""
+    ground.broker(broker).stop()
+    yield
+    ground.broker(broker).start()
+
+
+@contextmanager
+def killed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """SIGKILL of all its processes."""
+    ground.broker(broker).kill()
+    yield
+    ground.broker(broker).start()
+
+
+@contextmanager
+def suspended(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """SIGSTOP of all its processes, the supervisor first."""
+    members = family(ground.broker(broker).process.pid)  # type: ignore[union-attr]
+    for process in members:
+        _send(process, signal.SIGSTOP)
+    yield
+    for process in reversed(members):
+        _send(process, signal.SIGCONT)
+
+
+def _send(process: psutil.Process, number: int) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        pass
+
+
+# -- one process of it
+
+
+def role_killed(role: str) -> Fault:
+    """SIGKILL of its process of that role; its supervisor starts another one."""
+
+    @contextmanager
+    def fault(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+        one = ground.broker(broker)
+        wait_until(lambda: one.pids(role), _SIGNS_S, f"a {role} to kill")
+        dead = one.kill_role(role)
+        yield
+        one.await_respawn(role, dead, 60)
+
+    return fault
+
+
+@contextmanager
+def fork_server_killed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """What its other processes are forked from: what dies then is started with exec."""
+    one = ground.broker(broker)
+    for process in living(family(one.process.pid)):  # type: ignore[union-attr]
+        if "fork-server" in command_words(process):
+            process.kill()
+    dead = one.kill_role("worker")
+    yield
+    one.await_respawn("worker", dead, 60)
+
+
+# -- ZooKeeper
+
+
+@contextmanager
+def zookeeper_killed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """No ZooKeeper for anybody."""
+    ground.zookeeper.kill()
+    yield
+    ground.zookeeper.start()
+
+
+@contextmanager
+def session_closed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """Its session ends although it lives: somebody else goes on with it, and closes it."""
+    path = run_dir(ground.broker(broker).data_dir) / SESSION_FILE
+    number, password = path.read_text().split()
+    client = KazooClient(f"{HUB}:{ground.zookeeper.port}", client_id=(int(number), bytes.fromhex(password)))
+    client.start(30)
+    client.stop()
+    client.close()
+    yield
+
+
+@contextmanager
+def session_expired(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """Its controller process is stopped until its session has expired, and its supervisor, which would kill it."""
+    one = ground.broker(broker)
+    processes = [psutil.Process(pid) for pid in [*one.pids("supervisor"), *one.pids("controller")]]
+    for process in processes:
+        _send(process, signal.SIGSTOP)
+    time.sleep(SESSION_S + 2)
+    yield
+    for process in reversed(processes):
+        _send(process, signal.SIGCONT)
+
+
+# -- the network
+
+
+@contextmanager
+def isolated(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """Nobody reaches it: other brokers, ZooKeeper and clients alike."""
+    with ground.network.cut(broker, HUB, *_others(ground, broker)):
+        yield
+
+
+@contextmanager
+def apart(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """No other broker reaches it; ZooKeeper and clients do."""
+    with ground.network.cut(broker, *_others(ground, broker)):
+        yield
+
+
+@contextmanager
+def outside(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """ZooKeeper and clients do not reach it; other brokers do."""
+    with ground.network.cut(broker, HUB):
+        yield
+
+
+@contextmanager
+def unlinked(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """One link is cut: to the broker with the next id."""
+    with ground.network.cut(broker, ground.network.address((broker + 1) % len(ground.ids))):
+        yield
+
+
+@contextmanager
+def lossy(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """Every tenth packet of it is lost."""
+    with ground.network.lossy(broker, 10):
+        yield
+
+
+@contextmanager
+def narrow(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """A link that carries little, so that what is sent waits."""
+    with ground.network.slow(broker, 256):
+        yield
+
+
+def _others(ground: Ground, broker: int) -> list[str]:
+    return [ground.network.address(other) for other in ground.ids if other != broker]
+
+
+# -- disk and clock
+
+
+@contextmanager
+def disk_full(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """Somebody else's file takes all the room there is."""
+    ballast = ground.data(broker) / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(1 << 16))
+        except OSError:
+            pass
+    yield
+    ballast.unlink()
+
+
+@contextmanager
+def disk_slow(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """Each fsync takes a second."""
+    slow = ground.broker(broker).folder / "slow"
+    slow.write_text("1")
+    yield
+    slow.unlink()
+
+
+@contextmanager
+def clock_off(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """The wall clock of all its processes is an hour ahead, and then right again."""
+    one = ground.broker(broker)
+    _write(one.folder / "clock", "".join(f"{process.pid} {HOUR_MS}\n" for process in family(one.process.pid)))  # type: ignore[union-attr]
+    yield
+    (one.folder / "clock").unlink()
+
+
+def _write(path: Path, text: str) -> None:
+    beside = path.with_suffix(".new")
+    beside.write_text(text)
+    os.replace(beside, path)
+
+
+FAULTS: dict[str, Fault] = {
+    "SIGTERM": stopped,
+    "SIGKILL": killed,
+    "SIGSTOP": suspended,
+    **{f"kill of the {role}": role_killed(role) for role in ROLES},
+    "kill of the fork server": fork_server_killed,
+    "ZooKeeper killed": zookeeper_killed,
+    "session closed": session_closed,
+    "session expired": session_expired,
+    "isolated": isolated,
+    "apart from brokers": apart,
+    "apart from ZooKeeper": outside,
+    "one link cut": unlinked,
+    "packets lost": lossy,
+    "narrow link": narrow,
+    "disk full": disk_full,
+    "fsync takes a second": disk_slow,
+    "clock an hour ahead": clock_off,
+}

@@ -1,0 +1,210 @@
+"""Three brokers, each a host of its own with a disk of its own, on a network where all can be done to them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from kafka.protocol.metadata import MetadataRequest
+
+from ...clients.admin import unique
+from ...faults.mounts import Mounts
+from ...harness.broker import Broker
+from ...harness.cluster import Cluster
+from ...harness.process import wait_until
+from ...harness.wire import Wire
+from .network import HUB, Network
+
+DISK_MIB = 512
+HEAL_S = 180
+SEAM = Path(__file__).parent / "seam"
+PROPERTIES = {
+    "auto_create_topics_enable": "false",  # a producer that has not ended yet would make a deleted topic anew
+    "replica_lag_time_max_ms": 4000,
+    "min_insync_replicas": 2,
+    "offsets_topic_num_partitions": 4,
+    "log_segment_bytes": 1 << 20,
+    "replica_high_watermark_checkpoint_interval_ms": 1000,
+    "log_flush_offset_checkpoint_interval_ms": 1000,
+    "log_flush_scheduler_interval_ms": 500,
+    "log_flush_interval_ms": 1000,
+    "group_min_session_timeout_ms": 1000,
+}
+
+
+class Ground:
+    """The cluster with its network and disks; a context manager of the thread that starts brokers.
+
+    Over its block that thread is in the hub, so that clients which it makes are there too.
+    """
+
+    def __init__(self, folder: Path, brokers: int = 3, **overrides: Any) -> None:
+        """`overrides` are server properties with `_` for `.`."""
+        self._stack = ExitStack()
+        self.network = Network(brokers)
+        self._stack.callback(self.network.close)
+        self._stack.enter_context(self.network.entered())
+        self.cluster = Cluster(folder, brokers, **{**PROPERTIES, **overrides})
+        self.zookeeper = self.cluster.zookeeper
+        self._open_zookeeper()
+        self.disks = [self._settle(broker) for broker in self.cluster.brokers]
+
+    def _open_zookeeper(self) -> None:
+        """Hosts reach it by the hub's address."""
+        settings = self.zookeeper.config.read_text()
+        self.zookeeper.config.write_text(settings.replace("clientPortAddress=127.0.0.1", "clientPortAddress=0.0.0.0"))
+        self.zookeeper.connect = f"{HUB}:{self.zookeeper.port}"
+
+    def _settle(self, broker: Broker) -> Mounts:
+        """A broker on its host, with its disk."""
+        number = self.cluster.brokers.index(broker)
+        broker.host = self.network.address(number)
+        broker.data_dir.mkdir(parents=True, exist_ok=True)
+        disk = Mounts({broker.data_dir: DISK_MIB})
+        self._stack.callback(disk.close)
+        broker.prefix = [*self.network.prefix(number), *disk.prefix]
+        broker.env |= {
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(SEAM), broker.env.get("PYTHONPATH")])),
+            "ODRADEK_TEST_SLOW": str(broker.folder / "slow"),
+            "ODRADEK_TEST_CLOCK": str(broker.folder / "clock"),
+        }
+        listeners = f"PLAINTEXT://{broker.host}:{broker.port}"
+        broker.set(listeners=listeners, zookeeper_connect=self.zookeeper.connect)
+        return disk
+
+    def __enter__(self) -> Ground:
+        try:
+            self.cluster.start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.cluster.stop()
+        finally:
+            self._stack.close()
+
+    # -- looking
+
+    @property
+    def ids(self) -> list[int]:
+        """Of all brokers."""
+        return list(range(len(self.cluster.brokers)))
+
+    @property
+    def bootstrap(self) -> str:
+        """Of all brokers."""
+        return self.cluster.bootstrap
+
+    def broker(self, number: int) -> Broker:
+        """The broker with that id."""
+        return self.cluster.brokers[number]
+
+    def data(self, number: int) -> Path:
+        """A broker's data directory, as it is reached from here."""
+        return self.disks[number].path(self.broker(number).data_dir)
+
+    def metadata(self, number: int, *topics: str) -> Any:
+        """What one broker says of these topics, None when it does not say anything in two seconds."""
+        asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        try:
+            with Wire(self.broker(number).bootstrap, 2) as wire:
+                return wire.call(MetadataRequest[7](topics=asked, allow_auto_topic_creation=False))
+        except (OSError, EOFError):
+            return None
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Who leads a partition, once somebody says so who is led himself."""
+
+        def led() -> list[int]:
+            found = [self._leader(number, topic, partition) for number in self.ids if self.broker(number).process]
+            return [one for one in found if one >= 0 and self.broker(one).process is not None]
+
+        return wait_until(led, HEAL_S, f"a leader of {topic}-{partition}")[0]
+
+    def _leader(self, asked: int, topic: str, partition: int) -> int:
+        answer = self.metadata(asked, topic)
+        rows = answer.topics[0].partitions if answer is not None else []
+        return next((row.leader_id for row in rows if row.partition_index == partition), -1)
+
+    def controller(self) -> int:
+        """Who is the elected controller, as the first says that says it."""
+
+        def known() -> list[int]:
+            answers = [self.metadata(number) for number in self.ids if self.broker(number).process]
+            found = [answer.controller_id for answer in answers if answer is not None]
+            return [one for one in found if one >= 0 and self.broker(one).process is not None]
+
+        return wait_until(known, HEAL_S, "a controller")[0]
+
+    # -- topics
+
+    def create_topic(self, stem: str, partitions: int = 3, **config: Any) -> str:
+        """A topic with a replica on each broker; tried again while brokers are away."""
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        name = unique(stem)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
+        admin.create_topics([NewTopic(name, partitions, len(self.ids), config=settings)])[name].result(60)
+        self.healed(name, partitions)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Delete it, and wait until no broker has a directory of it."""
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin.delete_topics([name], operation_timeout=30)[name].result(60)
+        left = lambda: [path for one in self.ids for path in self.data(one).glob(f"{name}-*")]  # noqa: E731
+        wait_until(lambda: not left(), HEAL_S, f"the directories of {name} to go")
+
+    def healed(self, topic: str, partitions: int, seconds: float = HEAL_S) -> None:
+        """Wait until every broker runs and says that every replica is in sync, and all say the same of leaders."""
+        wait_until(lambda: self._whole(topic, partitions), seconds, f"all replicas of {topic} in sync everywhere")
+
+    def _whole(self, topic: str, partitions: int) -> bool:
+        said = [self._standing(number, topic) for number in self.ids]
+        return len(said[0]) == partitions and all(one == said[0] for one in said) and self._in_sync(said[0])
+
+    def _standing(self, number: int, topic: str) -> dict[int, tuple[int, int, tuple[int, ...]]]:
+        answer = self.metadata(number, topic)
+        rows = answer.topics[0].partitions if answer is not None else []
+        return {row.partition_index: (row.leader_id, row.leader_epoch, tuple(row.isr_nodes)) for row in rows}
+
+    def _in_sync(self, standing: dict[int, tuple[int, int, tuple[int, ...]]]) -> bool:
+        return all(leader >= 0 and len(isr) == len(self.ids) for leader, _, isr in standing.values())
+
+    # -- judging
+
+    def check(self) -> list[str]:
+        """Stop all brokers cleanly, have `odradek check` look at every data directory, and start again."""
+        self.stop_all()
+        found = []
+        for number in self.ids:
+            broker = self.broker(number)
+            words = [*broker.prefix, sys.executable, "-m", "odradek.broker", "check", str(broker.data_dir)]
+            done = subprocess.run(words, capture_output=True, text=True, env=broker.env, timeout=300)
+            if done.returncode:
+                found.append(f"check: broker {number}: {done.stdout[-2000:]}{done.stderr[-1000:]}")
+        self.start_all()
+        return found
+
+    def stop_all(self) -> None:
+        """SIGTERM to all brokers, one after the other."""
+        for broker in self.cluster.running():
+            broker.stop()
+
+    def start_all(self) -> None:
+        """Start all brokers that do not run, together."""
+        stopped = [broker for broker in self.cluster.brokers if broker.process is None]
+        for broker in stopped:
+            broker.launch()
+        for broker in stopped:
+            broker.await_ready()

@@ -1,0 +1,232 @@
+"""Real producers that go on whatever happens, and remember what they were promised (readers: readers.py).
+
+An idempotent producer tries again until a record is in; the others send each record once, so that none of theirs may
+be in the log twice, and what they were not answered for may be there or not.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from typing import Any, NamedTuple
+
+from ...faults.checker import History, key_of
+
+UNKNOWN = -1  # an offset that was acknowledged without being told: of a record sent twice
+_PADDING = b"." * 60
+_QUEUED = 2000
+_NOT_TAKEN = {"NotEnoughReplicasError"}  # said before anything is appended
+
+
+class Mode(NamedTuple):
+    """How a producer produces."""
+
+    acks: str
+    idempotent: bool
+    compression: str
+
+    def __str__(self) -> str:
+        return f"acks={self.acks}, {'idempotent' if self.idempotent else 'once'}, {self.compression}"
+
+
+MODES = [
+    Mode(acks, idempotent, compression)
+    for compression in ("none", "lz4")
+    for acks, idempotent in (("all", True), ("all", False), ("1", False))
+]
+
+
+class Gaps:
+    """How long no record of a partition was acknowledged, while one was waiting to be."""
+
+    def __init__(self, partitions: int) -> None:
+        self._since = [time.monotonic()] * partitions
+        self._longest = 0.0
+
+    def acked(self, partition: int) -> None:
+        now = time.monotonic()
+        self._longest = max(self._longest, now - self._since[partition])
+        self._since[partition] = now
+
+    def begin(self) -> None:
+        """From now on."""
+        self._since = [time.monotonic()] * len(self._since)
+        self._longest = 0.0
+
+    @property
+    def longest(self) -> float:
+        """Seconds, with what still goes on."""
+        return max(self._longest, time.monotonic() - min(self._since))
+
+
+class Producer:
+    """A thread that sends numbered records to the partitions of a topic."""
+
+    def __init__(self, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> None:
+        self.mode = mode
+        self.history = History(number, mode.idempotent, acked={partition: {} for partition in range(partitions)})
+        self.gaps = Gaps(partitions)
+        self.errors: Counter[str] = Counter()
+        self.problems: list[str] = []
+        self._topic, self._partitions, self._pause = topic, partitions, pause
+        self._dice = random.Random(number)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, seconds: float = 180) -> None:
+        """Send no more, and wait until what was sent is decided."""
+        self._stop.set()
+        self._thread.join(30)
+        if not self._flushed(seconds):
+            self.problems.append(f"producer {self.history.producer}: not all records are decided")
+
+    def abandon(self) -> None:
+        """Stop, whatever is in flight."""
+        self._stop.set()
+
+    def _flushed(self, seconds: float) -> bool:
+        raise NotImplementedError
+
+    def _send(self, partition: int, number: int, value: bytes, key: bytes) -> None:
+        raise NotImplementedError
+
+    def _rest(self) -> None:
+        time.sleep(self._pause)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            partition = self._dice.randrange(self._partitions)
+            number = self.history.sent.get(partition, 0)
+            self.history.sent[partition] = number + 1
+            name = self.history.producer
+            self._send(partition, number, b"%d %d" % (name, number) + _PADDING, key_of(name, number))
+            self._rest()
+
+    def _acked(self, partition: int, number: int, offset: int) -> None:
+        self.history.acked[partition][number] = offset if offset >= 0 else UNKNOWN
+        self.gaps.acked(partition)
+
+
+class Persistent(Producer):
+    """confluent-kafka, idempotent."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> None:
+        super().__init__(topic, partitions, number, mode, pause)
+        self._client = _confluent(bootstrap, mode, self._told)
+
+    def _send(self, partition: int, number: int, value: bytes, key: bytes) -> None:
+        self._client.produce(self._topic, value, key, partition, self._decided)
+
+    def _rest(self) -> None:
+        self._client.poll(self._pause)
+        while len(self._client) > _QUEUED and not self._stop.is_set():
+            self._client.poll(0.1)
+
+    def _flushed(self, seconds: float) -> bool:
+        return not self._client.flush(seconds)
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._client.purge()
+
+    def _decided(self, error: Any, message: Any) -> None:
+        number, partition = int(message.value().rstrip(b".").split()[1]), message.partition()
+        if error is None:
+            self._acked(partition, number, message.offset())
+        else:
+            self.problems.append(f"producer {self.history.producer} gave {partition}/{number} up: {error}")
+
+    def _told(self, error: Any) -> None:
+        self.errors[error.name()] += 1
+        if error.fatal():
+            self.problems.append(f"producer {self.history.producer}: fatal: {error}")
+
+
+class Once(Producer):
+    """kafka-python without retries. (librdkafka has none either, but sends again what is answered NOT_LEADER.)"""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> None:
+        super().__init__(topic, partitions, number, mode, pause)
+        self._client = _python(bootstrap, mode)
+
+    def _send(self, partition: int, number: int, value: bytes, key: bytes) -> None:
+        from kafka.errors import KafkaError
+
+        try:
+            future = self._client.send(self._topic, value, key, partition=partition)
+        except KafkaError as error:  # there is no room, or nobody knows the topic
+            self._refused(partition, number, error)
+            return
+        future.add_callback(lambda told: self._acked(partition, number, told.offset))
+        future.add_errback(lambda error: self._refused(partition, number, error))
+
+    def _refused(self, partition: int, number: int, error: Exception) -> None:
+        self.errors[type(error).__name__] += 1
+        if type(error).__name__ in _NOT_TAKEN:
+            self.history.refused.setdefault(partition, set()).add(number)
+
+    def _flushed(self, seconds: float) -> bool:
+        from kafka.errors import KafkaError
+
+        try:
+            self._client.flush(seconds)
+        except KafkaError:
+            return False
+        self._client.close(10)
+        return True
+
+
+def make_producer(bootstrap: str, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> Producer:
+    """One that produces like this."""
+    kind = Persistent if mode.idempotent else Once
+    return kind(bootstrap, topic, partitions, number, mode, pause)
+
+
+def _confluent(bootstrap: str, mode: Mode, told: Any) -> Any:
+    from confluent_kafka import Producer as Client
+
+    return Client(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": mode.acks,
+            "enable.idempotence": True,
+            "compression.type": mode.compression,
+            "error_cb": told,
+            "linger.ms": 5,
+            "batch.num.messages": 20,
+            "request.timeout.ms": 10_000,
+            "socket.timeout.ms": 12_000,
+            "message.timeout.ms": 300_000,
+            "retry.backoff.ms": 50,
+            "retry.backoff.max.ms": 500,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 500,
+            "topic.metadata.refresh.interval.ms": 5000,
+            "log_level": 0,
+        }
+    )
+
+
+def _python(bootstrap: str, mode: Mode) -> Any:
+    from kafka import KafkaProducer
+
+    return KafkaProducer(
+        bootstrap_servers=bootstrap.split(","),
+        acks=-1 if mode.acks == "all" else int(mode.acks),
+        enable_idempotence=False,
+        compression_type=None if mode.compression == "none" else mode.compression,
+        retries=0,
+        linger_ms=5,
+        max_block_ms=5000,
+        request_timeout_ms=10_000,
+        delivery_timeout_ms=15_000,
+        metadata_max_age_ms=5000,
+        reconnect_backoff_ms=20,
+        reconnect_backoff_max_ms=500,
+        metrics_enabled=False,
+    )

@@ -1,0 +1,163 @@
+"""A network of a test's own: a hub, where ZooKeeper and the clients are, and a host for each broker.
+
+Each is a network namespace that a sleeping process holds, so all of it is gone with the test, however that ends, and
+tests beside each other may use the same addresses. The hosts' interfaces hang on a bridge in the hub. What is not to
+come through is dropped by nftables in the host's own namespace; a link is slow by a token bucket, or loses packets.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from ...harness.needs import must_not_skip
+from ...harness.process import die_with_parent
+
+HUB = "10.71.0.1"
+_CLONE_NEWNET = 0x40000000
+_RULES = """
+table inet chaos {
+    chain out { type filter hook output priority 0; }
+    chain in { type filter hook input priority 0; }
+}
+"""
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Holder:
+    """A namespace, for as long as this lives."""
+
+    def __init__(self) -> None:
+        words = ["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec sleep infinity"]
+        self._process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_parent
+        )
+        assert self._process.stdout is not None
+        self.said = self._process.stdout.readline().decode().strip()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def prefix(self) -> list[str]:
+        """Words before a command that is to run in it."""
+        return ["nsenter", f"--net=/proc/{self.pid}/ns/net", "--"]
+
+    def run(self, *words: str, given: str = "") -> None:
+        """AssertionError with what the command said when it fails."""
+        done = subprocess.run([*self.prefix, *words], input=given, capture_output=True, text=True)
+        assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+class Network:
+    """A hub and `hosts` hosts. Close it. Where the kernel allows no such thing, the test is skipped."""
+
+    def __init__(self, hosts: int) -> None:
+        self._hub = _Holder()
+        self._hosts = [_Holder() for _ in range(hosts)]
+        try:
+            self._wire()
+        except (AssertionError, OSError) as error:
+            self.close()
+            why = f"no network namespaces here: {self._hub.said}, {error}"
+            pytest.fail(why) if must_not_skip() else pytest.skip(why)
+
+    def _wire(self) -> None:
+        self._hub.run("ip", "link", "add", "bridge", "type", "bridge")
+        self._hub.run("ip", "addr", "add", f"{HUB}/24", "dev", "bridge")
+        self._hub.run("ip", "link", "set", "bridge", "up")
+        for number, host in enumerate(self._hosts):
+            link = ["ip", "link", "add", f"host{number}", "type", "veth", "peer", "name", "eth0", "netns"]
+            self._hub.run(*link, str(host.pid))
+            self._hub.run("ip", "link", "set", f"host{number}", "master", "bridge", "up")
+            host.run("ip", "addr", "add", f"{self.address(number)}/24", "dev", "eth0")
+            host.run("ip", "link", "set", "eth0", "up")
+            host.run("nft", "-f", "-", given=_RULES)
+
+    def close(self) -> None:
+        """The namespaces go with the last process in them."""
+        for holder in [*self._hosts, self._hub]:
+            holder.close()
+
+    def address(self, host: int) -> str:
+        """The IPv4 address of a host."""
+        return f"10.71.0.{10 + host}"
+
+    def prefix(self, host: int) -> list[str]:
+        """Words before a command that is to run on a host."""
+        return self._hosts[host].prefix
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """This thread, and the threads and processes that it starts, are in the hub."""
+        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        try:
+            _enter(f"/proc/{self._hub.pid}/ns/net")
+            yield
+        finally:
+            _check(_libc.setns(home, _CLONE_NEWNET))
+            os.close(home)
+
+    # -- faults
+
+    @contextmanager
+    def cut(self, host: int, *addresses: str) -> Iterator[None]:
+        """Nothing goes between the host and these addresses, in either direction, nor is anybody told."""
+        named = "{ " + ", ".join(addresses) + " }"
+        with self._ruled(host, f"out ip daddr {named} drop", f"in ip saddr {named} drop"):
+            yield
+
+    @contextmanager
+    def lossy(self, host: int, percent: int) -> Iterator[None]:
+        """So many of a hundred packets are lost on each way."""
+        rule = f"meta oif != lo numgen random mod 100 < {percent} drop"
+        with self._ruled(host, f"out {rule}", f"in {rule.replace('oif', 'iif')}"):
+            yield
+
+    @contextmanager
+    def slow(self, host: int, kilobits: int) -> Iterator[None]:
+        """So many kilobits a second on each way, so that packets wait for each other."""
+        bucket = ["root", "tbf", "rate", f"{kilobits}kbit", "burst", "8kb", "latency", "2s"]
+        ends = [(self._hosts[host], "eth0"), (self._hub, f"host{host}")]
+        for holder, device in ends:
+            holder.run("tc", "qdisc", "add", "dev", device, *bucket)
+        try:
+            yield
+        finally:
+            for holder, device in ends:
+                holder.run("tc", "qdisc", "del", "dev", device, "root")
+
+    @contextmanager
+    def _ruled(self, host: int, *rules: str) -> Iterator[None]:
+        """The rules hold over the block. One at a time for each host: all go at its end."""
+        for rule in rules:
+            self._hosts[host].run("nft", f"add rule inet chaos {rule}")
+        try:
+            yield
+        finally:
+            self._hosts[host].run("nft", "flush table inet chaos")
+
+
+def _enter(namespace: str) -> None:
+    fd = os.open(namespace, os.O_RDONLY)
+    try:
+        _check(_libc.setns(fd, _CLONE_NEWNET))
+    finally:
+        os.close(fd)
+
+
+def _check(result: int) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

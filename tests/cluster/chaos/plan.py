@@ -1,0 +1,71 @@
+"""What a run of chaos does, drawn from its seed: the same seed is the same sequence, whatever becomes of it.
+
+Rounds of a few steps each; after each round the load is judged. A run that is to go on where another has ended names
+that one's seed and how many rounds it did.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .faults import FAULTS
+from .trial import ANY, CONTROLLER, LEADER
+
+STEPS = 4
+# Seconds of each fault: long enough for what it is about (sessions last 6 s), or as long as it takes anyway.
+SECONDS = {
+    "SIGTERM": (0.2, 3), "SIGKILL": (0, 8), "SIGSTOP": (0.5, 12), "ZooKeeper killed": (1, 20),
+    "session closed": (0.5, 3), "session expired": (0, 2), "isolated": (1, 15), "apart from brokers": (1, 15),
+    "apart from ZooKeeper": (1, 15), "one link cut": (1, 15), "packets lost": (2, 10), "narrow link": (2, 10),
+    "disk full": (1, 6), "fsync takes a second": (2, 8), "clock an hour ahead": (1, 6),
+}  # fmt: skip
+_BRIEF = (0.1, 2)
+_BOUNCED = ("SIGTERM", "SIGKILL")
+# Not two at once of those that use the same thing.
+_ALONE = {"ZooKeeper killed", "session expired"}
+
+
+class Step(NamedTuple):
+    """One fault, or five restarts in a row, or two faults at once."""
+
+    kind: str
+    whose: str
+    seconds: float
+    bounce: bool = False
+    second: str = ""
+    second_whose: str = ""
+
+    def __str__(self) -> str:
+        more = f" + {self.second} of {self.second_whose}" if self.second else ""
+        return f"{'five of ' if self.bounce else ''}{self.kind} of {self.whose}{more}, {self.seconds:.1f} s"
+
+
+class Round(NamedTuple):
+    """Steps under one load; `check`: then all is stopped, and every data directory looked at."""
+
+    number: int
+    steps: list[Step]
+    check: bool
+
+
+def rounds(seed: int) -> Iterator[Round]:
+    """Without end. Each round has dice of its own, so that it can be begun with any."""
+    number = 0
+    while True:
+        dice = random.Random(f"{seed}/{number}")
+        yield Round(number, [_step(dice) for _ in range(STEPS)], check=number % 4 == 3)
+        number += 1
+
+
+def _step(dice: random.Random) -> Step:
+    kind, whose = dice.choice(list(FAULTS)), dice.choice([LEADER, CONTROLLER, ANY])
+    seconds = dice.uniform(*SECONDS.get(kind, _BRIEF))
+    shape = dice.random()
+    if shape < 0.1:
+        return Step(dice.choice(_BOUNCED), whose, dice.uniform(0, 1), bounce=True)
+    if shape < 0.4 and kind not in _ALONE:
+        second = dice.choice([name for name in FAULTS if name not in _ALONE])
+        return Step(kind, whose, seconds, second=second, second_whose=dice.choice([LEADER, CONTROLLER, ANY]))
+    return Step(kind, whose, seconds)

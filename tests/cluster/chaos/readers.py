@@ -1,0 +1,203 @@
+"""Real consumers: a group that commits, one that follows the log from its start, and one that reads it all."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+from ...faults.checker import Found, Log
+
+_COMMIT_S = 0.4
+_PATIENCE_S = 5.0
+# What a broker that is away, or not the right one any more, makes a client say.
+_PASSING = {
+    "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_PARTITION_EOF", "_WAIT_COORD",
+    "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
+    "OFFSET_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART", "REPLICA_NOT_AVAILABLE", "NOT_COORDINATOR", "NETWORK_EXCEPTION",
+    "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "REQUEST_TIMED_OUT", "GROUP_COORDINATOR_NOT_AVAILABLE",
+    "_MAX_POLL_EXCEEDED", "KAFKA_STORAGE_ERROR",
+}  # fmt: skip
+
+
+def found(message: Any) -> Found:
+    """A record as a consumer got it."""
+    producer, number = message.value().rstrip(b".").split()
+    return Found(message.offset(), int(producer), int(number), bytes(message.key()))
+
+
+class Commits:
+    """The highest offset that was committed of each partition, as its members were told; and what went back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._highest: dict[int, int] = {}
+        self.count = 0
+        self.faults: list[str] = []
+
+    def noted(self) -> dict[int, int]:
+        """What a member that asks from now on must get at least."""
+        with self._lock:
+            return dict(self._highest)
+
+    def note(self, offsets: list[Any]) -> None:
+        """These were committed."""
+        with self._lock:
+            self.count += 1
+            for one in offsets:
+                if one.error is None and one.offset >= 0:
+                    self._highest[one.partition] = max(self._highest.get(one.partition, 0), one.offset)
+
+    def fetched(self, least: dict[int, int], offsets: list[Any]) -> None:
+        """These were fetched; `least` was noted before."""
+        for one in offsets:
+            if one.error is None and max(one.offset, 0) < least.get(one.partition, 0):
+                before = least[one.partition]
+                told = f"partition {one.partition}: {before} was committed, {one.offset} is fetched"
+                self.faults.append(f"commit went back: {told}, {time.strftime('%X')}")
+
+
+class _Reader:
+    """A thread with a consumer. `rows` is what it has seen of each partition."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, config: dict[str, Any]) -> None:
+        self.rows: Log = {partition: [] for partition in range(partitions)}
+        self.errors: Counter[str] = Counter()
+        self.problems: list[str] = []
+        self.topic, self.partitions = topic, partitions
+        self.consumer = _consumer(bootstrap, config)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._guarded, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leave, and close."""
+        self._stop.set()
+        self._thread.join(60)
+        if self._thread.is_alive():
+            self.problems.append(f"{type(self).__name__} did not come to its end")
+
+    def _guarded(self) -> None:
+        try:
+            self._begin()
+            while not self._stop.is_set():
+                self._take(self.consumer.poll(0.1))
+                self._after()
+            self.consumer.close()
+        except Exception as error:
+            self.problems.append(f"{type(self).__name__}: {error!r}")
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def _after(self) -> None:
+        """Between two records."""
+
+    def _take(self, message: Any) -> None:
+        if message is None:
+            return
+        error = message.error()
+        if error is None:
+            self.rows[message.partition()].append(found(message))
+            return
+        self.errors[error.name()] += 1
+        if error.name() not in _PASSING:
+            self.problems.append(f"{type(self).__name__}: {time.strftime('%X')} {error}")
+
+
+class Tail(_Reader):
+    """Reads all partitions from the start, without a group. A log that goes back is an error to it."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        super().__init__(bootstrap, topic, partitions, {"group.id": f"tail-{topic}", "auto.offset.reset": "error"})
+
+    def _begin(self) -> None:
+        self.consumer.assign(_from_start(self.topic, self.partitions))
+
+
+class Member(_Reader):
+    """One of a group, which commits what it has read and is told where others had come to."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, commits: Commits) -> None:
+        config = {"group.id": f"group-{topic}", "auto.offset.reset": "earliest", "session.timeout.ms": 6000}
+        super().__init__(bootstrap, topic, partitions, config | {"heartbeat.interval.ms": 1000})
+        self.commits = commits
+        self._next_commit = 0.0
+
+    def _begin(self) -> None:
+        self.consumer.subscribe([self.topic], on_assign=self._assigned, on_revoke=lambda *_: self._commit())
+
+    def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
+        """(Its offsets are fetched again by librdkafka itself, a moment later.)"""
+        from confluent_kafka import KafkaException
+
+        least = self.commits.noted()
+        with contextlib.suppress(KafkaException):
+            self.commits.fetched(least, consumer.committed(partitions, timeout=_PATIENCE_S))
+
+    def _after(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_commit:
+            self._next_commit = now + _COMMIT_S
+            self._commit()
+
+    def _commit(self) -> None:
+        from confluent_kafka import KafkaException
+
+        try:
+            self.commits.note(self.consumer.commit(asynchronous=False) or [])
+        except KafkaException as error:
+            self.errors[error.args[0].name()] += 1
+
+
+def read_all(bootstrap: str, topic: str, partitions: int, seconds: float = 120) -> Log:
+    """Every record of a topic up to its high watermarks of now."""
+    log: Log = {partition: [] for partition in range(partitions)}
+    consumer = _consumer(bootstrap, {"group.id": f"all-{topic}", "auto.offset.reset": "error"})
+    try:
+        places = _from_start(topic, partitions)
+        ends = {one.partition: consumer.get_watermark_offsets(one, timeout=30)[1] for one in places}
+        consumer.assign([one for one in places if ends[one.partition]])
+        deadline = time.monotonic() + seconds
+        while any((rows[-1].offset + 1 if rows else 0) < ends[partition] for partition, rows in log.items()):
+            assert time.monotonic() < deadline, f"{topic} cannot be read: {ends} {_last(log)}"
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                log[message.partition()].append(found(message))
+    finally:
+        consumer.close()
+    return {partition: [row for row in rows if row.offset < ends[partition]] for partition, rows in log.items()}
+
+
+def _last(log: Log) -> dict[int, int]:
+    return {partition: rows[-1].offset if rows else -1 for partition, rows in log.items()}
+
+
+def _from_start(topic: str, partitions: int) -> list[Any]:
+    from confluent_kafka import TopicPartition
+
+    return [TopicPartition(topic, partition, 0) for partition in range(partitions)]
+
+
+def _consumer(bootstrap: str, config: dict[str, Any]) -> Any:
+    from confluent_kafka import Consumer
+
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.auto.commit": False,
+            "isolation.level": "read_uncommitted",
+            "fetch.wait.max.ms": 200,
+            "fetch.error.backoff.ms": 100,
+            "socket.timeout.ms": 12_000,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 500,
+            "topic.metadata.refresh.interval.ms": 5000,
+            "log_level": 0,
+            **config,
+        }
+    )

@@ -1,0 +1,72 @@
+"""tests/CHAOS.md: a row for each run of `make chaos`, added by the command when it ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from odradek.loadtest import store
+
+_HEAD = """# Chaos
+
+Written by `make chaos`: a row for each run, added when it ends. Three brokers on network namespaces of their own, each
+with a file system of its own, and a ZooKeeper; a topic of three partitions, factor 3, `min.insync.replicas` 2, under
+six producers (acks=all idempotent, acks=all and acks=1 without retries; plain and lz4), a group of two that commits and
+a reader that follows. Faults are drawn from the seed (`make chaos SEED=… MINUTES=…` repeats the sequence); after each
+four all is read, every promise is checked, and all replicas are compared byte by byte; now and then all brokers are
+stopped and every data directory is checked. What acks=1 loses in a failover is allowed, and counted.
+
+"""
+_COLUMNS = (
+    "date", "commit", "seed", "rounds", "minutes", "records acked (all / 1)", "lost (all / 1)", "commits",
+    "faults found", "done, and the longest time without an acknowledgement in s",
+)  # fmt: skip
+
+
+@dataclass
+class Summary:
+    """What a run came to."""
+
+    seed: int
+    first_round: int = 0
+    rounds: int = 0
+    minutes: float = 0.0
+    acked: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+    commits: int = 0
+    done: Counter[str] = field(default_factory=Counter)
+    gaps: dict[str, float] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def blow(self, name: str, gap: float) -> None:
+        """A fault was done."""
+        self.done[name] += 1
+        self.gaps[name] = max(self.gaps.get(name, 0.0), gap)
+
+    def row(self, commit: str) -> str:
+        """The table's row."""
+        kinds = "; ".join(f"{count} {name} {self.gaps[name]:.1f}" for name, count in sorted(self.done.items()))
+        cells = [
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M}", commit, str(self.seed),
+            f"{self.first_round}–{self.first_round + self.rounds - 1}", f"{self.minutes:.0f}",
+            f"{self.acked['all']:,} / {self.acked['1']:,}", f"{self.lost['all']} / {self.lost['1']}",
+            f"{self.commits:,}", _faults(self.faults), kinds,
+        ]  # fmt: skip
+        return f"| {' | '.join(cells)} |\n"
+
+
+def _faults(faults: list[str]) -> str:
+    if not faults:
+        return "none"
+    first = faults[0].splitlines()[0].replace("|", "/")[:160]
+    return f"{len(faults)}: {first}"
+
+
+def add(path: Path, summary: Summary) -> None:
+    """Add the run's row to the file, which is begun when it is not there."""
+    if not path.exists():
+        path.write_text(f"{_HEAD}| {' | '.join(_COLUMNS)} |\n|{' --- |' * len(_COLUMNS)}\n")
+    with path.open("a") as file:
+        file.write(summary.row(store.commit()))

@@ -1,0 +1,70 @@
+"""One fault under load: the blow, some time, the healing, and whether it goes on then."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from .faults import FAULTS
+from .world import World, wait
+
+LEADER, CONTROLLER, ANY = "leader", "controller", "any"
+BOUNCES = 5
+# What leaves a majority that can go on, and is known at once: the load must make progress before it is healed.
+SURVIVED = {"SIGTERM", "SIGKILL", "kill of the janitor", "one link cut"}
+
+
+@dataclass
+class Blow:
+    """A fault as it was done, and how long nothing was acknowledged at the longest (seconds)."""
+
+    name: str
+    broker: int
+    gap: float
+
+
+def target(world: World, whose: str, dice: random.Random) -> int:
+    """The broker that is meant."""
+    drawn = dice.choice(world.ground.ids)  # in any case, so that the sequence is the same
+    if whose == LEADER:
+        return world.leader()
+    return world.ground.controller() if whose == CONTROLLER else drawn
+
+
+def strike(world: World, name: str, broker: int, seconds: float) -> Blow:
+    """Do it, and heal it."""
+    world.begin_gaps()
+    with FAULTS[name](world.ground, broker, seconds):
+        wait(seconds)
+        if name in SURVIVED:
+            world.await_more()
+    world.await_more()
+    return Blow(name, broker, world.longest_gap())
+
+
+def bounce(world: World, name: str, whose: Callable[[], int], seconds: float) -> Blow:
+    """Five restarts in a row, each of who leads then (Kafka's clean_bounce and hard_bounce)."""
+    world.begin_gaps()
+    broker = -1
+    for _ in range(BOUNCES):
+        broker = whose()
+        with FAULTS[name](world.ground, broker, seconds):
+            wait(seconds)
+    world.await_more()
+    return Blow(f"five of {name}", broker, world.longest_gap())
+
+
+def strike_both(world: World, first: tuple[str, int], second: tuple[str, int], seconds: float) -> Blow:
+    """Two at once, or the second while the first lasts; the first is healed first."""
+    world.begin_gaps()
+    with ExitStack() as later:
+        with ExitStack() as sooner:
+            sooner.enter_context(FAULTS[first[0]](world.ground, first[1], seconds))
+            wait(seconds / 3)
+            later.enter_context(FAULTS[second[0]](world.ground, second[1], seconds))
+            wait(seconds / 3)
+        wait(seconds / 3)
+    world.await_more()
+    return Blow(f"{first[0]} + {second[0]}", first[1], world.longest_gap())

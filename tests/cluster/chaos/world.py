@@ -1,0 +1,171 @@
+"""One topic on the ground under load, and the verdict on it: six producers, a group of two, and one that follows."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from ...faults.checker import Log, faults
+from ...harness.process import wait_until
+from . import divergence
+from .ground import HEAL_S, Ground
+from .load import MODES, UNKNOWN, Mode, make_producer
+from .readers import Commits, Member, Tail, read_all
+
+PARTITIONS = 3
+_ACKED_LOSS = ("lost:", "moved:")
+_OF_THE_WHOLE = ("hole:", "stranger:")  # what is not about one producer
+
+
+@dataclass
+class Verdict:
+    """What became of one load."""
+
+    faults: list[str] = field(default_factory=list)
+    acked: dict[str, int] = field(default_factory=dict)  # acks level → records acknowledged
+    lost: dict[str, int] = field(default_factory=dict)  # acks level → of them not there at the end
+    commits: int = 0
+
+
+class World:
+    """The load; `verify` ends it and judges."""
+
+    def __init__(self, ground: Ground, modes: list[Mode] = MODES, pause: float = 0.01, **config: object) -> None:
+        self.ground = ground
+        self.topic = ground.create_topic("load", PARTITIONS, **{"min_insync_replicas": 2, **config})
+        where = (ground.bootstrap, self.topic, PARTITIONS)
+        self.producers = [make_producer(*where, number, mode, pause) for number, mode in enumerate(modes)]
+        self.commits = Commits()
+        self.members = [Member(*where, self.commits) for _ in range(2)]
+        self.tail = Tail(*where)
+        self._tracebacks = self._count_tracebacks()
+
+    # -- life
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Load over the block."""
+        for client in [*self.producers, *self.members, self.tail]:
+            client.start()
+        try:
+            self.await_more()
+            yield
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        for producer in self.producers:
+            producer.abandon()
+        for reader in [*self.members, self.tail]:
+            reader.stop()
+
+    def leader(self) -> int:
+        """The broker that leads the first partition."""
+        return self.ground.leader(self.topic)
+
+    def await_more(self, more: int = 20, seconds: float = HEAL_S) -> None:
+        """Wait until every producer has so many further records acknowledged."""
+        goals = [producer.history.count + more for producer in self.producers]
+
+        def came() -> bool:
+            return all(one.history.count >= goal for one, goal in zip(self.producers, goals, strict=True))
+
+        wait_until(came, seconds, "all producers to make progress", fail=False)
+        behind = [one for one, goal in zip(self.producers, goals, strict=True) if one.history.count < goal]
+        assert not behind, f"no progress in {seconds} s: {[(str(one.mode), one.errors) for one in behind]}"
+
+    def begin_gaps(self) -> None:
+        """Measure from now on how long nothing was acknowledged."""
+        for producer in self.producers:
+            producer.gaps.begin()
+
+    def longest_gap(self) -> float:
+        """Seconds without an acknowledgement of idempotent producers, on the partition that had the longest."""
+        return max((one.gaps.longest for one in self.producers if one.mode.idempotent), default=0.0)
+
+    # -- the verdict
+
+    def verify(self) -> Verdict:
+        """All is healed: end the load, read everything, compare the replicas."""
+        verdict = Verdict()
+        self.ground.healed(self.topic, PARTITIONS)
+        for producer in self.producers:
+            producer.stop()
+        self.ground.healed(self.topic, PARTITIONS)  # what was still in flight is everywhere
+        log = read_all(self.ground.bootstrap, self.topic, PARTITIONS)
+        verdict.faults += self._group(log)
+        for reader in [*self.members, self.tail]:
+            reader.stop()
+        self._settle_unknown(log)
+        self._judge(log, verdict)
+        verdict.faults += self._divergence(log)
+        return verdict
+
+    def _group(self, log: Log) -> list[str]:
+        """Wait until the group has seen every record, each at least once; what it skipped."""
+        wait_until(lambda: not any(self._unseen(log)), 60, fail=False)
+        missing = self._unseen(log)
+        return [
+            f"skipped: the group has not seen {len(rows)} records of partition {partition}, the first {min(rows)}"
+            for partition, rows in enumerate(missing)
+            if rows
+        ]
+
+    def _unseen(self, log: Log) -> list[set[object]]:
+        return [
+            set(log[partition]).difference(*(list(member.rows[partition]) for member in self.members))
+            for partition in range(PARTITIONS)
+        ]
+
+    def _settle_unknown(self, log: Log) -> None:
+        """Where a record that was acknowledged without an offset is; nowhere, and it is lost."""
+        for producer in self.producers:
+            for partition, acked in producer.history.acked.items():
+                places = {row.number: row.offset for row in log[partition] if row.producer == producer.history.producer}
+                for number in [number for number, offset in acked.items() if offset == UNKNOWN]:
+                    acked[number] = places.get(number, 0)
+
+    def _judge(self, log: Log, verdict: Verdict) -> None:
+        """acks=1 may lose what a failover takes: that is counted. Nothing else may happen to anybody."""
+        for producer in self.producers:
+            found = [fault for fault in faults([producer.history], log, []) if not fault.startswith(_OF_THE_WHOLE)]
+            lost = [fault for fault in found if fault.startswith(_ACKED_LOSS)]
+            acks = producer.mode.acks
+            verdict.acked[acks] = verdict.acked.get(acks, 0) + producer.history.count
+            verdict.lost[acks] = verdict.lost.get(acks, 0) + len(lost)
+            excused = lost if acks == "1" else []
+            verdict.faults += [f"{producer.mode}: {fault}" for fault in found if fault not in excused]
+        sent = [replace(producer.history, acked={}, refused={}, idempotent=False) for producer in self.producers]
+        verdict.faults += faults(sent, log, [self.tail.rows])
+        for client in [*self.producers, *self.members, self.tail]:
+            verdict.faults += client.problems
+        verdict.faults += [*self.commits.faults, *self._new_tracebacks()]
+        verdict.commits = self.commits.count
+
+    def _divergence(self, log: Log) -> list[str]:
+        found = []
+        for partition, rows in log.items():
+            name = f"{self.topic}-{partition}"
+            end = rows[-1].offset + 1 if rows else 0
+            found += divergence.differences(name, [self.ground.data(one) / name for one in self.ground.ids], end)
+        return found
+
+    def _count_tracebacks(self) -> dict[int, int]:
+        return {number: self.ground.broker(number).log.count("Traceback") for number in self.ground.ids}
+
+    def _new_tracebacks(self) -> list[str]:
+        """What no process of a broker may say."""
+        found = []
+        for number, before in self._tracebacks.items():
+            parts = re.split(r"(?=Traceback \(most recent)", self.ground.broker(number).log)[1 + before :]
+            found += [f"broker {number}: {part[:1500]}" for part in parts]
+        return found
+
+
+def wait(seconds: float) -> None:
+    """Let the load go on."""
+    time.sleep(seconds)

@@ -1,0 +1,59 @@
+"""Faults under load × leader or controller × how producers produce: what Apache Kafka's own replication test combines.
+
+Three partitions of factor 3, `min.insync.replicas` 2, as there. Each fault is done under six producers at once, one for
+each of acks=all idempotent, acks=all once, acks=1 once, without compression and with lz4: each counts as a combination.
+A group of two commits meanwhile, a reader follows; then all is read and all replicas are compared. `make test` runs
+two faults, 12 combinations; the long run all.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from .chaos.ground import Ground
+from .chaos.trial import CONTROLLER, LEADER, bounce, strike, target
+from .chaos.world import World
+
+TARGETS = (LEADER, CONTROLLER)
+BOUNCED = ("SIGTERM", "SIGKILL")
+STRUCK = {  # seconds
+    "SIGTERM": 1, "SIGKILL": 1, "SIGSTOP": 3, "kill of the worker": 1, "kill of the controller": 1,
+    "kill of the replicator": 1, "session closed": 2, "ZooKeeper killed": 2,
+}  # fmt: skip
+SAMPLE = [("SIGKILL", LEADER), ("five of SIGTERM", CONTROLLER)]
+
+pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """One for all combinations; at its end every data directory passes `odradek check`."""
+    with Ground(tmp_path_factory.mktemp("matrix")) as made:
+        yield made
+        assert made.check() == []
+
+
+def combinations() -> list[object]:
+    """Each fault with each target; what is no sample is long."""
+    names = [*STRUCK, *(f"five of {name}" for name in BOUNCED)]
+    every = [(name, whose) for name in names for whose in TARGETS]
+    return [pytest.param(*one, marks=[] if one in SAMPLE else [pytest.mark.long]) for one in every]
+
+
+@pytest.mark.parametrize(("name", "whose"), combinations())
+def test_fault(ground: Ground, name: str, whose: str) -> None:
+    """Nothing that acks=all was promised is lost, doubled or reordered; nobody skips; all replicas are the same."""
+    world, dice = World(ground), random.Random(0)
+    with world.running():
+        if name.startswith("five of "):
+            blow = bounce(world, name.removeprefix("five of "), partial(target, world, whose, dice), 0.2)
+        else:
+            blow = strike(world, name, target(world, whose, dice), STRUCK[name])
+        verdict = world.verify()
+    print(f"{name} of the {whose}: nothing for {blow.gap:.1f} s; acked {verdict.acked}, lost {verdict.lost}")
+    assert verdict.faults == [], "\n".join([f"{len(verdict.faults)} faults", *verdict.faults[:20]])
+    assert verdict.commits, "a group that committed nothing proves nothing"
