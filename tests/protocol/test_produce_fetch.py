@@ -273,7 +273,7 @@ fetched = st.builds(
     topic=st.just(b""), partition=index, error=int16, hw=int64, stable=int64, log_start=int64,
     payloads=st.lists(st.binary(min_size=1, max_size=200), max_size=2),
     aborted=st.none() | st.lists(st.tuples(int64, int64), max_size=3),
-    diverging=st.none() | st.tuples(int32, int64),
+    diverging=st.none() | st.tuples(int32, int64), preferred=int32,
 )  # fmt: skip
 
 
@@ -305,7 +305,7 @@ def test_fetch_answers(version: int, topics: dict[str, list[FetchResult]], error
         if version >= 5:
             assert part.log_start_offset == row.log_start
         if version >= 11:
-            assert part.preferred_read_replica == -1
+            assert part.preferred_read_replica == row.preferred
         if version >= 12:
             diverging = part.diverging_epoch
             assert row.diverging == (None if diverging is None else (diverging.epoch, diverging.end_offset))
