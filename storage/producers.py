@@ -156,7 +156,7 @@ class Replay:
         return min((e.txn_first_offset for e in self.producers.values() if e.txn_first_offset >= 0), default=-1)
 
 
-def parse_marker(payload: bytes) -> tuple[int, int] | None:
+def parse_marker(payload: bytes | memoryview) -> tuple[int, int] | None:
     """(ABORT or COMMIT, coordinator epoch) of a control batch; None for other kinds or an emptied one."""
     try:
         return read_marker(payload)
