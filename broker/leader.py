@@ -201,7 +201,7 @@ class Leader:
     def _do(
         self, key: Key, epoch: int, change: copies.Change, kept: Callable[[], copies.Change] | None = None
     ) -> Position | None:
-        """Change a log, if it is still followed in this epoch. `kept`: the change for later, if somebody has its lock."""
+        """Change a log, if it is still followed in this epoch. `kept`: the change for later, if its lock is taken."""
         partition = self._partitions[key]
         try:
             where = copies.change(partition, epoch, change)

@@ -1,4 +1,4 @@
-"""A cluster of three brokers on ZooKeeper, one broker of it after the other lost: with real clients, as people run it."""
+"""A cluster of three brokers on ZooKeeper, one broker of it after the other lost, with real clients."""
 
 from __future__ import annotations
 
