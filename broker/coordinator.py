@@ -15,23 +15,17 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from odradek.broker import process
+from odradek.broker.controller_link import ControllerLink
+from odradek.broker.group_coordinator import GroupCoordinator
 from odradek.broker.marker_links import MarkerLinks
-from odradek.broker.offsets_journal import OffsetsJournal
-from odradek.broker.offsets_topic import TOPIC, OffsetsTopic
 from odradek.broker.process import Process, Signals
 from odradek.broker.transactions import TransactionCoordinator
-from odradek.cluster import internal
 from odradek.cluster.snapshot import Snapshot
 from odradek.groups.errors import Error
-from odradek.groups.events import Answer, Append, Limits, Now
-from odradek.groups.groups import Groups
-from odradek.groups.journal import Writer
-from odradek.groups.loading import Replay
+from odradek.groups.events import Answer, Now
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.transactions import Transactions
 from odradek.ipc import channel, forward, roles
@@ -39,20 +33,16 @@ from odradek.ipc.channel import Channel
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
-from odradek.protocol import errors
 from odradek.workers import api, dispatch
 from odradek.workers.catalog import Catalog
 from odradek.workers.coordination import Wanted
-from odradek.workers.upstream import Upstream
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.25  # the longest sleep: nothing depends on a doorbell alone
 CONNECT_S = 0.05  # while the controller is not there
-BUSY_S = 0.001
 LOADING_S = 0.005  # while what is to be loaded waits for others
-COLUMN_REQUESTS, COLUMN_APPENDS = COLUMN["requests"], COLUMN["appends"]
-COLUMN_CONNECTIONS = COLUMN["connections"]
+COLUMN_REQUESTS, COLUMN_CONNECTIONS = COLUMN["requests"], COLUMN["connections"]
 
 
 class Coordinator:
@@ -62,32 +52,23 @@ class Coordinator:
         self.me = me
         self.config = me.config
         self.now = _now()
-        self.groups = Groups(limits(me.config))
         self._catalog = Catalog(
             me.shared, me.run_dir, roles.COORDINATOR, me.config, me.config.log_dirs, me.config.clean
         )
-        self._journal = OffsetsJournal(self._catalog, roles.COORDINATOR)
-        self._writer = Writer(
-            self._journal,
-            self.groups.partition_of,
-            self.groups.limits.commit_timeout_ms,
-            int(me.config["offsets.topic.compression.codec"]),
-        )
-        self._topic = OffsetsTopic(
-            self.groups, self._journal, self._writer, me.config["broker.id"], partial(self._create_topic, TOPIC), Replay
-        )
+        self._row = me.shared.processes.row(roles.COORDINATOR)
+        self._controller = ControllerLink(me.run_dir)
+        self._groups = GroupCoordinator(self._catalog, me.config, self._controller, self._row, self.now)
+        self.groups = self._groups.machine
         self._watched: dict[int, Callable[[int], None]] = {}  # what is called with a descriptor's events
         self._links = MarkerLinks(me.config, self._watch)
         self._transactions = TransactionCoordinator(
-            self._catalog, me.config, self.groups, self._holds_markers, self._links, self._ask, self._create_topic
+            self._catalog, me.config, self.groups, self._groups.holds_markers, self._links, self._controller
         )
+        self._topics = (self._groups.topic, self._transactions.topic)
         self._rows = api.load_rows()
-        self._row = me.shared.processes.row(roles.COORDINATOR)
-        self._expire_at_ms = self.now.steady_ms + me.config["offsets.retention.check.interval.ms"]
         self._channels: dict[int, Channel] = {}
         self._writing: set[int] = set()  # descriptors whose writability is polled for
         self._loaded_some = False
-        self._controller = Upstream(me.run_dir / "controller.sock")
         self._bell = Doorbell(me.run_dir, roles.COORDINATOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._epoll = select.epoll()
@@ -109,7 +90,7 @@ class Coordinator:
 
     def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
         """See `workers.coordination.Coordinator`."""
-        self._topic.when_there(ready, groups, self.now)
+        self._groups.topic.when_there(ready, groups, self.now)
 
     def when_transactions_topic(self, ready: Callable[[bool], None], ids: Iterable[str] = ()) -> None:
         """See `workers.coordination.Coordinator`."""
@@ -119,50 +100,17 @@ class Coordinator:
         """See `workers.coordination.Coordinator`."""
         self._transactions.write_markers(wanted, done, self.now)
 
-    def _holds_markers(self, partition: int) -> bool:
-        """Whether a partition of `__consumer_offsets` takes no marker yet: what is before it must be known."""
-        return self._topic.is_behind(partition) or self._writer.is_busy_with(partition)
-
     def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
         """See `workers.coordination.Coordinator`."""
-        rows = [[topic, index, offset] for (topic, index), offset in offsets.items()]
-
-        def answered(body: dict[str, Any] | None) -> None:
-            done(body is not None and not any(code for _, _, code in body["errors"]))
-
-        self._ask(internal.COMMIT_V0, {"group": group, "offsets": rows}, answered)
+        self._controller.tree_commit(group, offsets, done)
 
     def tree_fetch(
         self, group: str, partitions: list[TopicPartition], done: Callable[[dict[TopicPartition, int] | None], None]
     ) -> None:
         """See `workers.coordination.Coordinator`."""
-
-        def answered(body: dict[str, Any] | None) -> None:
-            if body is None:
-                done(None)
-            else:
-                done({(t, i): offset for t, i, offset, code in body["offsets"] if not code and offset is not None})
-
-        self._ask(internal.FETCH_V0, {"group": group, "partitions": [list(tp) for tp in partitions]}, answered)
+        self._controller.tree_fetch(group, partitions, done)
 
     # -- the controller
-
-    def _ask(self, key: int, body: dict[str, Any], done: Callable[[dict[str, Any] | None], None]) -> None:
-        """An internal request to the controller; `done(None)` when it could not answer."""
-
-        def answered(flags: int, data: bytes) -> None:
-            done(internal.decode(data) if flags == forward.OK else None)
-
-        self._controller.ask(Forwarded(0, key, 0, None, "", "", internal.encode(body)), answered)
-
-    def _create_topic(self, name: str) -> None:
-        def answered(body: dict[str, Any] | None) -> None:
-            code, message = body["errors"][name] if body else (-1, "the controller did not answer")
-            if code not in (errors.NONE, errors.TOPIC_ALREADY_EXISTS):  # or the metadata is about to tell of it
-                topic = self._topic if name == TOPIC else self._transactions.topic
-                topic.creation_failed(f"{message} ({code})", self.now)
-
-        self._ask(internal.AUTO_CREATE, {"topics": [name]}, answered)
 
     def _connect(self) -> None:
         if self._controller.connect():
@@ -193,52 +141,20 @@ class Coordinator:
         self._turn()
 
     def _patience(self) -> float:
-        if self._writer.is_waiting:
-            return BUSY_S
-        if self._topic.is_loading or self._transactions.topic.is_loading:
+        if any(topic.is_loading for topic in self._topics):
             return 0.0 if self._loaded_some else LOADING_S
         longest = CONNECT_S if self._controller.channel is None else LOOK_S
-        patience = min(longest, self._transactions.patience(self.now))
-        due = self.groups.timers.next_ms()
-        return patience if due is None else min(patience, max(0.0, (due - self.now.steady_ms) / 1000))
+        waits = self._groups.patience(self.now), self._transactions.patience(self.now)
+        return min([longest, *[wait for wait in waits if wait is not None]])
 
     def _turn(self) -> None:
-        """Everything that is not a message: deadlines, loading, the log, answers."""
-        now = self.now
-        self.groups.tick(now)
-        topics = (self._topic, self._transactions.topic)
-        self._loaded_some = sum(topic.is_loading and topic.step(now) for topic in topics) > 0
-        for topic in topics:
-            topic.tell(now)
-        if now.steady_ms >= self._expire_at_ms:
-            self._expire_at_ms = now.steady_ms + self.config["offsets.retention.check.interval.ms"]
-            self.groups.expire_offsets(now)
-        self._settle()
-        self._transactions.turn(now, _deliver)
+        """Everything that is not a message: loading, deadlines, the log, answers."""
+        self._loaded_some = sum(topic.is_loading and topic.step(self.now) for topic in self._topics) > 0
+        for topic in self._topics:
+            topic.tell(self.now)
+        self._groups.turn(self.now, _deliver)
+        self._transactions.turn(self.now, _deliver)
         self._flush()
-
-    def _settle(self) -> None:
-        """Deliver answers and append records until there are no more of either, nor of what comes of them."""
-        self._writer.write(self.now)
-        while True:
-            while self.groups.effects:
-                effects, self.groups.effects[:] = list(self.groups.effects), []
-                for effect in effects:
-                    self._do(effect)
-                self._writer.write(self.now)
-            if not self._writer.awaited:
-                return
-            self._journal.ring_me(self._writer.awaited)
-            self._writer.check(self.now)
-            if not self.groups.effects:
-                return
-
-    def _do(self, effect: Answer | Append) -> None:
-        if isinstance(effect, Answer):
-            _deliver(effect)
-        else:
-            self._writer.add(effect, self.now)
-            self._row[COLUMN_APPENDS] += 1
 
     def _follow(self) -> None:
         """Take over new metadata before anything that may refer to it."""
@@ -246,11 +162,8 @@ class Coordinator:
             return
         before = self._catalog.snapshot
         if self._catalog.follow():
-            self._topic.follow(self._catalog.snapshot, self.now)
+            self._groups.follow(before, self._catalog.snapshot, self.now)
             self._transactions.follow(self._catalog.snapshot, self.now)
-            gone = _deleted(before, self._catalog.snapshot)
-            if gone:
-                self.groups.topics_deleted(gone, self.now)
 
     # -- channels
 
@@ -340,26 +253,6 @@ def _deliver(answer: Answer) -> None:
         answer.token(answer.result)
     except Exception:
         log.exception("an answer could not be sent: %r", answer.result)
-
-
-def limits(config: Any) -> Limits:
-    """The groups' limits in a broker's configuration."""
-    return Limits(
-        min_session_ms=config["group.min.session.timeout.ms"],
-        max_session_ms=config["group.max.session.timeout.ms"],
-        initial_delay_ms=config["group.initial.rebalance.delay.ms"],
-        max_size=config["group.max.size"],
-        max_metadata=config["offset.metadata.max.bytes"],
-        retention_ms=config["offsets.retention.minutes"] * 60_000,
-        commit_timeout_ms=config["offsets.commit.timeout.ms"],
-    )
-
-
-def _deleted(before: Snapshot, after: Snapshot) -> set[str]:
-    """Topics that are gone, or of the same name but not the same."""
-    return {
-        name for name, topic in before.topics.items() if name not in after.topics or after.topics[name].id != topic.id
-    }
 
 
 def _warm_up() -> None:

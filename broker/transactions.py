@@ -11,10 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from odradek.broker.controller_link import ControllerLink
 from odradek.broker.marker_links import MarkerLinks
 from odradek.broker.markers import NO_SOURCE, MarkerWriter
 from odradek.broker.offsets_journal import OffsetsJournal
 from odradek.broker.offsets_topic import OffsetsTopic
+from odradek.broker.settling import settle
 from odradek.cluster import internal
 from odradek.cluster.snapshot import Snapshot
 from odradek.groups.errors import Error
@@ -34,27 +36,28 @@ log = logging.getLogger(__name__)
 TOPIC = "__transaction_state"
 BUSY_S = 0.001
 
-Ask = Callable[[int, dict[str, Any], Callable[[dict[str, Any] | None], None]], None]
-
 
 class TransactionCoordinator:
-    """The machine, its topic, its writers. `ask` sends an internal request to the controller."""
+    """The machine, its topic, its writers."""
 
     def __init__(
-        self, catalog: Catalog, config: Any, groups: Groups, held: Callable[[int], bool], links: MarkerLinks, ask: Ask,
-        create: Callable[[str], None],
+        self, catalog: Catalog, config: Any, groups: Groups, held: Callable[[int], bool], links: MarkerLinks,
+        controller: ControllerLink,
     ) -> None:  # fmt: skip
         self.machine = Transactions(limits(config))
-        self._ask = ask
+        self._controller = controller
         self._journal = OffsetsJournal(catalog, roles.COORDINATOR, TOPIC)
         self._writer = Writer(self._journal, self.machine.partition_of, self.machine.limits.append_timeout_ms)
         self._markers = MarkerWriter(catalog, groups, held, links)
         self._links = links
         self.topic = OffsetsTopic(
-            self.machine, self._journal, self._writer, config["broker.id"], partial(create, TOPIC), Replay, TOPIC,
+            self.machine, self._journal, self._writer, config["broker.id"], self._create_topic, Replay, TOPIC,
             self._markers.forget,
         )  # fmt: skip
         self._now = Now(0, 0)
+
+    def _create_topic(self) -> None:
+        self._controller.create_topic(TOPIC, lambda why: self.topic.creation_failed(why, self._now))
 
     def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None], now: Now) -> None:
         """See `workers.coordination.Coordinator`."""
@@ -83,20 +86,10 @@ class TransactionCoordinator:
         self._settle(now, deliver)
 
     def _settle(self, now: Now, deliver: Callable[[Answer], None]) -> None:
-        """What comes out of the machine, appends, and what comes of these, until there is nothing left but to wait."""
-        self._writer.write(now)
-        while True:
-            while self.machine.effects:
-                effects, self.machine.effects[:] = list(self.machine.effects), []
-                for effect in effects:
-                    self._do(effect, now, deliver)
-                self._writer.write(now)
-            if not self._writer.awaited:
-                return
-            self._journal.ring_me(self._writer.awaited)
-            self._writer.check(now)
-            if not self.machine.effects:
-                return
+        def do(effect: Any) -> None:
+            self._do(effect, now, deliver)
+
+        settle(self.machine.effects, do, self._writer, self._journal, now)
 
     def _do(self, effect: Any, now: Now, deliver: Callable[[Answer], None]) -> None:
         if isinstance(effect, Answer):
@@ -106,7 +99,7 @@ class TransactionCoordinator:
         elif isinstance(effect, Markers):
             self._mark(effect)
         elif isinstance(effect, NeedIds):
-            self._ask(internal.PRODUCER_IDS, {}, self._ids_arrived)
+            self._controller.request(internal.PRODUCER_IDS, {}, self._ids_arrived)
 
     def _mark(self, markers: Markers) -> None:
         """Under the leader epoch in which the decision was read or written: a former coordinator's is a lower one."""

@@ -127,6 +127,10 @@ class Groups:
             for member_id in list(group.members):
                 group.remove(member_id, Error.NOT_COORDINATOR)
             self._drop(group, now)
+        for producer_id, names in list(self._open.items()):
+            names.difference_update([name for name in names if self.partition_of(name) == partition])
+            if not names:
+                del self._open[producer_id]
 
     def _create(self, group_id: str) -> Group:
         group = self._groups[group_id] = Group(group_id, self.limits, self.timers, self.effects)

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until
 
-BREATH_S = 0.002
+BREATH_S = 0.005
 
 
 def make_topic(cluster: Cluster, partitions: int = 3, **config: Any) -> str:

@@ -1,0 +1,27 @@
+"""What a state machine of the coordinator wants done, until there is nothing left but to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.broker.offsets_journal import OffsetsJournal
+from odradek.groups.events import Now
+from odradek.groups.journal import Writer
+
+
+def settle(effects: list[Any], do: Callable[[Any], None], writer: Writer, journal: OffsetsJournal, now: Now) -> None:
+    """Do the effects, write what they append, and do the effects of that; ask to be rung for what is awaited then."""
+    writer.write(now)
+    while True:
+        while effects:
+            some, effects[:] = list(effects), []
+            for effect in some:
+                do(effect)
+            writer.write(now)
+        if not writer.awaited:
+            return
+        journal.ring_me(writer.awaited)
+        writer.check(now)
+        if not effects:
+            return
