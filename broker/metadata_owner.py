@@ -159,11 +159,13 @@ class MetadataOwner:
         except OSError as error:
             log.error("%s-%d: %s: the partition is offline", name, index, error)
             row[LOG_DIR] = max(row[LOG_DIR], 0)
-        row[SLOT], row[INCARNATION] = self.book.open(_first(state, row, self._min_isr(name)))
+        row[SLOT], row[INCARNATION] = self.book.open(_first(state, row, self._min_isr(name, row)))
 
-    def _min_isr(self, name: str) -> int:
+    def _min_isr(self, name: str, row: Row) -> int:
+        """min.insync.replicas, but no more than there are replicas (Kafka's effectiveMinIsr, since 3.7)."""
         dynamic = (self.state.dynamic.get(str(self.state.broker), {}), self.state.dynamic.get("", {}))
-        return int(configdef.resolve_one(_MIN_ISR, self.state.topics[name]["config"], dynamic, self.config))
+        wanted = configdef.resolve_one(_MIN_ISR, self.state.topics[name]["config"], dynamic, self.config)
+        return min(int(wanted), max(1, len(row[REPLICAS])))
 
     # -- topics
 
@@ -192,13 +194,12 @@ class MetadataOwner:
     def _make(self, name: str, rows: Mapping[int, Row], topic_id: bytes) -> None:
         """Directories and slots of new partitions. A new log needs no recovery: it is led at once."""
         mine = {index: row for index, row in rows.items() if self.state.broker in row[REPLICAS]}
-        min_isr = self._min_isr(name)
         try:
             for index, row in mine.items():
                 row[LOG_DIR] = self.dirs.create(name, index, topic_id)
             self.dirs.sync()
             for row in mine.values():
-                row[SLOT], row[INCARNATION] = self.book.open(_first(slots.LEADER, row, min_isr))
+                row[SLOT], row[INCARNATION] = self.book.open(_first(slots.LEADER, row, self._min_isr(name, row)))
         except (OSError, SlotsExhausted) as error:
             log.error("%s: %s", name, error)
             raise ApiError(KAFKA_STORAGE_ERROR, str(error)) from error
@@ -285,9 +286,8 @@ class MetadataOwner:
 
     def _update_min_isr(self, name: str) -> bool:
         """Bring a topic's slots up to its min.insync.replicas; False while a lock is taken."""
-        wanted = self._min_isr(name)
         for row in self.state.topics[name]["partitions"]:
-            slot = row[SLOT]
+            slot, wanted = row[SLOT], self._min_isr(name, row)
             if slot == NOWHERE or not self.book.matches(slot, row[INCARNATION]) or self.book.min_isr(slot) == wanted:
                 continue
             if not self.book.try_lock(slot):

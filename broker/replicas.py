@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +99,8 @@ class Replicas:
     def _give_slot(self, name: str, row: Row, state: int) -> None:
         row[SLOT], row[INCARNATION] = self.book.open(
             SlotState(
-                state=state, leader_epoch=_NEVER_TOLD, min_isr=self._min_isr(name), isr_count=0, log_dir=row[LOG_DIR],
-                voters=len(row[REPLICAS]), led_since=-1, recovers_to=slots.FOLLOWER,
+                state=state, leader_epoch=_NEVER_TOLD, min_isr=self._min_isr(name, row), isr_count=0,
+                log_dir=row[LOG_DIR], voters=len(row[REPLICAS]), led_since=-1, recovers_to=slots.FOLLOWER,
             )
         )  # fmt: skip
 
@@ -117,6 +117,8 @@ class Replicas:
         if row is not None and told.leader_epoch < row[EPOCH] and self._same_topic(told):
             return FENCED_LEADER_EPOCH
         self.give_way(told)
+        if row is not None and len(row[REPLICAS]) != len(told.replicas):
+            self.configs_changed([told.topic])
         row = self.view.tell(told)
         if row[SLOT] == NOWHERE:
             try:
@@ -218,9 +220,8 @@ class Replicas:
                 self._stale_min_isr.discard(name)
 
     def _set_min_isr(self, name: str) -> bool:
-        wanted = self._min_isr(name)
         for row in self.view.topics[name]["partitions"]:
-            slot = row[SLOT]
+            slot, wanted = row[SLOT], self._min_isr(name, row)
             if slot == NOWHERE or self.book.min_isr(slot) == wanted:
                 continue
             if not self.book.try_lock(slot):
@@ -230,18 +231,8 @@ class Replicas:
                 self._log.ring(role)
         return True
 
-    def _min_isr(self, name: str) -> int:
+    def _min_isr(self, name: str, row: Row) -> int:
+        """min.insync.replicas, but no more than there are replicas (Kafka's effectiveMinIsr, since 3.7)."""
         dynamic = (self.view.dynamic.get(str(self.view.broker), {}), self.view.dynamic.get("", {}))
-        return int(configdef.resolve_one(_MIN_ISR, self.view.topics[name]["config"], dynamic, self._config))
-
-
-def until_not_busy(action: Callable[[], int]) -> Callable[[], int | None]:
-    """`action` with None in the place of Busy."""
-
-    def attempt() -> int | None:
-        try:
-            return action()
-        except Busy:
-            return None
-
-    return attempt
+        wanted = configdef.resolve_one(_MIN_ISR, self.view.topics[name]["config"], dynamic, self._config)
+        return min(int(wanted), max(1, len(row[REPLICAS])))
