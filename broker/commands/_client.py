@@ -6,7 +6,8 @@ methods hide the message that a broker sends with an error code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from kafka import KafkaAdminClient
@@ -21,6 +22,15 @@ from odradek.broker.errors import OdradekError
 TIMEOUT_MS = 30_000
 # resource types of configurations
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+
+_PAUSE = 0.1  # s between two tries
+# Nobody listens; the connection broke or is not tried again yet; there is no such broker, or controller, now.
+_GONE = (
+    kafka_errors.KafkaConnectionError,
+    kafka_errors.NodeNotReadyError,
+    kafka_errors.UnknownBrokerIdError,
+    kafka_errors.NotControllerError,
+)
 
 register()
 
@@ -71,12 +81,25 @@ class Cluster:
         self.admin.close()
 
     def ask(self, request: Any, node: int | None = None) -> Any:
-        """Send `request` to `node`, or to any broker, and return the response."""
+        """Send `request` to `node`, or to any broker that answers, and return the response."""
 
         async def send() -> Any:
             return await self.admin._manager.send(request, node_id=node)
 
-        return self.admin._manager.run(send)
+        if node is not None:
+            return self.admin._manager.run(send)
+        return self._until_answered(lambda: self.admin._manager.run(send))
+
+    def _until_answered(self, call: Callable[[], Any]) -> Any:
+        """What `call` returns: a broker, or controller, that is gone is still known as one for a while."""
+        deadline = time.monotonic() + self.timeout_ms / 1000
+        while True:
+            try:
+                return call()
+            except _GONE:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE)
 
     def ask_each(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         """Send to several nodes at once: the response of each, or the KafkaError in the place of one."""
@@ -99,7 +122,17 @@ class Cluster:
         def errors(response: Any) -> Iterator[Any]:
             return (kafka_errors.for_code(code) for code in codes(response))
 
-        return self.admin._manager.run(self.admin._send_request_to_controller, request, errors, False)
+        def send() -> Any:
+            try:
+                return self.admin._manager.run(self.admin._send_request_to_controller, request, errors, False)
+            except _GONE:
+                self.admin._controller_id = None
+                raise
+            except RuntimeError as error:  # what kafka-python raises when it has looked twice
+                self.admin._controller_id = None
+                raise kafka_errors.NotControllerError(str(error)) from error
+
+        return self._until_answered(send)
 
     def coordinators(self, groups: Iterable[str]) -> dict[str, int]:
         """The node id of the coordinator of each group."""

@@ -15,7 +15,6 @@ from odradek.broker import config as configuration
 
 from ..harness.checkout import ROOT, Checkout
 from ..harness.process import command_words, family, living, wait_dead, wait_until
-from ..harness.wire import answers
 from .conftest import SECONDS
 
 OWN = {"odradek-run.sh", "odradek-cluster.sh"}
@@ -91,10 +90,10 @@ def named(file: Path) -> list[psutil.Process]:
 def cluster(checkout: Checkout) -> Iterator[subprocess.Popen[bytes]]:
     """bin/odradek-cluster.sh as in a terminal: a process group of its own."""
     process = checkout.start("bin/odradek-cluster.sh", "log")
-    addresses = [checkout.address(name) for name in SERVERS]
+    log = checkout.folder / "log"
     try:
-        wait_until(lambda: process.poll() is not None or all(map(answers, addresses)), 60, "the brokers to answer")
-        assert process.poll() is None, (checkout.folder / "log").read_text()
+        wait_until(lambda: process.poll() is not None or log.read_text().count("\nREADY ") == 3, 60, "READY thrice")
+        assert process.poll() is None, log.read_text()
         yield process
     finally:
         for one in family(process.pid):

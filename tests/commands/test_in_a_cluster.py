@@ -1,0 +1,148 @@
+"""Commands against three brokers: what one broker cannot show."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ..harness import java
+from ..harness.cluster import Cluster
+from ..harness.process import die_with_parent, wait_until
+from .conftest import SECONDS, command_line
+
+pytestmark = pytest.mark.needs("java-3.9.1")
+
+Odradek = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def odradek(cluster: Cluster) -> Odradek:
+    """What a command prints of the cluster that `--bootstrap-server`, or else `where`, names."""
+
+    def call(command: str, *words: str, where: str = "", stdin: str = "", code: int = 0) -> str:
+        option = ("--zookeeper", where) if where else ("--bootstrap-server", cluster.bootstrap)
+        line = command_line(command, *option, *words)
+        done = subprocess.run(line, input=stdin, capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == code, done
+        return done.stdout
+
+    return call
+
+
+def apache(cluster: Cluster, tool: str, *words: str) -> str:
+    """What the tool of Apache Kafka 3.9.1 prints."""
+    address = ("--bootstrap-server", cluster.bootstrap)
+    return java.run("3.9.1", f"org.apache.kafka.tools.{tool}", *address, *words).stdout.decode()
+
+
+def described(cluster: Cluster, odradek: Odradek, *words: str) -> str:
+    """`topics --describe`, which prints as Apache's tool does; again when something changed in between."""
+
+    for _ in range(3):
+        ours = odradek("topics", "--describe", *words)
+        theirs = apache(cluster, "TopicCommand", "--describe", *words)
+        if _in_order(ours) == _in_order(theirs):
+            return ours
+    pytest.fail(f"ours:\n{ours}theirs:\n{theirs}")
+
+
+def _in_order(printed: str) -> list[str]:
+    """Topics, and the configs of each, come in the order of a hash table there."""
+    configs = re.compile(r"(?<=Configs: ).*")
+    return sorted(configs.sub(lambda found: ",".join(sorted(found[0].split(","))), printed).splitlines())
+
+
+def test_by_zookeeper_as_in_082(cluster: Cluster, odradek: Odradek, name: str) -> None:
+    """The elected controller does what is written."""
+    where = cluster.zookeeper.connect
+    size = ("--partitions", "2", "--replication-factor", "3")
+    odradek("topics", "--create", "--topic", name, *size, where=where)
+    cluster.wait_isr(name, 1, 3)
+    odradek("topics", "--alter", "--topic", name, "--partitions", "4", where=where)
+    cluster.wait_isr(name, 3, 3)
+    odradek("console-producer", "--topic", name, stdin="a\nb\n")
+    read = odradek("console-consumer", "--topic", name, "--from-beginning", "--max-messages", "2", where=where)
+    assert sorted(read) == ["\n", "\n", "a", "b"]
+    odradek("topics", "--alter", "--topic", name, "--config", "retention.ms=5000000", where=where)
+    config = lambda: odradek("configs", "--describe", "--entity-type", "topics", "--entity-name", name)  # noqa: E731
+    wait_until(lambda: "retention.ms=5000000" in config(), 20, "the brokers to know of it")
+    odradek("topics", "--delete", "--topic", name, where=where)
+    wait_until(lambda: name not in odradek("topics", "--list", where=where), 30, "the topic to be gone")
+    assert name not in odradek("topics", "--list")
+
+
+def test_replicas_are_the_same(cluster: Cluster, odradek: Odradek, name: str) -> None:
+    odradek("topics", "--create", "--topic", name, "--partitions", "1", "--replication-factor", "3")
+    cluster.wait_isr(name, 0, 3)
+    odradek("console-producer", "--topic", name, "--sync", stdin="a\nb\nc\n")
+    words = ("--broker-list", cluster.bootstrap, "--topics-include", name, "--time", "-2")
+    line = command_line("replica-verification", *words, "--report-interval-ms", "200", "--max-wait-ms", "100")
+    with subprocess.Popen(line, stdout=subprocess.PIPE, preexec_fn=die_with_parent) as process:
+        assert process.stdout is not None
+        try:
+            for printed in process.stdout:
+                assert b"match" not in printed and b"refuses" not in printed
+                if b"max lag is 0 for partition %s-0 at offset 3 among 1" % name.encode() in printed:
+                    break
+        finally:
+            process.kill()
+
+
+def test_log_dirs_of_all_brokers(cluster: Cluster, odradek: Odradek, name: str) -> None:
+    odradek("topics", "--create", "--topic", name, "--replica-assignment", "0:1,2:0")
+    cluster.wait_isr(name, 1, 2)
+    document = json.loads(odradek("log-dirs", "--describe", "--topic-list", name).splitlines()[2])
+    found = {
+        broker["broker"]: [part["partition"] for folder in broker["logDirs"] for part in folder["partitions"]]
+        for broker in document["brokers"]
+    }
+    assert found == {0: [f"{name}-0", f"{name}-1"], 1: [f"{name}-0"], 2: [f"{name}-1"]}
+
+
+def test_what_is_amiss_without_a_broker(cluster: Cluster, odradek: Odradek, name: str) -> None:
+    config = ("--config", "min.insync.replicas=2")
+    odradek("topics", "--create", "--topic", name, "--replica-assignment", "2:1:0,1:0:2,2:0:1,0:1:2", *config)
+    odradek("topics", "--create", "--topic", f"{name}-two", "--replica-assignment", "0:2", *config)
+    odradek("topics", "--create", "--topic", f"{name}-one", "--replica-assignment", "2", *config)
+    for index in range(4):
+        cluster.wait_isr(name, index, 3)
+    cluster.wait_isr(f"{name}-two", 0, 2)
+    all_of_them = ("--topic", f"{name}.*")
+    assert described(cluster, odradek, *all_of_them).count("\tPartition: ") == 6
+    assert partitions(described(cluster, odradek, *all_of_them, "--under-replicated-partitions")) == set()
+    cluster.kill(2)
+    try:
+        for index in range(4):
+            cluster.wait_isr(name, index, 2)
+        cluster.wait_isr(f"{name}-two", 0, 1)
+        wait_until(lambda: cluster.leader(f"{name}-one") == -1, 30, "no leader of the only replica")
+        reports = {
+            report: partitions(described(cluster, odradek, *all_of_them, f"--{report}-partitions"))
+            for report in ("under-replicated", "under-min-isr", "at-min-isr", "unavailable")
+        }
+        wholly = {f"{name}:{index}" for index in range(4)}
+        assert reports == {
+            "under-replicated": {*wholly, f"{name}-two:0"},
+            "under-min-isr": {f"{name}-one:0", f"{name}-two:0"},
+            "at-min-isr": wholly,
+            "unavailable": {f"{name}-one:0"},
+        }
+        words = ("topics", "--describe", "--unavailable-partitions", *all_of_them)
+        assert partitions(odradek(*words, where=cluster.zookeeper.connect)) == {f"{name}-one:0"}
+    finally:
+        cluster.restart(2)
+
+
+def partitions(printed: str) -> set[str]:
+    """The partitions of rows of `--describe`."""
+    return {":".join(found) for found in re.findall(r"\tTopic: (\S+)\tPartition: (\d+)\t", printed)}
