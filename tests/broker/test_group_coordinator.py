@@ -1,0 +1,264 @@
+"""The groups' part of the coordinator over a real log, while the leadership of its partition comes and goes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.broker import config as configuration
+from odradek.broker import offsets_topic
+from odradek.broker.controller_link import ControllerLink
+from odradek.broker.group_coordinator import GroupCoordinator
+from odradek.broker.offsets_journal import TOPIC
+from odradek.cluster.snapshot import raw_snapshot
+from odradek.groups.errors import Error
+from odradek.groups.events import Commit, Now
+from odradek.groups.journal import build_batch
+from odradek.groups.records import OffsetValue, offset_key, offset_value
+from odradek.ipc import roles, slots
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.shm import Shared
+from odradek.ipc.slots import SlotState
+from odradek.storage import leading
+from odradek.storage.append import Batch, append
+from odradek.storage.partition import Partition
+from odradek.workers.catalog import Catalog
+
+from .partitions import now_ms
+
+OWN, OTHER = 0, 1
+TP = ("t", 0)
+TIMEOUT_MS = 5_000
+
+
+class Place:
+    """One partition of `__consumer_offsets`: what the controller process does to its slot, and the coordinator."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = configuration.resolve({"log.dirs": str(folder / "data"), "broker.id": str(OWN)})
+        run_dir = folder / "run"
+        for path in (run_dir, folder / "data" / f"{TOPIC}-0"):
+            path.mkdir(parents=True)
+        self.shared = Shared.create(f"/odradek-test-{os.getpid()}-{time.monotonic_ns()}-", 1, 16)
+        self.shared.slots[0].publish(SlotState(incarnation=1, state=slots.FOLLOWER, leader_epoch=-1, led_since=-1))
+        self.catalog = Catalog(self.shared, run_dir, roles.COORDINATOR, self.config, self.config.log_dirs)
+        self.now = Now(1_000, now_ms())
+        row = self.shared.processes.row(roles.COORDINATOR)
+        self.coordinator = GroupCoordinator(self.catalog, self.config, ControllerLink(run_dir), row, self.now)
+        self.groups = self.coordinator.machine
+        self.answers: list[Any] = []
+
+    # -- the controller process
+
+    @property
+    def partition(self) -> Partition:
+        found = self.catalog.log.get(TOPIC, 0)
+        assert found is not None
+        return found
+
+    def publish(self, leader: int, there: bool = True) -> None:
+        """Tell the coordinator of new metadata."""
+        topic = {"id": "01" * 16, "internal": True, "config": {}, "partitions": [[0, 1, leader, 0, [0, 1], [0, 1], 0]]}
+        version, before = self.shared.metadata.version + 1, self.catalog.snapshot
+        raw = raw_snapshot(version, "c", 0, [], {TOPIC: topic} if there else {}, {})
+        self.shared.metadata.publish(version, json.dumps(raw).encode())
+        self.catalog.follow()
+        self.coordinator.follow(before, self.catalog.snapshot, self.now)
+        self.turn()
+
+    def lead(self, epoch: int, isr: tuple[int, ...] = (OWN,)) -> None:
+        with self.partition.locked() as values:
+            leading.lead(self.partition, values, epoch, [OTHER], isr, self.now.steady_ms)
+
+    def follow(self, epoch: int) -> None:
+        with self.partition.locked() as values:
+            leading.follow(self.partition, values, epoch)
+
+    def write(self, offset: int, group: str = "g") -> None:
+        """Another coordinator's commit, which has come by replication."""
+        batch = bytearray(build_batch([(offset_key(group, *TP), offset_value(value(offset)))], self.now.wall_ms))
+        with self.partition.locked() as values:
+            append(self.partition, values, [Batch(memoryview(batch), 1, self.now.wall_ms)], self.now.wall_ms)
+
+    def begin(self, epoch: int = 1, **options: Any) -> None:
+        """Lead from `epoch` on, and all of it loaded."""
+        self.publish(-1)
+        self.lead(epoch, **options)
+        self.publish(OWN)
+
+    # -- clients
+
+    def turn(self, ms: int = 0) -> None:
+        self.now = Now(self.now.steady_ms + ms, self.now.wall_ms + ms)
+        while self.coordinator.topic.is_loading and self.coordinator.topic.step(self.now):
+            pass
+        self.coordinator.topic.tell(self.now)
+        self.coordinator.turn(self.now, lambda answer: self.answers.append(answer.result))
+
+    def commit(self, offset: int, group: str = "g") -> None:
+        self.groups.commit(Commit(group, "", None, -1, {TP: value(offset)}), None, self.now)
+        self.turn()
+
+    def codes(self) -> list[Error]:
+        """The outcomes of commits so far."""
+        found = [answer[TP] for answer in self.answers]
+        self.answers.clear()
+        return found
+
+    def committed(self, group: str = "g") -> int | Error:
+        error, found = self.groups.fetch(group, [TP], False)
+        if error:
+            return error
+        known = found[TP][0]
+        return -1 if known is None else known.offset
+
+    def end(self) -> int:
+        return self.partition.state().leo
+
+    def close(self) -> None:
+        self.catalog.log.close()
+        self.shared.destroy()
+
+
+def value(offset: int) -> OffsetValue:
+    return OffsetValue(offset, -1, "", now_ms())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.close()
+
+
+def test_what_is_led_is_loaded_and_what_is_lost_is_not_served(place: Place) -> None:
+    place.publish(OTHER)
+    assert place.committed() is Error.NOT_COORDINATOR
+    place.publish(OWN)  # but the slot does not say so yet
+    assert place.committed() is Error.COORDINATOR_LOAD_IN_PROGRESS
+    place.lead(1)
+    place.turn()
+    place.commit(5)
+    assert (place.codes(), place.committed()) == ([Error.NONE], 5)
+    place.follow(2)
+    place.publish(OTHER)
+    place.commit(6)
+    assert (place.codes(), place.committed()) == ([Error.NOT_COORDINATOR], Error.NOT_COORDINATOR)
+
+
+def test_lost_and_won_between_two_snapshots_is_read_anew(place: Place) -> None:
+    place.begin()
+    place.commit(5)
+    place.follow(2)
+    place.lead(3)
+    place.write(7)
+    end = place.end()
+    place.commit(6)  # by what was known before
+    assert (place.codes(), place.end()) == ([Error.NONE, Error.NOT_COORDINATOR], end)
+    place.publish(OWN)
+    assert place.committed() == 7
+    place.commit(8)
+    assert (place.codes(), place.committed()) == ([Error.NONE], 8)
+
+
+def test_another_epoch_of_the_same_leader_changes_nothing(place: Place) -> None:
+    place.begin()
+    place.commit(5)
+    group = place.groups.get("g")
+    place.lead(2)
+    place.publish(OWN)
+    assert place.groups.get("g") is group
+    place.commit(6)
+    assert place.codes() == [Error.NONE, Error.NONE]
+
+
+def test_what_only_the_leader_has_is_not_told(place: Place) -> None:
+    place.publish(-1)
+    place.lead(1)
+    place.write(5)
+    place.lead(2, isr=(OWN, OTHER))
+    place.write(6)
+    place.publish(OWN)
+    assert place.partition.state().hw == 1
+    assert place.committed() is Error.COORDINATOR_LOAD_IN_PROGRESS
+    place.partition.slot.update(hw=2)
+    place.turn()
+    assert place.committed() == 6
+
+
+def test_a_commit_is_answered_when_all_have_it(place: Place) -> None:
+    place.begin(isr=(OWN, OTHER))
+    place.commit(5)
+    assert (place.codes(), place.committed(), place.end()) == ([], -1, 1)
+    place.partition.slot.update(hw=1)
+    place.turn()
+    assert (place.codes(), place.committed()) == ([Error.NONE], 5)
+    place.commit(6)
+    place.turn(TIMEOUT_MS - 1)
+    assert place.codes() == []
+    place.turn(1)
+    assert (place.codes(), place.committed()) == ([Error.REQUEST_TIMED_OUT], 5)
+
+
+def test_too_few_in_sync(place: Place) -> None:
+    place.begin(isr=(OWN, OTHER))
+    place.partition.slot.update(min_isr=2)
+    place.commit(5)
+    place.partition.slot.update(isr_count=1, voters=1, hw=1)
+    place.turn()
+    assert place.codes() == [Error.COORDINATOR_NOT_AVAILABLE]  # they were enough when it was written
+    place.commit(6)
+    assert (place.codes(), place.end()) == ([Error.COORDINATOR_NOT_AVAILABLE], 1)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_leadership_that_is_lost_while_a_commit_waits(place: Place, again: bool) -> None:
+    place.begin(isr=(OWN, OTHER))
+    place.commit(5)
+    place.follow(2)
+    if again:
+        place.lead(3)  # alone: the high watermark passes it, which says nothing to who waited
+        assert place.partition.state().hw == 1
+    place.publish(OWN if again else OTHER)
+    assert place.codes() == [Error.NOT_COORDINATOR]
+
+
+def test_what_was_queued_before_is_not_written_after(place: Place, tmp_path: Path) -> None:
+    place.begin()
+    others = PartitionLocks(tmp_path / "run" / "partition.lock")
+    assert others.try_lock(0)
+    place.commit(5)
+    others.unlock(0)
+    others.close()
+    assert place.codes() == []
+    place.follow(2)
+    place.lead(3)
+    place.publish(OWN)
+    assert (place.codes(), place.end(), place.committed()) == ([Error.NOT_COORDINATOR], 0, -1)
+
+
+def test_a_topic_that_cannot_be_made_is_said_once(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    place.publish(OWN, there=False)
+    asked: list[int] = []
+    answers: list[bool] = []
+    topic = place.coordinator.topic
+
+    def refuse() -> None:
+        asked.append(place.now.steady_ms)
+        topic.creation_failed("too few brokers", place.now)
+
+    topic._create = refuse
+    for _ in range(50):
+        topic.when_there(answers.append, ["g"], place.now)
+        place.turn(100)
+    assert (len(asked), answers) == (5, [False] * 50)
+    assert [record.message for record in caplog.records if record.name == offsets_topic.__name__] == [
+        "creating __consumer_offsets", "__consumer_offsets could not be created: too few brokers",
+    ]  # fmt: skip

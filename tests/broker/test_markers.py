@@ -1,0 +1,344 @@
+"""Markers into partitions that are led here, elsewhere, by nobody, and now by one and then by another."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.broker import config as configuration
+from odradek.broker import markers
+from odradek.broker.marker_links import MarkerLinks
+from odradek.broker.markers import NO_SOURCE, MarkerWriter
+from odradek.cluster.snapshot import raw_snapshot
+from odradek.groups.errors import Error
+from odradek.groups.events import Now
+from odradek.groups.groups import Groups
+from odradek.ipc import roles, slots
+from odradek.ipc.shm import Shared
+from odradek.ipc.slots import SlotState
+from odradek.protocol import requests
+from odradek.protocol.library import message_class
+from odradek.storage import leading
+from odradek.storage.append import Batch, append
+from odradek.storage.partition import Partition
+from odradek.workers.catalog import Catalog
+from odradek.workers.coordination import Wanted
+
+from ..harness.process import wait_until
+from .partitions import now_ms
+
+OWN, OTHER = 0, 1
+HERE, THERE = ("t", 0), ("t", 1)
+SOURCE = 7
+
+
+class PlayedBroker:
+    """Answers WriteTxnMarkers with what `answer` says of each: (producer id, coordinator epoch, partition) → code."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int, tuple[str, int]]] = []
+        self.answer: Callable[..., int | None] = lambda *marker: 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self._listener.getsockname()[:2]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                sock = self._listener.accept()[0]
+            except OSError:
+                return
+            with sock:
+                while self._one(sock):
+                    pass
+
+    def _one(self, sock: socket.socket) -> bool:
+        """Whether the connection goes on: an answer of None closes it."""
+        head = sock.recv(4, socket.MSG_WAITALL)
+        if len(head) < 4:
+            return False
+        frame = sock.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
+        key, version, correlation, client = struct.unpack_from(">hhih", frame)
+        assert (key, version) == (27, 1)
+        request = requests.decode(
+            message_class("WriteTxnMarkersRequest"), version, memoryview(frame)[10 + client + 1 :]
+        )
+        rows = [self._row(marker) for marker in request.markers]
+        if None in rows:
+            return False
+        body = bytes(message_class("WriteTxnMarkersResponse")(markers=rows).encode(version=version))
+        sock.sendall(struct.pack(">iiB", len(body) + 5, correlation, 0) + body)
+        return True
+
+    def _row(self, marker: Any) -> Any:
+        row = message_class("WriteTxnMarkersResponse").WritableTxnMarkerResult
+        topic_class = row.WritableTxnMarkerTopicResult
+        part_class = topic_class.WritableTxnMarkerPartitionResult
+        topics = []
+        for topic in marker.topics:
+            parts = []
+            for index in topic.partition_indexes:
+                asked = (marker.producer_id, marker.coordinator_epoch, (topic.name, index))
+                self.asked.append(asked)
+                code = self.answer(*asked)
+                if code is None:
+                    return None
+                parts.append(part_class(partition_index=index, error_code=code))
+            topics.append(topic_class(name=topic.name, partitions=parts))
+        return row(producer_id=marker.producer_id, topics=topics)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(5)
+
+
+class Place:
+    """A broker with topic `t` of two partitions, and its marker writer in a loop."""
+
+    def __init__(self, folder: Path, other: PlayedBroker) -> None:
+        data, run_dir = folder / "data", folder / "run"
+        properties = {"log.dirs": str(data), "broker.id": str(OWN), "zookeeper.connect": "localhost:1"}
+        self.config = configuration.resolve(properties)
+        for path in (run_dir, data / "t-0", data / "t-1"):
+            path.mkdir(parents=True)
+        self.shared = Shared.create(f"/odradek-test-{os.getpid()}-{time.monotonic_ns()}-", 1, 16)
+        for index in range(2):
+            fields = {"incarnation": index + 1, "state": slots.FOLLOWER, "leader_epoch": -1, "led_since": -1}
+            self.shared.slots[index].publish(SlotState(**fields))
+        self.catalog = Catalog(self.shared, run_dir, roles.COORDINATOR, self.config, self.config.log_dirs)
+        self.other = other
+        self._epoll = select.epoll()
+        self._ready: dict[int, Callable[[int], None]] = {}
+        self.links = MarkerLinks(self.config, self._watch)
+        self.writer = MarkerWriter(self.catalog, Groups(), lambda index: False, self.links)
+        self.done: list[dict[Any, Error]] = []
+
+    def _watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
+        if not events:
+            self._epoll.unregister(fd)
+            del self._ready[fd]
+            return
+        (self._epoll.modify if fd in self._ready else self._epoll.register)(fd, events)
+        self._ready[fd] = ready
+
+    def publish(self, *leaders: int, port: int | None = None) -> None:
+        """New metadata: who leads each partition, and where the other broker is."""
+        rows = [[index, index + 1, leader, 0, [0, 1], [0, 1], 0] for index, leader in enumerate(leaders)]
+        topic = {"id": "01" * 16, "internal": False, "config": {}, "partitions": rows}
+        endpoint = ["127.0.0.1", self.other.address[1] if port is None else port]
+        brokers = [{"id": OTHER, "rack": None, "endpoints": {"PLAINTEXT": endpoint}}]
+        version = self.shared.metadata.version + 1
+        raw = raw_snapshot(version, "c", 0, brokers, {"t": topic}, {})
+        self.shared.metadata.publish(version, json.dumps(raw).encode())
+        self.catalog.follow()
+        self.links.follow(self.catalog.snapshot)
+        self.writer.metadata_changed()
+
+    def partition(self, index: int) -> Partition:
+        found = self.catalog.log.get("t", index)
+        assert found is not None
+        return found
+
+    def lead(self, index: int, epoch: int, isr: tuple[int, ...] = (OWN,)) -> None:
+        partition = self.partition(index)
+        with partition.locked() as values:
+            leading.lead(partition, values, epoch, [OTHER], isr, time.monotonic_ns() // 1_000_000)
+
+    def follow(self, index: int, epoch: int) -> None:
+        partition = self.partition(index)
+        with partition.locked() as values:
+            leading.follow(partition, values, epoch)
+
+    def end(self, index: int) -> int:
+        return self.partition(index).state().leo
+
+    def add(self, *partitions: Any, source: int = SOURCE, epoch: int = 3, producer: int = 5) -> None:
+        wanted = Wanted(producer, 0, epoch, True, frozenset(partitions))
+        self.writer.add(wanted, self.done.append, source, self.now())
+        self.turn()
+
+    @staticmethod
+    def now() -> Now:
+        return Now(time.monotonic_ns() // 1_000_000, now_ms())
+
+    def turn(self) -> None:
+        for fd, events in self._epoll.poll(0.001):
+            if fd in self._ready:
+                self._ready[fd](events)
+        self.writer.write(self.now())
+
+    def await_done(self, count: int = 1) -> list[dict[Any, Error]]:
+        def enough() -> bool:
+            self.turn()
+            return len(self.done) >= count
+
+        wait_until(enough, 10, "the markers")
+        return self.done
+
+    def close(self) -> None:
+        self.links.close()
+        self.catalog.log.close()
+        self._epoll.close()
+        self.shared.destroy()
+
+
+@pytest.fixture
+def other() -> Iterator[PlayedBroker]:
+    made = PlayedBroker()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path, other: PlayedBroker) -> Iterator[Place]:
+    made = Place(tmp_path, other)
+    yield made
+    made.close()
+
+
+def test_here_and_elsewhere(place: Place, other: PlayedBroker) -> None:
+    place.publish(OWN, OTHER)
+    place.lead(0, 1)
+    place.add(HERE, THERE)
+    assert place.await_done() == [{HERE: Error.NONE, THERE: Error.NONE}]
+    assert (place.end(0), place.end(1), other.asked) == (1, 0, [(5, 3, THERE)])
+
+
+def test_a_marker_here_is_done_when_all_have_it(place: Place) -> None:
+    place.publish(OWN, OTHER)
+    place.lead(0, 1, isr=(OWN, OTHER))
+    place.add(HERE)
+    place.turn()
+    assert (place.done, place.end(0)) == ([], 1)
+    place.partition(0).slot.update(hw=1)
+    place.turn()
+    assert place.done == [{HERE: Error.NONE}]
+
+
+@pytest.mark.parametrize(
+    "code", [Error.NOT_LEADER_OR_FOLLOWER, Error.REQUEST_TIMED_OUT, Error.NOT_ENOUGH_REPLICAS, None]
+)
+def test_elsewhere_it_is_tried_until_it_is_there(place: Place, other: PlayedBroker, code: Error | None) -> None:
+    left = [code, code]
+    other.answer = lambda *marker: left.pop() if left else 0
+    place.publish(OTHER, OTHER)
+    place.add(THERE)
+    assert place.await_done() == [{THERE: Error.NONE}]
+    assert other.asked == [(5, 3, THERE)] * 3
+
+
+def test_it_goes_where_the_leader_goes(place: Place, other: PlayedBroker) -> None:
+    other.answer = lambda *marker: Error.NOT_LEADER_OR_FOLLOWER
+    place.publish(OTHER, -1)
+    place.add(HERE, THERE)
+    wait_until(lambda: place.turn() or other.asked, 10, "the first attempt")
+    place.lead(0, 2)
+    other.answer = lambda *marker: 0
+    place.publish(OWN, OTHER)
+    assert place.await_done() == [{HERE: Error.NONE, THERE: Error.NONE}]
+    assert (place.end(0), {marker[2] for marker in other.asked}) == (1, {HERE, THERE})
+
+
+def test_a_broker_that_is_gone_and_comes_elsewhere(place: Place, other: PlayedBroker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    place.publish(OTHER, OTHER, port=port)
+    place.add(THERE)
+    for _ in range(20):
+        place.turn()
+    assert not other.asked
+    place.publish(OTHER, OTHER)
+    assert place.await_done() == [{THERE: Error.NONE}]
+
+
+def test_leadership_lost_before_all_have_it(place: Place, other: PlayedBroker) -> None:
+    place.publish(OWN, OTHER)
+    place.lead(0, 1, isr=(OWN, OTHER))
+    place.add(HERE)
+    place.add(HERE, source=NO_SOURCE)
+    place.follow(0, 2)
+    place.lead(0, 3)  # alone: the high watermark passes it, which says nothing to who waited
+    place.turn()
+    assert place.done == [{HERE: Error.NOT_LEADER_OR_FOLLOWER}]
+    assert place.await_done(2)[1] == {HERE: Error.NONE}
+    assert place.end(0) == 3
+
+
+def test_what_another_asks_for_is_answered_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markers, "ASKED_MS", 100)
+    place.publish(OWN, OWN)
+    place.lead(0, 1, isr=(OWN, OTHER))
+    place.add(HERE, THERE, ("nowhere", 0), source=NO_SOURCE)
+    (outcome,) = place.await_done()
+    assert outcome == {
+        HERE: Error.REQUEST_TIMED_OUT, THERE: Error.NOT_LEADER_OR_FOLLOWER,
+        ("nowhere", 0): Error.UNKNOWN_TOPIC_OR_PARTITION,
+    }  # fmt: skip
+
+
+def test_too_few_in_sync(place: Place) -> None:
+    place.publish(OWN, OWN)
+    place.lead(0, 1)
+    place.partition(0).slot.update(min_isr=2)
+    place.add(HERE, source=NO_SOURCE)
+    place.add(HERE)
+    assert (place.done, place.end(0)) == ([{HERE: Error.NOT_ENOUGH_REPLICAS}], 0)
+    place.partition(0).slot.update(isr_count=2)
+    assert place.await_done(2)[1] == {HERE: Error.NONE}
+
+
+def test_a_former_coordinator_is_fenced(place: Place, other: PlayedBroker) -> None:
+    place.publish(OWN, OTHER)
+    place.lead(0, 1)
+    with place.partition(0).locked() as values:  # its producer is known
+        data = _transactional(5)
+        append(place.partition(0), values, [Batch(memoryview(data), 1, now_ms(), 5, 0, 0)], now_ms())
+    place.add(HERE, epoch=4)
+    place.add(HERE, epoch=3, source=NO_SOURCE)
+    assert place.await_done(2) == [{HERE: Error.NONE}, {HERE: Error.TRANSACTION_COORDINATOR_FENCED}]
+    other.answer = lambda *marker: Error.TRANSACTION_COORDINATOR_FENCED
+    place.add(HERE, THERE, epoch=3)
+    wait_until(lambda: place.turn() or place.writer.patience(place.now()) is None, 10, "the fenced one to give up")
+    assert (len(place.done), place.end(0)) == (2, 2)
+
+
+def test_what_is_forgotten_is_not_tried_again(place: Place, other: PlayedBroker) -> None:
+    other.answer = lambda *marker: Error.NOT_LEADER_OR_FOLLOWER
+    place.publish(OTHER, OTHER)
+    place.add(THERE)
+    place.add(THERE, source=SOURCE + 1, producer=6)
+    wait_until(lambda: place.turn() or len(other.asked) >= 2, 10, "both")
+    place.writer.forget(SOURCE)
+    other.answer = lambda *marker: 0
+    assert place.await_done() == [{THERE: Error.NONE}]
+    assert place.writer.patience(place.now()) is None
+    assert other.asked[-1][0] == 6
+
+
+def test_a_partition_that_is_no_more_needs_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markers, "UNTOLD_MS", 300)
+    place.publish(OTHER, OTHER)
+    began = time.monotonic()
+    place.add(("gone", 0))
+    assert place.await_done() == [{("gone", 0): Error.UNKNOWN_TOPIC_OR_PARTITION}]
+    assert time.monotonic() - began > 0.3  # it may only not have been told of yet
+
+
+def _transactional(producer: int) -> bytearray:
+    from odradek.protocol.records import batch_v2
+
+    rows = [(0, now_ms(), None, b"x", ())]
+    return bytearray(
+        batch_v2.build(rows, attributes=batch_v2.TRANSACTIONAL, producer_id=producer, producer_epoch=0, base_sequence=0)
+    )
