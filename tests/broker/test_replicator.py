@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from odradek.broker import leader_link
+from odradek.broker import leader_link, replicator
 from odradek.broker.supervisor import STOP_ORDER, helpers
 from odradek.cluster import following
 from odradek.ipc import roles, slots
@@ -93,6 +93,9 @@ def test_asks_with_its_log_end_and_last_epoch(follow: Maker, leader: PlayedLeade
     assert third == [], "what the leader knows already is not said again"
     assert leader.requests[0].replica == OWN
     assert [request.session_epoch for request in leader.requests[:3]] == [0, 1, 2]
+    follower.lead(0, LEADER, 3)
+    follower.turn_until(lambda: leader.requests[-1].parts and len(leader.requests) > 3, "a fetch in the next epoch")
+    assert leader.requests[-1].parts[0][2:6] == (3, 2, 2, 0), "its checkpoint tells the epoch of the last record"
 
 
 def test_records_are_on_their_way_within_the_turn(follow: Maker, leader: PlayedLeader) -> None:
@@ -182,8 +185,12 @@ def test_the_log_start_follows_the_leaders(follow: Maker, leader: PlayedLeader) 
         leader.log().start = 4
     leader.append()
     follower.turn_until(lambda: follower.state().log_start == 4, "the log start")
+    with leader.lock:
+        leader.log().start = 5
+    leader.changed()
+    follower.turn_until(lambda: follower.state().log_start == 5, "the log start without records")
     follower.turn_until(
-        lambda: [part.log_start for request in leader.requests for part in request.parts][-1] == 4, "a fetch that tells"
+        lambda: [part.log_start for request in leader.requests for part in request.parts][-1] == 5, "a fetch that tells"
     )
 
 
@@ -229,8 +236,11 @@ def test_a_leader_that_moves_to_another_address(follow: Maker, leader: PlayedLea
     other.close()
 
 
-def test_an_answer_to_a_former_epoch_is_dropped(follow: Maker, leader: PlayedLeader) -> None:
+def test_an_answer_to_a_former_epoch_is_dropped(
+    follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The slot moves on while the answer is under way, and the replicator has not noticed."""
+    monkeypatch.setattr(replicator, "LOOK_MS", 3_600_000)
     follower = follow()
     follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
     follower.change(leader_epoch=1)
@@ -245,7 +255,7 @@ def test_an_answer_to_a_former_epoch_is_dropped(follow: Maker, leader: PlayedLea
 def test_a_partition_that_this_broker_leads_now_is_left_alone(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow(count=2)
     follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
-    follower.change(0, state=slots.LEADER, leader_epoch=1)
+    follower.change(0, state=slots.LEADER)
     leader.append(0)
     leader.append(1)
     follower.turn_until(caught_up(follower, leader, 1), "the other's log end")
@@ -288,7 +298,7 @@ def test_what_is_locked_is_kept_while_the_others_go_on(follow: Maker, leader: Pl
     leader.append(0, count=2)
     follower.turn_until(lambda: follower.count_of("lock_waits"), "the lock to be met")
     for _ in range(3):
-        leader.append(1, count=3)
+        leader.append(1, count=3, value=b"another")
         follower.turn_until(lambda: follower.state(1).leo == leader.log(1).end, "the other's log end")
     assert follower.state(0).leo == 0
     held = [request for request in leader.requests if request.max_wait_ms < 100]
@@ -302,6 +312,7 @@ def test_what_is_locked_is_kept_while_the_others_go_on(follow: Maker, leader: Pl
         "a fetch behind what was kept",
     )
     assert follower.content(0) == leader.log(0).content()
+    assert follower.count_of("errors") == 0
     assert all(part.offset in (0, 2) for request in leader.requests for part in request.parts if part.partition == 0)
 
 
@@ -467,6 +478,12 @@ def test_corrupt_records_are_not_appended(
     leader.log().batches[1] = (first, end, sound)
     follower.turn_until(caught_up(follower, leader), "the log end")
     assert follower.content() == leader.log().content()
+    leader.append()
+    first, end, sound = leader.log().batches[3]
+    leader.log().batches[3] = (first, end, sound[:-1] + b"?")
+    leader.changed()
+    follower.turn_until(lambda: follower.count_of("errors") > 2, "another attempt")
+    assert caplog.text.count("again in 200 ms") == 2, "the first time in a row"
 
 
 def test_a_session_that_the_leader_forgets(follow: Maker, leader: PlayedLeader) -> None:
@@ -494,6 +511,25 @@ def test_a_lost_connection_comes_again(follow: Maker, leader: PlayedLeader) -> N
         follower.turn_until(lambda number=number: leader.connections == number, "another connection")  # type: ignore[misc]
         follower.turn_until(caught_up(follower, leader), "the log end")
     assert follower.content() == leader.log().content()
+    follower.turn_until(
+        lambda: [request.session_epoch for request in leader.requests].count(0) == leader.connections, "sessions anew"
+    )
+
+
+def test_new_metadata_end_the_wait_for_a_connection(
+    follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader_link, "AGAIN_MS", 3_600_000)
+    monkeypatch.setattr(leader_link, "LONGEST_MS", 3_600_000)
+    follower = follow()
+    follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
+    leader.append()
+    leader.hang_up()
+    follower.turn_until(lambda: follower.count_of("errors") == 1, "the loss")
+    follower.turn_for(0.3)
+    assert leader.connections == 1
+    follower.publish()
+    follower.turn_until(caught_up(follower, leader), "the log end")
 
 
 def test_a_leader_that_is_not_there_yet(follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture) -> None:
