@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from odradek.ipc.rundir import run_dir, shm_prefix
 
 from ..harness.checkout import Checkout
-from ..harness.process import family, shm_names, wait_dead, wait_until
+from ..harness.process import family, wait_dead, wait_until
 
 pytestmark = pytest.mark.needs("java-3.9.1")
 
@@ -81,15 +79,7 @@ class Terminal:
             process.terminate()
             process.wait(60)
             assert not wait_dead(members)
-        for name in ("server", "server-1", "server-2"):
-            _sweep(Path(self.here.value(name, "log.dir")))
-
-
-def _sweep(data_dir: Path) -> None:
-    """What a killed broker leaves for its next start."""
-    for name in shm_names(shm_prefix(data_dir)):
-        Path("/dev/shm", name).unlink(missing_ok=True)
-    shutil.rmtree(run_dir(data_dir), ignore_errors=True)
+        self.here.sweep()
 
 
 @pytest.fixture

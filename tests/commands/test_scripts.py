@@ -23,8 +23,10 @@ SERVERS = ["server", "server-1", "server-2"]
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Checkout:
-    return Checkout(tmp_path)
+def checkout(tmp_path: Path) -> Iterator[Checkout]:
+    made = Checkout(tmp_path)
+    yield made
+    made.sweep()
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

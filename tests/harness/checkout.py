@@ -9,8 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from odradek.ipc.rundir import run_dir, shm_prefix
+
 from .needs import jars
-from .process import die_with_parent, free_port
+from .process import die_with_parent, free_port, shm_names
 from .zookeeper import VERSION
 
 ROOT = Path(__file__).parents[2]
@@ -44,10 +46,10 @@ class Checkout:
         return self.folder / "config" / f"{name}.properties"
 
     def value(self, name: str, key: str) -> str:
-        """What a properties file says of `key`."""
-        found = re.search(rf"^{re.escape(key)}=(.*)$", self.config(name).read_text(), re.MULTILINE)
+        """What a properties file says of `key`, last."""
+        found = re.findall(rf"^{re.escape(key)}=(.*)$", self.config(name).read_text(), re.MULTILINE)
         assert found, f"{name}.properties has no {key}"
-        return found[1]
+        return found[-1]
 
     def address(self, name: str) -> str:
         """Where the broker of a file listens."""
@@ -80,3 +82,10 @@ class Checkout:
         )
         assert done.returncode == code, (line, done)
         return done.stdout
+
+    def sweep(self) -> None:
+        """Remove what brokers that were killed leave for their next start."""
+        for data_dir in self.folder.glob(f"{_PLACES['/tmp/kafka-logs']}*"):
+            for name in shm_names(shm_prefix(data_dir)):
+                Path("/dev/shm", name).unlink(missing_ok=True)
+            shutil.rmtree(run_dir(data_dir), ignore_errors=True)
