@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -146,3 +147,24 @@ def test_what_is_amiss_without_a_broker(cluster: Cluster, odradek: Odradek, name
 def partitions(printed: str) -> set[str]:
     """The partitions of rows of `--describe`."""
     return {":".join(found) for found in re.findall(r"\tTopic: (\S+)\tPartition: (\d+)\t", printed)}
+
+
+def test_leaders_and_replicas_move(cluster: Cluster, odradek: Odradek, name: str, tmp_path: Path) -> None:
+    odradek("topics", "--create", "--topic", name, "--replica-assignment", "2:1,1:0")
+    cluster.wait_isr(name, 0, 2)
+    cluster.restart(2)  # leadership goes to the other one
+    cluster.wait_isr(name, 0, 2)
+    elect = ("leader-election", "--election-type", "preferred", "--topic", name, "--partition", "0")
+    if cluster.leader(name) == 1:  # else the leaders were rebalanced meanwhile
+        elected = odradek(*elect)
+        assert elected == f"Successfully completed leader election (PREFERRED) for partitions {name}-0\n"
+    assert cluster.wait_leader(name, 0, other_than=1) == 2
+    assert odradek(*elect) == f"Valid replica already elected for partitions {name}-0\n"
+    file = tmp_path / "moves.json"
+    file.write_text(json.dumps({"partitions": [{"topic": name, "partition": 1, "replicas": [2]}]}))
+    words = ("reassign-partitions", "--reassignment-json-file", str(file))
+    assert odradek(*words, "--execute").endswith(f"Successfully started partition reassignment for {name}-1\n")
+    done = f"Reassignment of partition {name}-1 is completed.\n"
+    wait_until(lambda: done in odradek(*words, "--verify"), 60, "the partition to be moved")
+    row = cluster.partition(name, 1)
+    assert (row.leader_id, list(row.replica_nodes), list(row.isr_nodes)) == (2, [2], [2])
