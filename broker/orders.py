@@ -63,7 +63,8 @@ class Orders:
     def know(self, office: Office, told: Sequence[Told], brokers: list[dict[str, Any]], done: Done) -> None:
         """UpdateMetadata: who is alive, and what has become of partitions anywhere."""
         steps = [((one.topic, one.number), self._knowing(one)) for one in told]
-        self._take(office, [(("", 0), self._meeting(office, brokers)), *steps], done)
+        shown = (("", 0), self._showing({one.topic for one in told}))
+        self._take(office, [(("", 0), self._meeting(office, brokers)), *steps, shown], done)
 
     def _take(self, office: Office, steps: list[tuple[tuple[str, int], Step]], done: Done) -> None:
         refusal = self._refusal(office)
@@ -96,6 +97,13 @@ class Orders:
             return NONE
 
         return meet
+
+    def _showing(self, topics: set[str]) -> Step:
+        def show() -> int:
+            self._view.show(topics)
+            return NONE
+
+        return show
 
     def _knowing(self, told: Told) -> Step:
         def know() -> int:

@@ -119,7 +119,7 @@ class Replicas:
         self.give_way(told)
         if row is not None and len(row[REPLICAS]) != len(told.replicas):
             self.configs_changed([told.topic])
-        row = self.view.tell(told)
+        row = self.view.tell(told, in_part=True)
         if row[SLOT] == NOWHERE:
             try:
                 self._make(told, row)

@@ -60,22 +60,29 @@ class View:
         self.brokers: dict[int, dict[str, Any]] = {}
         self.topics: dict[str, dict[str, Any]] = {}
         self.dynamic: dict[str, dict[str, str]] = {}
+        self._in_part: set[str] = set()  # told of only as far as this broker replicates them: not to be shown
 
     def snapshot(self, version: int, static: Mapping[str, Any]) -> Snapshot:
         """The snapshot of this moment (its parts are shared: encode it before the next change)."""
         brokers = [self.brokers[broker] for broker in sorted(self.brokers)]
-        raw = raw_snapshot(version, self.cluster_id, self.controller_id, brokers, self.topics, self.dynamic)
+        topics = {name: topic for name, topic in self.topics.items() if name not in self._in_part}
+        raw = raw_snapshot(version, self.cluster_id, self.controller_id, brokers, topics, self.dynamic)
         return Snapshot(raw, static)
 
     def set_brokers(self, brokers: Iterable[dict[str, Any]]) -> None:
         """Who is alive: {"id", "rack", "endpoints"}."""
         self.brokers = {broker["id"]: broker for broker in brokers}
 
-    def tell(self, told: Told) -> Row:
-        """Take over what was decided of a partition; its row. A topic of the same name and another id is another."""
+    def tell(self, told: Told, in_part: bool = False) -> Row:
+        """Take over what was decided of a partition; its row. A topic of the same name and another id is another.
+
+        `in_part`: a topic that is new by this is not shown before `show`, as nobody here knows yet how many partitions
+        it has; keys, groups and transactional ids would be looked for in the wrong ones.
+        """
         topic = self.topics.get(told.topic)
         if topic is None or (told.topic_id != NO_ID and topic["id"] != told.topic_id.hex()):
             topic = self.topics[told.topic] = self._new(told)
+            (self._in_part.add if in_part else self._in_part.discard)(told.topic)
         rows: list[Row] = topic["partitions"]
         while len(rows) <= told.number:  # those between are told in the same request
             rows.append([NOWHERE, 0, NO_LEADER, -1, [], [], NOWHERE])
@@ -84,6 +91,10 @@ class View:
         row[REPLICAS], row[ISR] = list(told.replicas), list(told.isr)
         return row
 
+    def show(self, topics: Iterable[str]) -> None:
+        """All partitions of these have been told of."""
+        self._in_part.difference_update(topics)
+
     def _new(self, told: Told) -> dict[str, Any]:
         internal = told.topic in topicnames.INTERNAL
         return {"id": told.topic_id.hex(), "internal": internal, "config": {}, "partitions": []}
@@ -91,6 +102,7 @@ class View:
     def forget(self, topic: str) -> None:
         """The topic is being deleted."""
         self.topics.pop(topic, None)
+        self._in_part.discard(topic)
 
     def row(self, topic: str, index: int) -> Row | None:
         """The row of a partition that was told of."""
