@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ..harness.broker import Broker
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until
 
@@ -27,14 +28,17 @@ def make_topic(cluster: Cluster, partitions: int = 3, **config: Any) -> str:
     return name
 
 
-def coordinator(cluster: Cluster, key: str, kind: int = 0, *, other_than: int = -1) -> int:
-    """The id of the broker that coordinates a group (or with `kind` 1 a transactional id), as soon as there is one."""
+def coordinator(
+    cluster: Cluster, key: str, kind: int = 0, *, other_than: int = -1, of: Sequence[Broker] = (), seconds: float = 30
+) -> int:
+    """The id of the broker that coordinates a group (or with `kind` 1 a transactional id), as soon as one of `of` (any
+    that runs) names one."""
     from kafka.protocol.metadata import FindCoordinatorRequest as Request
 
     found: list[int] = []
 
     def ask() -> bool:
-        for broker in cluster.running():
+        for broker in of or cluster.running():
             try:
                 with broker.wire() as wire:
                     answer = wire.call(Request[1](key=key, key_type=kind))
@@ -45,7 +49,7 @@ def coordinator(cluster: Cluster, key: str, kind: int = 0, *, other_than: int = 
                 return True
         return False
 
-    wait_until(ask, 30, f"a coordinator of {key}")
+    wait_until(ask, seconds, f"a coordinator of {key}")
     return found[0]
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from ..harness.broker import Broker
 from ..harness.cluster import Cluster
-from ..harness.process import wait_until
+from ..harness.process import family, living, wait_until
 from .clients import Commits, Feed, Member, Onlooker, coordinator, make_topic, running
 
 pytestmark = pytest.mark.needs("java-3.9.1")
 
 OFFSETS = "__consumer_offsets"
+NOT_AVAILABLE, NOT_COORDINATOR = 15, 16
 PARTITIONS = 4  # of __consumer_offsets, by the harness
 
 
@@ -20,6 +24,8 @@ PARTITIONS = 4  # of __consumer_offsets, by the harness
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("groups")
     with Cluster(folder, replica_lag_time_max_ms=3000) as running:
+        coordinator(running, "any")  # which makes the topic
+        in_sync(running)
         yield running
 
 
@@ -63,3 +69,141 @@ def test_a_group_goes_on_when_its_coordinators_are_killed(cluster: Cluster) -> N
     assert feed.acked
     assert not feed.errors, feed.errors[:3]
     assert not commits.faults, commits.faults[:5]
+
+
+def commit(broker: Broker, offset: int, group: str, topic: str) -> int:
+    """Commit to one broker for a group without members; the error code, -1 if it is not there."""
+    from kafka.protocol.consumer import OffsetCommitRequest as Request
+
+    row = Request.OffsetCommitRequestTopic.OffsetCommitRequestPartition
+    rows = [row(partition_index=0, committed_offset=offset, committed_metadata="")]
+    topics = [Request.OffsetCommitRequestTopic(name=topic, partitions=rows)]
+    request = Request[5](group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics)
+    try:
+        with broker.wire() as wire:
+            return int(wire.call(request).topics[0].partitions[0].error_code)
+    except (OSError, EOFError):
+        return -1
+
+
+def committed(broker: Broker, group: str, topic: str) -> tuple[int, int]:
+    """(error code, committed offset), as one broker says."""
+    from kafka.protocol.consumer import OffsetFetchRequest as Request
+
+    with broker.wire() as wire:
+        asked = [Request.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
+        answer = wire.call(Request[5](group_id=group, topics=asked))
+    return answer.error_code, answer.topics[0].partitions[0].committed_offset if answer.topics else -1
+
+
+def test_only_the_coordinator_answers_and_all_know_it(cluster: Cluster) -> None:
+    topic, group = make_topic(cluster), "asked-everywhere"
+    found = coordinator(cluster, group)
+    assert {coordinator(cluster, group, of=[broker]) for broker in cluster.brokers} == {found}
+    assert commit(cluster.broker(found), 7, group, topic) == 0
+    for number, broker in enumerate(cluster.brokers):
+        expected = (0, 7) if number == found else (NOT_COORDINATOR, -1)
+        assert committed(broker, group, topic) == expected
+        if number != found:
+            assert commit(broker, 3, group, topic) == NOT_COORDINATOR
+
+
+def test_describe_by_any_broker(cluster: Cluster) -> None:
+    topic, group = make_topic(cluster), "described"
+    found = coordinator(cluster, group)
+    assert commit(cluster.broker(found), 0, group, topic) == 0
+    for broker in cluster.brokers:
+        asked = ("consumer-groups", "--bootstrap-server", broker.bootstrap)
+        described = broker.command(*asked, "--describe", "--group", group)
+        assert described.returncode == 0, described.stderr
+        assert any(line.split()[:3] == [group, topic, "0"] for line in described.stdout.splitlines()), described.stdout
+        assert group in broker.command(*asked, "--list").stdout.split()
+
+
+def test_a_coordinator_that_slept_commits_nothing(cluster: Cluster) -> None:
+    """It wakes with clients at its door before it is told that it was replaced."""
+    topic, group = make_topic(cluster), "sleeper"
+    sleeper = coordinator(cluster, group)
+    in_sync(cluster)
+    asleep = cluster.broker(sleeper)
+    assert commit(asleep, 1, group, topic) == 0
+    assert asleep.process is not None
+    processes = living(family(asleep.process.pid))
+    for process in processes:
+        process.suspend()
+    try:
+        others = [broker for broker in cluster.brokers if broker is not asleep]
+        now = coordinator(cluster, group, other_than=sleeper, of=others)
+        wait_until(lambda: commit(cluster.broker(now), 100, group, topic) == 0, 30, "a commit to the other one")
+    finally:
+        for process in processes:
+            process.resume()
+    codes = {commit(asleep, 5, group, topic) for _ in range(20)}
+    assert 0 not in codes, codes
+    wait_until(lambda: committed(asleep, group, topic)[0] == NOT_COORDINATOR, 30, "it to know")
+    assert committed(cluster.broker(coordinator(cluster, group)), group, topic) == (0, 100)
+    in_sync(cluster)
+
+
+def test_members_of_another_library(cluster: Cluster) -> None:
+    aiokafka = pytest.importorskip("aiokafka")
+    topic, group = make_topic(cluster), "aiokafka"
+    coordinator(cluster, group)
+    in_sync(cluster)
+    feed = Feed(cluster, topic)
+    seen: set[int] = set()
+
+    async def consume() -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            topic, bootstrap_servers=cluster.bootstrap, group_id=group, auto_offset_reset="earliest",
+            enable_auto_commit=False, session_timeout_ms=10_000, heartbeat_interval_ms=500, retry_backoff_ms=50,
+        )  # fmt: skip
+
+        async def read_until(enough: Callable[[], bool]) -> None:
+            while not enough():
+                for messages in (await consumer.getmany(timeout_ms=100)).values():
+                    seen.update(int(message.value or b"") for message in messages)
+                await consumer.commit()
+
+        await consumer.start()
+        try:
+            await read_until(lambda: len(seen) > 100)
+            await asyncio.to_thread(cluster.kill, coordinator(cluster, group))
+            before = len(seen)
+            await read_until(lambda: len(seen) > before + 100)
+            await asyncio.to_thread(feed.stop)
+            await read_until(lambda: seen >= feed.acked)
+        finally:
+            await consumer.stop()
+
+    with running(feed):
+        asyncio.run(asyncio.wait_for(consume(), 60))
+    assert not feed.errors
+
+
+def test_alone_nothing_is_made_or_committed_and_nothing_is_lost(tmp_path: Path) -> None:
+    """Internal topics wait for as many brokers as they have replicas; commits for min.insync.replicas of them."""
+    cluster = Cluster(tmp_path, min_insync_replicas=2, replica_lag_time_max_ms=3000)
+    group = "waits"
+    try:
+        cluster.zookeeper.start()
+        first = cluster.brokers[0].start()
+        for _ in range(30):
+            with pytest.raises(AssertionError):
+                coordinator(cluster, group, seconds=0.1)
+        assert first.log.count("__consumer_offsets") < 10, first.log
+        for broker in cluster.brokers[1:]:
+            broker.start()
+        found = coordinator(cluster, group)
+        topic = make_topic(cluster)
+        in_sync(cluster)
+        wait_until(lambda: commit(cluster.broker(found), 5, group, topic) == 0, 30, "a commit")
+        for number in {0, 1, 2} - {found}:
+            cluster.kill(number)
+        alone = cluster.broker(found)
+        wait_until(lambda: commit(alone, 6, group, topic) == NOT_AVAILABLE, 30, "to be refused")
+        cluster.restart((found + 1) % 3)
+        wait_until(lambda: commit(alone, 7, group, topic) == 0, 30, "a commit with two brokers")
+        assert committed(alone, group, topic) == (0, 7)
+    finally:
+        cluster.stop()
