@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until
@@ -16,6 +18,7 @@ pytestmark = pytest.mark.needs("java-3.9.1")
 
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 PARTITIONS = 3
+ABORTED = -1
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +73,8 @@ class Copier(Thread):
         if not messages:
             return
         try:
+            if self.committed % 5 == 4:
+                self._leave_one()
             self._copy(messages)
             self.committed += 1
         except KafkaException as exception:
@@ -89,6 +94,14 @@ class Copier(Thread):
             except KafkaException as exception:
                 if not exception.args[0].retriable():
                     raise
+
+    def _leave_one(self) -> None:
+        """A transaction of which nobody shall see anything."""
+        self._producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            self._producer.produce(self._target, b"%d" % ABORTED, partition=partition)
+        self._producer.flush(5)
+        self._producer.abort_transaction(30)
 
     def _recover(self, exception: KafkaException) -> None:
         """Back to where the last transaction ended."""
@@ -149,3 +162,29 @@ def test_exactly_once_while_one_broker_after_the_other_is_killed(cluster: Cluste
     doubled = [number for number, times in reader.seen.items() if times > 1]
     assert not doubled, f"{doubled[:10]}, aborted: {copier.aborted}"
     assert feed.acked == reader.seen.keys()
+
+
+def test_what_was_decided_is_carried_out_by_the_next_coordinator(cluster: Cluster) -> None:
+    """Its markers cannot be written, since their leader is away; then the coordinator dies, too."""
+    name = "decided"
+    deciding = coordinator(cluster, name, 1)
+    away, topic = (deciding + 1) % 3, f"only-there-{time.monotonic_ns()}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS, replica_assignment=[[away]] * PARTITIONS)])[topic].result(30)
+    in_sync(cluster, *INTERNAL)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": name, "log_level": 0})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for number in range(30):
+        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+    cluster.kill(away)
+    wait_until(lambda: cluster.leader(topic) == -1, 30, "the partitions to have no leader")
+    producer.commit_transaction(30)
+    cluster.kill(deciding)
+    coordinator(cluster, name, 1, other_than=deciding)
+    cluster.restart(away)
+    reader = Reader(cluster, topic)
+    with running(reader):
+        wait_until(lambda: len(reader.seen) == 30, 60, "the transaction to be seen")
+    assert sorted(reader.seen.elements()) == list(range(30))
