@@ -159,6 +159,8 @@ class Replicas:
         if told.leader_epoch < values[slots.F_LEADER_EPOCH]:
             return FENCED_LEADER_EPOCH
         if told.leader == self.view.broker:
+            if values[slots.F_STATE] == slots.LEADER and told.leader_epoch == values[slots.F_LEADER_EPOCH]:
+                return NONE  # its ISR is of before it was told: what this leader has made of it since counts
             followers = [broker for broker in told.replicas if broker != told.leader]
             leading.lead(partition, values, told.leader_epoch, followers, told.isr, time.monotonic_ns() // 1_000_000)
         else:
