@@ -5,8 +5,10 @@ In this order, of which each step may be the last one if this process dies:
   shrinking: the state node is written → the follower counts no longer.
 So no replica is ever in the ISR of the tree, and electable, that the high watermark does not wait for. A write names
 the version of the node that was read, and that node must name this broker and its epoch: whoever was elected meanwhile
-has changed it, and the write is refused. One whose outcome nobody knows is looked up at the next look, since each
-begins with what the tree says.
+has changed it, and the write is refused. Where the high watermark waits for others than the ISR that is known here (a
+write was refused, or nobody knows its outcome, or this process died behind it), the next look asks the tree.
+
+Who joins must have fetched just now: a follower's row outlives it, and says nothing of the log that it comes back with.
 
 The controller learns of it by a node under /isr_change_notification, and tells everybody else.
 """
@@ -26,12 +28,14 @@ from odradek.cluster.tree import Create, Set, Tree, TreeError
 from odradek.cluster.view import Row, View
 from odradek.ipc import replicas as followers
 from odradek.ipc import slots
+from odradek.ipc.replicas import OUT
 from odradek.storage import leading
 from odradek.storage.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
 
 _LEAST_PAUSE_S = 0.1  # between looks that a follower asked for
+_FRESH_MS = 1000  # since the fetch of who joins; each one that lets it join asks for a look
 
 
 class _Change(NamedTuple):
@@ -97,9 +101,11 @@ class IsrKeeper:
             return None
         known = followers.read(partition.slot)
         hw, start, now_ms = values[slots.F_HW], values[slots.F_EPOCH_START], time.monotonic_ns() // 1_000_000
-        joining = rules.joining(known, row[ISR], self._view.brokers, hw, start)
+        fresh = [one for one in known if now_ms - one.seen_ms <= _FRESH_MS]
+        joining = rules.joining(fresh, row[ISR], self._view.brokers, hw, start)
         leaving = rules.leaving(known, row[ISR], values[slots.F_LEO], now_ms, self._lag_ms)
-        if not joining and not leaving:
+        unsure = any((one.standing != OUT) != (one.broker in row[ISR]) for one in known)
+        if not (joining or leaving or unsure):
             return None
         return _Change(topic, index, row, partition, joining, leaving)
 
@@ -127,8 +133,11 @@ class IsrKeeper:
             if found is None or state is None or (state.leader, state.leader_epoch) != _claim(change.row):
                 continue  # another decision is on its way here
             members = rules.changed(state.isr, change.joining, change.leaving)
-            writes.append([Set(path, znodes.encode_state(state._replace(isr=members)), found[1].version)])
-            written.append((change, members))
+            if members == list(state.isr):  # it says so already
+                self._written(change, members)
+            else:
+                writes.append([Set(path, znodes.encode_state(state._replace(isr=members)), found[1].version)])
+                written.append((change, members))
         done = []
         for (change, members), result in zip(written, self._tree.each(writes), strict=True):
             if isinstance(result, TreeError):
@@ -138,11 +147,12 @@ class IsrKeeper:
             done.append((change.topic, change.number))
         if done:
             self._notify(done)
-            self._changed()
 
     def _written(self, change: _Change, members: list[int]) -> None:
-        what = "expanded" if change.joining else "shrunk"
-        log.info("%s-%d: ISR %s from %s to %s", change.topic, change.number, what, change.row[ISR], members)
+        what = "expanded" if change.joining else "shrunk" if change.leaving else "corrected"
+        if members != change.row[ISR]:
+            log.info("%s-%d: ISR %s from %s to %s", change.topic, change.number, what, change.row[ISR], members)
+            self._changed()
         self._undecided.append((change.partition, change.row[EPOCH], members))
         change.row[ISR] = members
         self._decide()
