@@ -1,7 +1,9 @@
 """A connection to a leader: one request under way, its answer received into one buffer and handed on where it lies.
 
 Refused or lost, it is tried again after AGAIN_MS, doubled up to LONGEST_MS; at once after `hurry`. What is malformed,
-not asked for, or does not come in time closes it. Times are in ms of CLOCK_MONOTONIC.
+not asked for, or does not come in time closes it. So does silence of the other host for SILENT_S, idle or not: TCP
+would wait for as long again as the network was away before it sends the next packet, and the ISR with it.
+Times are in ms of CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from odradek.protocol.wire import I32, WireError
 log = logging.getLogger(__name__)
 
 AGAIN_MS, LONGEST_MS = 20, 1000
+CONNECT_MS = 3000  # the kernel's pauses between attempts double, too
+SILENT_S = 5
 SMALL = 64 << 10
 SMALL_IN_A_ROW = 16  # answers after which a large buffer is given back
 
@@ -77,6 +81,11 @@ class Link:
         """When `tick` has something to do; None while nothing is under way."""
         return None if self._up and not self._busy else self._due_ms
 
+    @property
+    def _patience_ms(self) -> int:
+        most = self._limits.patience_ms
+        return most if self._up else min(CONNECT_MS, most)
+
     def hurry(self) -> None:
         """Somebody may be there now: do not wait for the next attempt."""
         if self._sock is None:
@@ -89,7 +98,7 @@ class Link:
         elif now_ms >= self._due_ms and self._sock is None:
             self._connect(now_ms)
         elif now_ms >= self._due_ms:
-            self._lose(f"no {'answer' if self._up else 'connection'} within {self._limits.patience_ms} ms")
+            self._lose(f"no {'answer' if self._up else 'connection'} within {self._patience_ms} ms")
 
     def ready(self, events: int) -> None:
         """The socket is readable, writable, or broken."""
@@ -114,7 +123,7 @@ class Link:
     # -- the connection
 
     def _connect(self, now_ms: int) -> None:
-        self._due_ms = now_ms + self._limits.patience_ms
+        self._due_ms = now_ms + self._patience_ms
         try:
             addresses = self._resolver.ask(*self.address)
             if addresses is None:  # asked again as soon as the resolver knows
@@ -127,7 +136,7 @@ class Link:
             code = self._sock.connect_ex(address)
             if code not in (0, EINPROGRESS):
                 raise OSError(code, os.strerror(code))
-            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _set_options(self._sock)
         except OSError as error:
             self._lose(_reason(error))
             return
@@ -241,6 +250,17 @@ class Frame:
         if len(self._buffer) > self._limits.usual or (len(self._buffer) > SMALL and self._small >= SMALL_IN_A_ROW):
             self._buffer = memoryview(bytearray(SMALL))
         self._filled = self._end = 0
+
+
+def _set_options(sock: socket.socket) -> None:
+    """Send at once, and notice a silent host: probed after a second without traffic, then each second."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    tcp = {
+        socket.TCP_NODELAY: 1, socket.TCP_KEEPIDLE: 1, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: SILENT_S,
+        socket.TCP_USER_TIMEOUT: SILENT_S * 1000,
+    }  # fmt: skip
+    for option, value in tcp.items():
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _reason(error: OSError | WireError) -> str:
