@@ -1,0 +1,153 @@
+"""What chaos, or thinking about chaos, has found: each made to happen on purpose, and never again."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kazoo.client import KazooClient
+from odradek.protocol import interbroker
+
+from ..clients.raw.batches import batch
+from ..clients.raw.calls import produce_request
+from ..harness.process import wait_until
+from ..harness.wire import Wire
+from .chaos.faults import killed, suspended
+from .chaos.ground import Ground
+from .chaos.network import HUB
+from .chaos.world import wait
+
+pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
+TIMED_OUT = 7
+LAG_S = 4  # replica.lag.time.max.ms of the ground
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    with Ground(tmp_path_factory.mktemp("found")) as made:
+        yield made
+
+
+def put(ground: Ground, broker: int, topic: str, timeout_ms: int = 10_000) -> int:
+    """One record with acks=all; the error code."""
+    request = produce_request(topic, batch([b"x"]))
+    request.timeout_ms = timeout_ms
+    with Wire(ground.broker(broker).bootstrap, 20) as wire:
+        return wire.call(request).responses[0].partition_responses[0].error_code
+
+
+def state(ground: Ground, broker: int, topic: str) -> Any:
+    """The first partition as a broker sees it."""
+    answer = ground.metadata(broker, topic)
+    return answer.topics[0].partitions[0] if answer is not None else None
+
+
+def node(ground: Ground, path: str) -> bytes:
+    """What a node of ZooKeeper says."""
+    client = KazooClient(f"{HUB}:{ground.zookeeper.port}")
+    client.start(30)
+    try:
+        return bytes(client.get(path)[0])
+    finally:
+        client.stop()
+        client.close()
+
+
+def topic_id(ground: Ground, topic: str) -> UUID:
+    """The id that the topic's node says."""
+    data = node(ground, f"/brokers/topics/{topic}")
+    return UUID(bytes=base64.urlsafe_b64decode(json.loads(data)["topic_id"] + "=="))
+
+
+@contextmanager
+def zookeeper_suspended(ground: Ground) -> Iterator[None]:
+    """It takes connections and answers nothing."""
+    ground.zookeeper.suspend()
+    try:
+        yield
+    finally:
+        ground.zookeeper.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
+
+
+def test_who_has_not_fetched_does_not_join(ground: Ground) -> None:
+    """A follower whose disk is new was once in sync: that its leader remembers it does not make it so now.
+
+    With nothing produced since, its former log end was the high watermark, so it was taken into the ISR as soon as it
+    was registered; had its leader then died, an empty log might have led.
+    """
+    topic = ground.create_topic("idle", 1)
+    leader = ground.leader(topic)
+    follower = (leader + 2) % 3
+    assert put(ground, leader, topic) == 0
+    with killed(ground, follower, 0):
+        wait_until(lambda: follower not in state(ground, leader, topic).isr_nodes, 20, "it leaves the ISR")
+        for path in ground.data(follower).iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        cut = ground.network.cut(follower, ground.network.address(leader))
+        cut.__enter__()
+    wait(LAG_S)
+    try:
+        assert follower not in state(ground, leader, topic).isr_nodes
+    finally:
+        cut.__exit__(None, None, None)
+    ground.healed(topic, 1)
+
+
+def test_a_follower_that_could_not_join_does_not_hold_up_the_rest(ground: Ground) -> None:
+    """It had caught up, the leader's high watermark waited for it, ZooKeeper did not take the ISR, and it died."""
+    topic = ground.create_topic("joining", 1)
+    leader = ground.leader(topic)
+    follower, other = ((number + leader) % 3 for number in (1, 2))
+    with ExitStack() as suspension:
+        with ground.network.cut(follower, *(ground.network.address(one) for one in (leader, other))):
+            assert put(ground, leader, topic, 20_000) == 0  # once the follower is out of the ISR
+            suspension.enter_context(zookeeper_suspended(ground))
+        wait(3)  # it fetches, and is to join
+        ground.broker(follower).kill()
+        wait(5)  # the connections to ZooKeeper are given up
+    try:
+        wait_until(lambda: put(ground, ground.leader(topic), topic, 2000) == 0, 60, "acks=all without the follower")
+    finally:
+        ground.broker(follower).start()
+    ground.healed(topic, 1)
+
+
+def test_what_a_controller_says_late_takes_nobody_out_of_the_isr(ground: Ground) -> None:
+    """A new controller has read an ISR; the leader takes a follower into it; then it is told what was read.
+
+    The follower may be elected, so the high watermark must wait for it all the same.
+    """
+    topic = ground.create_topic("late", 1)
+    leader, controller = ground.leader(topic), ground.controller()
+    follower, other = ((number + leader) % 3 for number in (1, 2))
+    with suspended(ground, follower, 0):
+        tell(ground, topic, controller, leader, [leader, other])
+        assert put(ground, leader, topic, 1000) == TIMED_OUT, "acks=all must wait for who is in the ISR"
+    ground.healed(topic, 1)
+
+
+def tell(ground: Ground, topic: str, controller: int, leader: int, isr: list[int]) -> None:
+    """LeaderAndIsr as from the controller, in the leader epoch of now."""
+    request = interbroker.message_class("LeaderAndIsrRequest")
+    row, epoch = state(ground, leader, topic), int(node(ground, "/controller_epoch"))
+    part = request.TopicState.PartitionState(
+        partition_index=0, controller_epoch=epoch, leader=leader, leader_epoch=row.leader_epoch, isr=isr,
+        partition_epoch=0, replicas=list(row.replica_nodes), adding_replicas=[], removing_replicas=[], is_new=False,
+        leader_recovery_state=0,
+    )  # fmt: skip
+    states = [request.TopicState(topic_name=topic, topic_id=topic_id(ground, topic), partition_states=[part])]
+    frame = interbroker.request(
+        "LeaderAndIsr", 7, 1, "late", controller_id=controller, is_kraft_controller=False,
+        controller_epoch=epoch, broker_epoch=-1, type=0, topic_states=states, live_leaders=[],
+    )  # fmt: skip
+    with Wire(ground.broker(leader).bootstrap, 20) as wire:
+        wire.send_raw(frame)
+        _, answer = interbroker.response("LeaderAndIsr", 7, wire.read_frame())
+    assert answer.error_code == 0, answer
