@@ -17,7 +17,7 @@ SHAPE ?= steady
 WEB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run cluster test test-tools test-long lint format typecheck bench profile locust docs lock wheel clean
+.PHONY: help install run cluster test test-tools test-long chaos lint format typecheck bench profile locust docs lock wheel clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' Makefile | expand -t 20
@@ -38,6 +38,9 @@ test-tools:  ## fetch Apache Kafka's jars, which some tests and the bench want (
 
 test-long: $(VENV)/.tested  ## the exhaustive runs as well; writes tests/LONG.md
 	$(PYTEST) -n $(JOBS) --dist loadfile --report tests/LONG.md $(ARGS)
+
+chaos: $(VENV)/.tested  ## random faults on a cluster under load, judged (MINUTES=10 SEED=7); adds a row to tests/CHAOS.md
+	$(BIN)/python -m tests.cluster.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: $(VENV)/.tested typecheck  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -102,13 +102,14 @@ class Network:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """This thread, and the threads and processes that it starts, are in the hub."""
-        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-        try:
-            _enter(f"/proc/{self._hub.pid}/ns/net")
+        with _within(self._hub.pid):
             yield
-        finally:
-            _check(_libc.setns(home, _CLONE_NEWNET))
-            os.close(home)
+
+    @contextmanager
+    def at(self, host: int) -> Iterator[None]:
+        """This thread, and what it starts, are on a host."""
+        with _within(self._hosts[host].pid):
+            yield
 
     # -- faults
 
@@ -150,14 +151,19 @@ class Network:
             self._hosts[host].run("nft", "flush table inet chaos")
 
 
-def _enter(namespace: str) -> None:
-    fd = os.open(namespace, os.O_RDONLY)
+@contextmanager
+def _within(pid: int) -> Iterator[None]:
+    """This thread is in the network namespace of a process."""
+    home, other = os.open("/proc/thread-self/ns/net", os.O_RDONLY), os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
     try:
-        _check(_libc.setns(fd, _CLONE_NEWNET))
+        _set(other)
+        yield
     finally:
-        os.close(fd)
+        _set(home)
+        os.close(home)
+        os.close(other)
 
 
-def _check(result: int) -> None:
-    if result:
+def _set(namespace: int) -> None:
+    if _libc.setns(namespace, _CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
