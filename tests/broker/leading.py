@@ -97,6 +97,7 @@ class PlayedLeader:
         self.lock = threading.Condition()
         self.logs: dict[Key, LeaderLog] = {}
         self.requests: list[FetchRequest] = []
+        self.first_epochs: list[int] = []  # of the session, in each connection's first fetch
         self.sought: list[int] = []  # timestamps asked for by ListOffsets
         self.connections = 0
         self.silent = False  # no answers
@@ -155,13 +156,15 @@ class PlayedLeader:
     def _serve(self, sock: socket.socket) -> None:
         with sock, socket_errors():
             stream = sock.makefile("rb")
+            first = True
             while head := stream.read(4):
                 frame = stream.read(struct.unpack(">i", head)[0])
-                answer = self._answer(frame)
+                answer = self._answer(frame, first)
+                first = False
                 if not self.silent:
                     sock.sendall(self.mangle(answer))
 
-    def _answer(self, frame: bytes) -> bytes:
+    def _answer(self, frame: bytes, first: bool) -> bytes:
         key, version, correlation, size = struct.unpack_from(">hhih", frame)
         at = 10 + size
         if key == 2:
@@ -170,6 +173,7 @@ class PlayedLeader:
         request = fetch.parse(memoryview(frame), at + 1, len(frame), version)
         with self.lock:
             self.requests.append(request)
+            self.first_epochs += [request.session_epoch] if first else []
             return b"".join(self._fetch(request, correlation))  # type: ignore[arg-type]
 
     def _fetch(self, request: FetchRequest, correlation: int) -> list:

@@ -124,7 +124,7 @@ def test_many_partitions_share_a_connection(follow: Maker, leader: PlayedLeader)
 
 def test_fetchers_spread_the_partitions(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow(count=9, num_replica_fetchers=3)
-    follower.turn_until(lambda: len(leader.requests) >= 3, "three connections")
+    follower.turn_until(lambda: len(leader.first_epochs) == 3, "three connections")
     asked = [{part.partition for part in request.parts} for request in leader.requests if not request.session_epoch]
     assert sorted(map(len, asked)) == [3, 3, 3]
     assert set().union(*asked) == set(range(9))
@@ -511,9 +511,7 @@ def test_a_lost_connection_comes_again(follow: Maker, leader: PlayedLeader) -> N
         follower.turn_until(lambda number=number: leader.connections == number, "another connection")  # type: ignore[misc]
         follower.turn_until(caught_up(follower, leader), "the log end")
     assert follower.content() == leader.log().content()
-    follower.turn_until(
-        lambda: [request.session_epoch for request in leader.requests].count(0) == leader.connections, "sessions anew"
-    )
+    assert set(leader.first_epochs) == {0}, "sessions begin anew"
 
 
 def test_new_metadata_end_the_wait_for_a_connection(
