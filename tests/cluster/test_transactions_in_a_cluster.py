@@ -146,6 +146,16 @@ def lose(cluster: Cluster, victim: int, copier: Copier, *topics: str) -> None:
     in_sync(cluster, *topics, *INTERNAL)
 
 
+def committed(cluster: Cluster, group: str, topic: str) -> int:
+    """The sum of a group's offsets, which are all decided."""
+    asker = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "isolation.level": "read_committed"})
+    try:
+        found = asker.committed([TopicPartition(topic, partition) for partition in range(PARTITIONS)], timeout=30)
+    finally:
+        asker.close()
+    return sum(one.offset for one in found)
+
+
 def test_exactly_once_while_one_broker_after_the_other_is_killed(cluster: Cluster) -> None:
     source, target = make_topic(cluster, PARTITIONS), make_topic(cluster, PARTITIONS)
     feed, reader = Feed(cluster, source, PARTITIONS), Reader(cluster, target)
@@ -162,6 +172,7 @@ def test_exactly_once_while_one_broker_after_the_other_is_killed(cluster: Cluste
     doubled = [number for number, times in reader.seen.items() if times > 1]
     assert not doubled, f"{doubled[:10]}, aborted: {copier.aborted}"
     assert feed.acked == reader.seen.keys()
+    assert committed(cluster, "copier", source) == len(feed.acked)
 
 
 def test_what_was_decided_is_carried_out_by_the_next_coordinator(cluster: Cluster) -> None:
