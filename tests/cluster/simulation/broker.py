@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.cluster import znodes
 from odradek.cluster.snapshot import Snapshot
-from odradek.cluster.tree import TreeError
+from odradek.cluster.tree import TreeError, TreeUnavailable
 from odradek.ipc import roles, slots
 
 from . import disk
@@ -94,6 +94,8 @@ class Broker:
             self.controller = Controller(self, loop, session, former)
         except TreeError as error:
             self.world.say(f"broker {self.number} cannot join: {error!r}")
+            if former is None and self.session is not None:
+                self.session.close()
             self.world.after(_AGAIN_S, loop, lambda: self._boot(loop, former))
             return
         loop.turn = self.controller.turn
@@ -111,8 +113,9 @@ class Broker:
         self.session = session = self.cluster.zookeeper.connect(self.number, ring)
         self.cluster.placed(session)
         path = f"{znodes.BROKER_IDS}/{self.number}"
-        while (found := session.exists(path)) is not None and found.owner != session.session:
-            self.world.elapse(_AGAIN_S)
+        found = session.exists(path)
+        if found is not None and found.owner != session.session:
+            raise TreeUnavailable(f"{path}: still registered")
         return session
 
     # -- what real code says of its process
@@ -191,6 +194,7 @@ class Broker:
     def published(self, snapshot: Snapshot) -> None:
         """Everybody takes it over, one after the other."""
         self._published = snapshot
+        self.shared.metadata.version = snapshot.version
         workers, replicator = self._loops[:2]
         delay = self.world.between(0, 0.003)
         self.world.after(delay, workers, lambda: self._newest(snapshot, self.workers))
@@ -213,6 +217,13 @@ class Broker:
                 if partition is not None and partition.slot.read()[slots.F_STATE] == slots.RECOVERING:
                     disk.recover(partition, partition.slot.fields())
         self.cluster.network.hosts[self.number] = UP
+        self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """broker.checkpointing: the high watermarks, now and then."""
+        for partition in self.workers.log._partitions.values():
+            partition.directory.checkpoint = partition.slot.read()[slots.F_HW]
+        self.world.after(self.world.between(0.2, 2.0), self._loops[0], self._checkpoint)
 
     def _accept(self, connection: Connection, kind: str) -> End | None:
         return self.workers.accept(connection, kind) if self.up else None

@@ -63,16 +63,33 @@ class Disk:
 
     def __init__(
         self, broker: int, appended: Callable[[Directory], None], truncated: Callable[[Directory], None],
-        led: Callable[[Directory, int], None],
+        led: Callable[[Directory, int], None], touched: Callable[[Any], None],
     ) -> None:  # fmt: skip
-        """What is called when a record is appended to any log, when one is truncated or gone, and when a leader appends
-        in an epoch.
+        """What is called when a record is appended to any log, when one is truncated or gone, when a leader appends in
+        an epoch, and when a partition's lock is given back.
         """
         self.broker = broker
         self.appended = appended
         self.truncated = truncated
         self.led = led
+        self.touched = touched
         self.directories: dict[tuple[str, int], Directory] = {}
+
+
+    def wipe(self) -> None:
+        """It is another one, empty."""
+        directories, self.directories = self.directories, {}
+        for directory in directories.values():
+            directory.deleted = True
+            self.truncated(directory)
+
+    def lose_unflushed(self, between: Callable[[int, int], int]) -> None:
+        """Some records at the end of each log were in memory only."""
+        for directory in self.directories.values():
+            directory.cut(between(directory.checkpoint // 2, len(directory.records)))
+            cache = directory.cache()
+            cache.truncate_from_end(len(directory.records))
+            directory.note(cache)
 
 
 class Dirs:
@@ -144,6 +161,7 @@ class MemoryPartition:
         return values
 
     def release(self) -> None:
+        self.directory.disk.touched(self)
         self.owner.changed()
 
     def close_files(self) -> None:
@@ -293,3 +311,4 @@ def recover(partition: Any, values: Fields) -> None:
     values[slots.F_GENERATION] += 1
     values[slots.F_STATE] = values[slots.F_RECOVERS_TO]
     partition.slot.publish(values)
+    partition.release()

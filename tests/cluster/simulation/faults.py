@@ -13,13 +13,22 @@ Fault = Callable[[], None]
 class Faults:
     """Something from a list every now and then, until `end`. Everything is mended by itself, or by `heal`."""
 
-    def __init__(self, cluster: Cluster, **options: bool) -> None:
+    def __init__(self, cluster: Cluster, wipe: bool = True, power: bool = False, only: str = "", **_: Any) -> None:
+        """`wipe`: brokers come back with an empty disk, one at a time, `power`: without what was not flushed.
+
+        `only`: the kinds, by name, with commas; else some are chosen.
+        """
         self.cluster = cluster
         self.world = cluster.world
-        self.options = options
         self.over = False
-        kinds = list(self._kinds().items())
-        count = self.world.random.randint(2, len(kinds))
+        named = self._kinds()
+        if only:
+            named = {name: named[name] for name in only.split(",")}
+        for name, wanted in (("wipe", wipe), ("lose_power", power)):
+            if not wanted:
+                named.pop(name, None)
+        kinds = list(named.items())
+        count = len(kinds) if only else self.world.random.randint(2, len(kinds))
         self.kinds = dict(self.world.random.sample(kinds, count))
         self.pace = self.world.random.choice((0.15, 0.4, 1.0))
 
@@ -86,6 +95,35 @@ class Faults:
         broker = self._any()
         broker.shut_down()
         self._soon(5.0, lambda: self._start(broker))
+
+    def do_wipe(self) -> None:
+        """A start with an empty disk, where all that the broker has is in sync on others that live."""
+        broker = self._any()
+        if broker.up and not self.cluster.invariants.exempt and self._elsewhere(broker.number):
+            broker.die("is killed and loses its disk")
+            broker.disk.wipe()
+            self.cluster.invariants.wiped(broker.number)
+            self._soon(self.world.random.choice((0.05, 3.0)), lambda: self._start(broker))
+
+    def _elsewhere(self, broker: int) -> bool:
+        cluster = self.cluster
+        for topic in cluster.topics:
+            for index, replicas in cluster.topic(topic).replicas.items():
+                if broker not in replicas:
+                    continue
+                state = cluster.state(topic, index)
+                others = [one for one in replicas if one != broker and cluster.brokers[one].up]
+                if state is None or set(state.isr) != set(replicas) or not others:
+                    return False
+        return True
+
+    def do_lose_power(self) -> None:
+        """The host is gone, and with it the ends of its logs that nobody has flushed."""
+        broker = self._any()
+        if broker.up:
+            broker.die("loses power", vanish=True)
+            broker.disk.lose_unflushed(self.world.random.randint)
+            self._soon(self.world.random.choice((0.5, 5.0)), lambda: self._start(broker))
 
     def do_kill_controller_process(self) -> None:
         """One process of a broker."""

@@ -12,7 +12,7 @@ from .invariants import Violation
 from .seams import installed
 from .world import World
 
-FAULTS_S = 8.0
+FAULTS_S = 6.0
 HEALING_S = 60.0
 _BRANCH = logging.getLogger("odradek")
 
@@ -32,14 +32,15 @@ class History:
     def __init__(self, seed: int, **options: Any) -> None:
         self.seed = seed
         self.world = World(seed)
-        unclean = options.get("unclean", self.world.chance(0.1))
         random = self.world.random
+        unclean = options.get("unclean", self.world.chance(0.1))
         self.cluster = Cluster(
             self.world, options.get("brokers", random.choice((3, 3, 4))), unclean,
             busy=random.choice((0.0, 0.02, 0.2)),
             **{"min.insync.replicas": random.choice((1, 2)), "replica.fetch.max.bytes": random.choice((24, 100, 10000))},
         )  # fmt: skip
-        self.faults = Faults(self.cluster)
+        self.cluster.zookeeper.slow = random.choice((0.002, 0.02, 0.2))
+        self.faults = Faults(self.cluster, **options)
         self.producers = Producers(self.cluster, random.choice((0.02, 0.05)))
 
     def run(self, most: int = 1 << 60) -> Outcome:

@@ -41,16 +41,16 @@ class Invariants:
         self._writers: dict[tuple[Key, int], int] = {}
         self._verified: dict[tuple[int, Key], int] = defaultdict(int)
         self._marks: dict[tuple[int, int], tuple[int, int]] = {}  # of a slot's life: led since, high watermark
-        self._seen: dict[Any, int] = {}
+        self.touched: dict[Any, None] = {}  # partitions whose slots have been changed since the step before
         self._offices: dict[int, int] = {}
         self._zxid = -1
         self.states: dict[str, PartitionState] = {}  # by path
         self.keys: dict[str, Key] = {}
 
     @property
-    def of_logs(self) -> tuple[Any, Any, Any]:
+    def of_logs(self) -> tuple[Any, ...]:
         """For a disk."""
-        return self.appended, self.truncated, self.led
+        return self.appended, self.truncated, self.led, lambda partition: self.touched.setdefault(partition)
 
     def wrong(self, text: str) -> None:
         """Stop."""
@@ -121,23 +121,25 @@ class Invariants:
         if not self._unclean and not set(after.isr) <= set(before.isr):
             self.wrong(f"{path}: the ISR {before.isr} is followed by {after.isr}, which no leader has said")
 
+    def wiped(self, broker: int) -> None:
+        """A broker has lost its disk: it has nothing of what it is in the ISR of."""
+        self.exempt |= {(broker, self.keys[path]) for path, state in self.states.items() if broker in state.isr}
+
     # -- after each step
 
     def check(self) -> None:
         """Whatever has changed since the step before."""
-        changed = self._zxid != self.cluster.zookeeper.zxid
-        self._zxid = self.cluster.zookeeper.zxid
-        for broker in self.cluster.brokers.values():
-            for partition in broker.partitions():
-                slot = partition.slot
-                sequence = slot.words[slot.at]
-                if self._seen.get(partition) != sequence:
-                    self._seen[partition] = sequence
-                    changed |= self._look(broker, partition)
+        zxid = self.cluster.zookeeper.zxid
+        if zxid == self._zxid and not self.touched:
+            return
+        changed, self._zxid = self._zxid != zxid, zxid
+        touched, self.touched = self.touched, {}
+        for partition in touched:
+            changed |= self._look(partition)
         if changed:
             self.in_sync()
 
-    def _look(self, broker: Any, partition: Any) -> bool:
+    def _look(self, partition: Any) -> bool:
         """A replica's high watermark; whether anything new is committed."""
         values, directory = partition.slot.read(), partition.directory
         state, hw = values[slots.F_STATE], values[slots.F_HW]
@@ -146,7 +148,7 @@ class Invariants:
         if not hw <= values[slots.F_LEO] == len(directory.records):
             self.wrong(f"{_name(directory)}: {hw=}, leo={values[slots.F_LEO]}, {len(directory.records)} records")
         if state == slots.LEADER:
-            life = broker.lives, partition.incarnation
+            life = directory.disk.broker, partition.incarnation
             led, before = self._marks.get(life, (-1, 0))
             if led == values[slots.F_LED_SINCE] and hw < before:
                 self.wrong(f"{_name(directory)}: the leader's high watermark goes from {before} back to {hw}")

@@ -27,6 +27,7 @@ from odradek.broker import (
     replicator,
     slotbook,
     telling,
+    wording,
 )
 from odradek.cluster import znodes
 from odradek.ipc import slots
@@ -43,7 +44,7 @@ _TIMED = (
     member, elected, leaving, isr, peers, replicas, office, enrolment, leader, leader_link, replicator, slotbook,
     following, followers, replicated,
 )  # fmt: skip
-_SPOKEN = (telling, leaving, k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k07_controlled_shutdown)
+_SPOKEN = (telling, wording, leaving, k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k07_controlled_shutdown)
 _FRAME = struct.Struct(">iq")
 
 
@@ -135,6 +136,7 @@ def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterat
         (replicas, "Log", disk.MemoryLog), (leading, "roll", disk.Roll),
         (copies, "EpochCache", disk.Epochs), (copies, "follow", disk.Follow), (copies, "truncate", disk.Truncate),
         (epoch_caches, "EpochCache", disk.Epochs), (following, "read", disk.Read),
+        (followers, "QUICK_TRIES", 0),
     ]  # fmt: skip
     former = [(module, name, getattr(module, name)) for module, name, _ in changes]
     for module, name, value in changes:

@@ -17,13 +17,15 @@ _PREFIX = "broker-"
 class Sockets:
     """What stands in the place of the module."""
 
-    SOCK_STREAM, SOCK_NONBLOCK, SOCK_CLOEXEC = socket.SOCK_STREAM, socket.SOCK_NONBLOCK, socket.SOCK_CLOEXEC
-    SOL_SOCKET, SO_ERROR, SO_RCVBUF = socket.SOL_SOCKET, socket.SO_ERROR, socket.SO_RCVBUF
-    IPPROTO_TCP, TCP_NODELAY = socket.IPPROTO_TCP, socket.TCP_NODELAY
-
     def __init__(self, network: Network) -> None:
         self._network = network
         self._number = 100
+
+    def __getattr__(self, name: str) -> Any:
+        """The module's constants."""
+        if not name.isupper():
+            raise AttributeError(name)
+        return getattr(socket, name)
 
     def getaddrinfo(self, host: str, port: int, type: int = 0) -> list[Any]:  # noqa: A002
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]

@@ -38,6 +38,7 @@ class ZooKeeper:
     def __init__(self, world: World) -> None:
         self.world = world
         self.up = True
+        self.slow = 0.004  # seconds that a call may take
         self.zxid = 0
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
         self.sessions: dict[int, Session] = {}
@@ -274,7 +275,7 @@ class Session(Tree):
 
     def _pause(self) -> float:
         world = self._world
-        return world.between(0, 0.004) if world.chance(0.25) else 0.0002
+        return world.between(0, self._servers.slow) if world.chance(0.25) else 0.0002
 
     def _check(self, path: str) -> None:
         if self._closed:
