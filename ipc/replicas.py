@@ -13,7 +13,7 @@ Crash rule: single words, each right by itself. The high watermark is published 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -53,16 +53,16 @@ def find(slot: Slot, broker: int) -> int:
     return -1
 
 
-def lead(slot: Slot, followers: Iterable[int], isr: Iterable[int], now_ms: int, keep: bool) -> None:
+def lead(slot: Slot, followers: Iterable[int], isr: Iterable[int], now_ms: int, keep: Container[int]) -> None:
     """Set the rows for a leader of `followers`, of whom those in `isr` are IN. Caller holds the lock.
 
-    `keep`: the same broker led before, so that it goes on from what it knows; else nothing is known of anybody yet,
-    and everybody has replica.lag.time.max.ms from now on. More than ROWS followers are ValueError.
+    `keep`: of whom the leader goes on to know what it knew; of others nothing is known yet, and everybody has
+    replica.lag.time.max.ms from now on. More than ROWS followers are ValueError.
     """
     followers, members = list(followers), set(isr)
     if len(followers) > ROWS:
         raise ValueError(f"{len(followers) + 1} replicas: at most {ROWS + 1} are possible")
-    known = {replica.broker: replica for replica in read(slot)} if keep else {}
+    known = {replica.broker: replica for replica in read(slot) if replica.broker in keep}
     words, at = slot.words, slot.at + FIRST
     for number, broker in enumerate(followers):
         former = known.get(broker) or Replica(broker, OUT, UNKNOWN, UNKNOWN, now_ms, 0, 0)

@@ -34,9 +34,17 @@ def lead(
         values[slots.F_EPOCH_NOTED] = epoch
     if not went_on:
         values[slots.F_EPOCH_START], values[slots.F_LED_SINCE] = values[slots.F_LEO], epoch
-    replicas.lead(partition.slot, followers, isr, now_ms, keep=went_on)
+    replicas.lead(partition.slot, followers, isr, now_ms, _known(values, epoch, followers, isr) if went_on else ())
     values[slots.F_STATE], values[slots.F_LEADER_EPOCH] = slots.LEADER, epoch
     _publish(partition, values, members=len(isr))
+
+
+def _known(values: Fields, epoch: int, followers: Sequence[int], isr: Sequence[int]) -> Sequence[int]:
+    """Of whom a leader that goes on remembers how far they were.
+
+    In a new epoch whoever is out of sync, perhaps because it died a moment ago, has to fetch before it may join again.
+    """
+    return followers if epoch == values[slots.F_LEADER_EPOCH] else isr
 
 
 def follow(partition: Partition, values: Fields, epoch: int) -> None:

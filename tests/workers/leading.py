@@ -22,7 +22,7 @@ def lead(
 ) -> Any:  # fmt: skip
     """Broker 0 leads a partition in `epoch`, with the followers `isr` in sync; `again`: it led before. The slot."""
     slot = bench.slot(topic, index)
-    replicas.lead(slot, followers, isr, now_ms(), again)
+    replicas.lead(slot, followers, isr, now_ms(), followers if again else ())
     state = slot.state()
     began = {} if again else {"epoch_start": state.leo, "led_since": epoch}
     publish(
