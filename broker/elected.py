@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -74,6 +75,7 @@ class Elected:
         self._own = config["broker.id"]
         self._nodes: dict[int, BrokerNode] = {}
         self._epochs: dict[int, int] = {}  # of all that are registered
+        self._written: dict[Partition, int] = {}  # transactions that have last written the states
         self._suspected: set[int] = set()
         self._peers: dict[int, Peer] = {}
         self._stale = True
@@ -158,6 +160,7 @@ class Elected:
         self.leadership.started(self._alive())
         self.deletions.read()
         self._stale = False
+        self._pass_over_reborn()
         self.telling.welcome(set(self.leadership.live))
         self._settle(lambda: self.leadership.brokers_failed(self._unclean))
         for name in list(self.leadership.topics):
@@ -170,6 +173,22 @@ class Elected:
             self._own, self._office.epoch, len(self.leadership.live), len(self.leadership.standings),
             (time.monotonic() - began) * 1000,
         )  # fmt: skip
+
+    def _pass_over_reborn(self) -> None:
+        """Brokers that died and came back unseen, after a state was written, are no better than others that stayed.
+
+        A controller in office would have taken them out of the ISR; nobody knows what is left of their logs.
+        """
+        state, reborn = self.leadership, defaultdict(set)
+        for partition, now in state.standings.items():
+            new = {broker for broker in now.isr if state.live.get(broker, 0) > self._written.get(partition, 0)}
+            if new and state.there(partition, now.isr) - new:
+                for broker in new:
+                    reborn[broker].add(partition)
+        state.offline = reborn
+        if reborn:
+            self._settle(lambda: state.brokers_failed(self._unclean))
+        state.offline = {}
 
     def event(self, event: Event) -> None:
         """A watch has fired."""
@@ -212,6 +231,7 @@ class Elected:
             if node is not None:
                 standing = Standing.read(znodes.decode_state(node[0]), node[1].version)
                 self.leadership.put(partition, standing)
+                self._written[partition] = node[1].mzxid
 
     def _read_brokers(self) -> set[int]:
         """Who is registered, with connections to each; those that were not there before, or are another life of one."""
@@ -259,17 +279,19 @@ class Elected:
 
     def _standing_changed(self, broker: int, standing: str) -> None:
         if standing == REFUSED and broker in self._epochs and broker not in self._suspected:
-            self.attempt(lambda: self._suspect(broker))
+            log.warning("broker %d refuses connections: it is taken for dead before its session ends", broker)
+            self._suspected.add(broker)
+            self._peers[broker].forget()
+            self._unless_stale(lambda: self._fail({broker}))
         elif standing != REFUSED and broker in self._suspected:
             self._suspected.discard(broker)
             log.info("broker %d is there after all", broker)
-            self.attempt(lambda: self._welcome({broker}))
+            self._unless_stale(lambda: self._welcome({broker}))
 
-    def _suspect(self, broker: int) -> None:
-        log.warning("broker %d refuses connections: it is taken for dead before its session ends", broker)
-        self._suspected.add(broker)
-        self._peers[broker].forget()
-        self._fail({broker})
+    def _unless_stale(self, action: Callable[[], Any]) -> None:
+        """What is known may be half read: `take_over` sees to all that live."""
+        if not self._stale:
+            self.attempt(action)
 
     def _fail(self, brokers: Collection[int]) -> None:
         self.leadership.died(brokers)
@@ -321,6 +343,13 @@ class Elected:
         if changed:
             self.telling.show(changed)
             self.moves.go_on(changed)
+        if any(self._waits_for_the_dead(partition) for partition in changed):
+            self._settle(lambda: self.leadership.brokers_failed(self._unclean))
+
+    def _waits_for_the_dead(self, partition: Partition) -> bool:
+        """Whether its leader, which had not heard yet, has taken somebody into the ISR who is gone."""
+        now = self.leadership.standings.get(partition)
+        return now is not None and bool(set(now.isr) - self.leadership.there(partition))
 
     def _forget_notices(self) -> list[Partition]:
         """The partitions that notices under /isr_change_notification name; the notices go."""
