@@ -6,7 +6,10 @@ long as they are left in any order by the thread that entered them.
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -46,6 +49,15 @@ def killed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
     ground.broker(broker).kill()
     yield
     ground.broker(broker).start()
+
+
+@contextmanager
+def all_killed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """SIGKILL of all processes of all brokers."""
+    for one in ground.cluster.running():
+        one.kill()
+    yield
+    ground.start_all()
 
 
 @contextmanager
@@ -104,6 +116,14 @@ def zookeeper_killed(ground: Ground, broker: int, seconds: float) -> Iterator[No
     ground.zookeeper.kill()
     yield
     ground.zookeeper.start()
+
+
+@contextmanager
+def zookeeper_silent(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """SIGSTOP of ZooKeeper: connections stand, and nothing is answered."""
+    ground.zookeeper.suspend()
+    yield
+    ground.zookeeper.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
 
 
 @contextmanager
@@ -198,6 +218,31 @@ def disk_full(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
 
 
 @contextmanager
+def disk_lost(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """It is killed and gets an empty disk, while all that it leads or follows has another replica in sync."""
+    wait_until(lambda: ground.dispensable(broker), 120, f"broker {broker} to be dispensable")
+    ground.broker(broker).kill()
+    for path in ground.data(broker).iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    yield
+    ground.broker(broker).start()
+
+
+@contextmanager
+def disk_failing(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """Writing and syncing fail; it is started again with a sound one."""
+    one = ground.broker(broker)
+    faults = one.folder / "faults"
+    calls = ["pwritev", "pwrite", "fsync"]
+    _write(faults, json.dumps({"under": str(one.data_dir), "errno": errno.EIO, "calls": calls}))
+    yield
+    faults.unlink()
+    if one.process is not None and one.process.poll() is not None:
+        one.process = None  # it has given up by itself
+    one.restart(kill=True)
+
+
+@contextmanager
 def disk_slow(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
     """Each fsync takes a second."""
     slow = ground.broker(broker).folder / "slow"
@@ -224,10 +269,12 @@ def _write(path: Path, text: str) -> None:
 FAULTS: dict[str, Fault] = {
     "SIGTERM": stopped,
     "SIGKILL": killed,
+    "SIGKILL of all": all_killed,
     "SIGSTOP": suspended,
     **{f"kill of the {role}": role_killed(role) for role in ROLES},
     "kill of the fork server": fork_server_killed,
     "ZooKeeper killed": zookeeper_killed,
+    "ZooKeeper silent": zookeeper_silent,
     "session closed": session_closed,
     "session expired": session_expired,
     "isolated": isolated,
@@ -237,6 +284,7 @@ FAULTS: dict[str, Fault] = {
     "packets lost": lossy,
     "narrow link": narrow,
     "disk full": disk_full,
+    "disk lost": disk_lost,
     "fsync takes a second": disk_slow,
     "clock an hour ahead": clock_off,
 }

@@ -71,6 +71,7 @@ class Ground:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(SEAM), broker.env.get("PYTHONPATH")])),
             "ODRADEK_TEST_SLOW": str(broker.folder / "slow"),
             "ODRADEK_TEST_CLOCK": str(broker.folder / "clock"),
+            "ODRADEK_TEST_FAULTS": str(broker.folder / "faults"),
         }
         listeners = f"PLAINTEXT://{broker.host}:{broker.port}"
         broker.set(listeners=listeners, zookeeper_connect=self.zookeeper.connect)
@@ -111,8 +112,8 @@ class Ground:
         return self.disks[number].path(self.broker(number).data_dir)
 
     def metadata(self, number: int, *topics: str) -> Any:
-        """What one broker says of these topics, None when it does not say anything in two seconds."""
-        asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        """What one broker says of these topics, or all; None when it does not say anything in two seconds."""
+        asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics] or None
         try:
             with Wire(self.broker(number).bootstrap, 2) as wire:
                 return wire.call(MetadataRequest[7](topics=asked, allow_auto_topic_creation=False))
@@ -142,6 +143,13 @@ class Ground:
             return [one for one in found if one >= 0 and self.broker(one).process is not None]
 
         return wait_until(known, HEAL_S, "a controller")[0]
+
+    def dispensable(self, broker: int) -> bool:
+        """Whether every partition has a leader and a replica in sync other than this broker's, or none here."""
+        others = [number for number in self.ids if number != broker and self.broker(number).process is not None]
+        answers = [answer for number in others if (answer := self.metadata(number)) is not None]
+        rows = [row for answer in answers for topic in answer.topics for row in topic.partitions]
+        return bool(answers) and all(row.leader_id >= 0 and set(row.isr_nodes) - {broker} for row in rows)
 
     # -- topics
 

@@ -112,12 +112,16 @@ class Producer:
         self.gaps.acked(partition)
 
 
-class Persistent(Producer):
-    """confluent-kafka, idempotent."""
+class ByLibrdkafka(Producer):
+    """confluent-kafka, idempotent, with one request at a time.
+
+    With more it may double records by itself: when a second request fails because the first did, it begins a new
+    producer epoch, in which it also sends again what other partitions may have (confluentinc/librdkafka#4953).
+    """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> None:
         super().__init__(topic, partitions, number, mode, pause)
-        self._client = _confluent(bootstrap, mode, self._told)
+        self._client = _librdkafka(bootstrap, mode, self._told)
 
     def _send(self, partition: int, number: int, value: bytes, key: bytes) -> None:
         self._client.produce(self._topic, value, key, partition, self._decided)
@@ -128,7 +132,9 @@ class Persistent(Producer):
             self._client.poll(0.1)
 
     def _flushed(self, seconds: float) -> bool:
-        return not self._client.flush(seconds)
+        done = not self._client.flush(seconds)
+        self._client.close()
+        return done
 
     def abandon(self) -> None:
         super().abandon()
@@ -147,8 +153,11 @@ class Persistent(Producer):
             self.problems.append(f"producer {self.history.producer}: fatal: {error}")
 
 
-class Once(Producer):
-    """kafka-python without retries. (librdkafka has none either, but sends again what is answered NOT_LEADER.)"""
+class ByPython(Producer):
+    """kafka-python: idempotent with five requests at a time, or without retries.
+
+    (librdkafka has no way to send only once: what is answered NOT_LEADER it sends again.)
+    """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> None:
         super().__init__(topic, partitions, number, mode, pause)
@@ -160,14 +169,17 @@ class Once(Producer):
         try:
             future = self._client.send(self._topic, value, key, partition=partition)
         except KafkaError as error:  # there is no room, or nobody knows the topic
-            self._refused(partition, number, error)
+            self.errors[type(error).__name__] += 1
+            self.history.sent[partition] = number  # as if it had never been
             return
         future.add_callback(lambda told: self._acked(partition, number, told.offset))
         future.add_errback(lambda error: self._refused(partition, number, error))
 
     def _refused(self, partition: int, number: int, error: Exception) -> None:
         self.errors[type(error).__name__] += 1
-        if type(error).__name__ in _NOT_TAKEN:
+        if self.mode.idempotent:
+            self.problems.append(f"producer {self.history.producer} gave {partition}/{number} up: {error!r}")
+        elif type(error).__name__ in _NOT_TAKEN:
             self.history.refused.setdefault(partition, set()).add(number)
 
     def _flushed(self, seconds: float) -> bool:
@@ -183,11 +195,11 @@ class Once(Producer):
 
 def make_producer(bootstrap: str, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> Producer:
     """One that produces like this."""
-    kind = Persistent if mode.idempotent else Once
+    kind = ByLibrdkafka if mode.idempotent and mode.compression == "none" else ByPython
     return kind(bootstrap, topic, partitions, number, mode, pause)
 
 
-def _confluent(bootstrap: str, mode: Mode, told: Any) -> Any:
+def _librdkafka(bootstrap: str, mode: Mode, told: Any) -> Any:
     from confluent_kafka import Producer as Client
 
     return Client(
@@ -195,12 +207,13 @@ def _confluent(bootstrap: str, mode: Mode, told: Any) -> Any:
             "bootstrap.servers": bootstrap,
             "acks": mode.acks,
             "enable.idempotence": True,
+            "max.in.flight.requests.per.connection": 1,
             "compression.type": mode.compression,
             "error_cb": told,
             "linger.ms": 5,
             "batch.num.messages": 20,
-            "request.timeout.ms": 10_000,
-            "socket.timeout.ms": 12_000,
+            "request.timeout.ms": 3000,  # it tries again while the first attempt may yet be appended
+            "socket.timeout.ms": 6000,
             "message.timeout.ms": 300_000,
             "retry.backoff.ms": 50,
             "retry.backoff.max.ms": 500,
@@ -215,18 +228,19 @@ def _confluent(bootstrap: str, mode: Mode, told: Any) -> Any:
 def _python(bootstrap: str, mode: Mode) -> Any:
     from kafka import KafkaProducer
 
+    retrying = {"delivery_timeout_ms": 300_000, "request_timeout_ms": 3000}
+    once = {"retries": 0, "delivery_timeout_ms": 15_000, "request_timeout_ms": 5000}
     return KafkaProducer(
         bootstrap_servers=bootstrap.split(","),
         acks=-1 if mode.acks == "all" else int(mode.acks),
-        enable_idempotence=False,
+        enable_idempotence=mode.idempotent,
         compression_type=None if mode.compression == "none" else mode.compression,
-        retries=0,
         linger_ms=5,
         max_block_ms=5000,
-        request_timeout_ms=10_000,
-        delivery_timeout_ms=15_000,
         metadata_max_age_ms=5000,
+        retry_backoff_ms=50,
         reconnect_backoff_ms=20,
         reconnect_backoff_max_ms=500,
         metrics_enabled=False,
+        **(retrying if mode.idempotent else once),
     )

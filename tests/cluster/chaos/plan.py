@@ -16,15 +16,16 @@ from .trial import ANY, CONTROLLER, LEADER
 STEPS = 4
 # Seconds of each fault: long enough for what it is about (sessions last 6 s), or as long as it takes anyway.
 SECONDS = {
-    "SIGTERM": (0.2, 3), "SIGKILL": (0, 8), "SIGSTOP": (0.5, 12), "ZooKeeper killed": (1, 20),
-    "session closed": (0.5, 3), "session expired": (0, 2), "isolated": (1, 15), "apart from brokers": (1, 15),
-    "apart from ZooKeeper": (1, 15), "one link cut": (1, 15), "packets lost": (2, 10), "narrow link": (2, 10),
-    "disk full": (1, 6), "fsync takes a second": (2, 8), "clock an hour ahead": (1, 6),
+    "SIGTERM": (0.2, 3), "SIGKILL": (0, 8), "SIGKILL of all": (0, 2), "SIGSTOP": (0.5, 12),
+    "ZooKeeper killed": (1, 20), "ZooKeeper silent": (1, 20), "session closed": (0.5, 3), "session expired": (0, 2),
+    "isolated": (1, 15), "apart from brokers": (1, 15), "apart from ZooKeeper": (1, 15), "one link cut": (1, 15),
+    "packets lost": (2, 10), "narrow link": (2, 10), "disk full": (1, 6), "disk lost": (0, 5),
+    "fsync takes a second": (2, 8), "clock an hour ahead": (1, 6),
 }  # fmt: skip
 _BRIEF = (0.1, 2)
 _BOUNCED = ("SIGTERM", "SIGKILL")
 # Not two at once of those that use the same thing.
-_ALONE = {"ZooKeeper killed", "session expired"}
+_ALONE = {"ZooKeeper killed", "ZooKeeper silent", "session expired", "SIGKILL of all", "disk lost"}
 
 
 class Step(NamedTuple):

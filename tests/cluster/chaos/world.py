@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Iterator
@@ -48,14 +49,15 @@ class World:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Load over the block."""
-        for client in [*self.producers, *self.members, self.tail]:
-            client.start()
-        try:
-            self.await_more()
-            yield
-        except BaseException:
-            self._abandon()
-            raise
+        with quiet("kafka"):
+            for client in [*self.producers, *self.members, self.tail]:
+                client.start()
+            try:
+                self.await_more()
+                yield
+            except BaseException:
+                self._abandon()
+                raise
 
     def _abandon(self) -> None:
         for producer in self.producers:
@@ -164,6 +166,18 @@ class World:
             parts = re.split(r"(?=Traceback \(most recent)", self.ground.broker(number).log)[1 + before :]
             found += [f"broker {number}: {part[:1500]}" for part in parts]
         return found
+
+
+@contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """No words of that library over the block: it logs each error with the connection that had it."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def wait(seconds: float) -> None:
