@@ -1,8 +1,8 @@
 """A simulated broker: three processes on a host, memory that goes with them, a disk that stays.
 
-    controller   the real Member (broker.loops)   killed alone, another goes on with its session and its slots
-    workers      serving.Workers                  killed with the broker
-    replicator   the real Leader of each leader   killed with the broker
+controller   the real Member (broker.loops)   killed alone, another goes on with its session and its slots
+workers      serving.Workers                  killed with the broker
+replicator   the real Leader of each leader   killed with the broker
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ class Broker:
             if one.brokers[1] == self.number and one.ends[1] is not None and one.waits:
                 one.close(by_server=True)  # workers answer nothing that they passed on
         self.controller = None
-        former = self._published
-        self.world.after(self.world.between(0.02, 0.5), None, lambda: self._respawn(former, self.lives))
+        former, life = self._published, self.lives
+        self.world.after(self.world.between(0.02, 0.5), None, lambda: self._respawn(former, life))
 
     def _respawn(self, former: Snapshot, life: int) -> None:
         if self.up and self.lives == life and self.controller is None:

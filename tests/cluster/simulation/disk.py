@@ -75,7 +75,6 @@ class Disk:
         self.touched = touched
         self.directories: dict[tuple[str, int], Directory] = {}
 
-
     def wipe(self) -> None:
         """It is another one, empty."""
         directories, self.directories = self.directories, {}

@@ -43,7 +43,8 @@ class Faults:
 
     def _next(self) -> None:
         if not self.over:
-            self.world.random.choice(list(self.kinds.values()))()
+            if not self.cluster.invariants.exempt:  # one disk at a time, and nothing beside it
+                self.world.random.choice(list(self.kinds.values()))()
             self.world.after(self.world.between(0, 2 * self.pace), None, self._next)
 
     def heal(self) -> None:
@@ -99,11 +100,21 @@ class Faults:
     def do_wipe(self) -> None:
         """A start with an empty disk, where all that the broker has is in sync on others that live."""
         broker = self._any()
-        if broker.up and not self.cluster.invariants.exempt and self._elsewhere(broker.number):
+        if self._well() and self._elsewhere(broker.number):
             broker.die("is killed and loses its disk")
             broker.disk.wipe()
             self.cluster.invariants.wiped(broker.number)
             self._soon(self.world.random.choice((0.05, 3.0)), lambda: self._start(broker))
+
+    def _well(self) -> bool:
+        """Whether nothing else is wrong at the moment."""
+        cluster = self.cluster
+        calm = cluster.zookeeper.up and not cluster.network.cuts and not cluster.cut_off and not cluster.going()
+        return calm and all(
+            one.up and one.registered and one.controller is not None and one.loop.stopped_until < self.world.now
+            and not one.shared.draining and one.session is not None and one.session.connected
+            for one in cluster.brokers.values()
+        )  # fmt: skip
 
     def _elsewhere(self, broker: int) -> bool:
         cluster = self.cluster
@@ -112,8 +123,7 @@ class Faults:
                 if broker not in replicas:
                     continue
                 state = cluster.state(topic, index)
-                others = [one for one in replicas if one != broker and cluster.brokers[one].up]
-                if state is None or set(state.isr) != set(replicas) or not others:
+                if state is None or set(state.isr) != set(replicas) or len(replicas) == 1:
                     return False
         return True
 

@@ -78,7 +78,9 @@ class Invariants:
         """Only one broker appends as leader of an epoch."""
         broker = directory.disk.broker
         if self._writers.setdefault((directory.key, epoch), broker) != broker:
-            self.wrong(f"{_name(directory)}: brokers {self._writers[directory.key, epoch]} and {broker} lead in {epoch}")
+            self.wrong(
+                f"{_name(directory)}: brokers {self._writers[directory.key, epoch]} and {broker} lead in {epoch}"
+            )
 
     # -- the tree
 
@@ -202,7 +204,9 @@ class Invariants:
         if directory is not None and directory.key == key:
             self._compare(directory, len(self._committed[key]), "is in the ISR and has")
         elif topic not in self.cluster.going() and not self._unclean:
-            self.wrong(f"{path}: broker {broker} is in the ISR and has no log; {len(self._committed[key])} are committed")
+            self.wrong(
+                f"{path}: broker {broker} is in the ISR and has no log; {len(self._committed[key])} are committed"
+            )
 
     def _in_isr(self, broker: int, key: Key) -> bool:
         return any(self.keys[path] == key and broker in state.isr for path, state in self.states.items())

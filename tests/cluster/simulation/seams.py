@@ -44,7 +44,15 @@ _TIMED = (
     member, elected, leaving, isr, peers, replicas, office, enrolment, leader, leader_link, replicator, slotbook,
     following, followers, replicated,
 )  # fmt: skip
-_SPOKEN = (telling, wording, leaving, k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k07_controlled_shutdown)
+_SPOKEN = (
+    telling,
+    wording,
+    leaving,
+    k04_leader_and_isr,
+    k05_stop_replica,
+    k06_update_metadata,
+    k07_controlled_shutdown,
+)
 _FRAME = struct.Struct(">iq")
 
 
