@@ -285,6 +285,7 @@ FAULTS: dict[str, Fault] = {
     "narrow link": narrow,
     "disk full": disk_full,
     "disk lost": disk_lost,
+    "disk failing": disk_failing,
     "fsync takes a second": disk_slow,
     "clock an hour ahead": clock_off,
 }

@@ -19,7 +19,7 @@ SECONDS = {
     "SIGTERM": (0.2, 3), "SIGKILL": (0, 8), "SIGKILL of all": (0, 2), "SIGSTOP": (0.5, 12),
     "ZooKeeper killed": (1, 20), "ZooKeeper silent": (1, 20), "session closed": (0.5, 3), "session expired": (0, 2),
     "isolated": (1, 15), "apart from brokers": (1, 15), "apart from ZooKeeper": (1, 15), "one link cut": (1, 15),
-    "packets lost": (2, 10), "narrow link": (2, 10), "disk full": (1, 6), "disk lost": (0, 5),
+    "packets lost": (2, 10), "narrow link": (2, 10), "disk full": (1, 6), "disk lost": (0, 5), "disk failing": (0.5, 6),
     "fsync takes a second": (2, 8), "clock an hour ahead": (1, 6),
 }  # fmt: skip
 _BRIEF = (0.1, 2)

@@ -77,7 +77,7 @@ class _Reader:
     def stop(self) -> None:
         """Leave, and close."""
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(150)
         if self._thread.is_alive():
             self.problems.append(f"{type(self).__name__} did not come to its end")
 
