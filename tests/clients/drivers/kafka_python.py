@@ -80,6 +80,9 @@ class KafkaPythonMember:
     """See `base.Member`."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        from kafka import KafkaConsumer
+
+        self._make = KafkaConsumer  # imported by one thread: a broker's part in this process may have the package unrun
         self._values: list[bytes] = []
         self._stop = threading.Event()
         self._silent = False
@@ -95,10 +98,8 @@ class KafkaPythonMember:
             self._error = error
 
     def _consume(self) -> None:
-        from kafka import KafkaConsumer
-
         bootstrap, topic, group = self._arguments
-        consumer = KafkaConsumer(
+        consumer = self._make(
             topic,
             bootstrap_servers=bootstrap,
             group_id=group,
