@@ -8,14 +8,14 @@ when that broker is back: whatever happens, no replica of the topic is left that
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.broker.orders import Errors
 from odradek.cluster import znodes
 from odradek.cluster.errors import ApiError
 from odradek.cluster.leadership import Leadership
-from odradek.cluster.tree import NoNode
+from odradek.cluster.tree import BadVersion, Delete, NoNode, Operation, TreeError, TreeUnavailable
 
 if TYPE_CHECKING:
     from odradek.broker.elected import Elected
@@ -93,10 +93,9 @@ class Deletions:
             self._elected.attempt(lambda: self._finish(topic))
 
     def _finish(self, topic: str) -> None:
-        tree = self._elected.tree
-        nodes = tree.removal(znodes.topic_path(topic))
+        nodes = self._elected.tree.removal(znodes.topic_path(topic))
         for start in range(0, len(nodes), _TOGETHER):
-            tree.multi(nodes[start : start + _TOGETHER])
+            self._delete(nodes[start : start + _TOGETHER])
         for path in (f"{znodes.TOPIC_CONFIGS}/{topic}", f"{znodes.DELETE_TOPICS}/{topic}"):
             self._drop_node(path)
         self._leadership.drop_topic(topic)
@@ -105,8 +104,16 @@ class Deletions:
         for done in self._waiting.pop(topic, ()):
             done(None)
 
+    def _delete(self, operations: Sequence[Operation]) -> None:
+        """In office only: another controller may be done with it, and the name given to a new topic."""
+        try:
+            self._elected.tree.multi([self._elected.in_office(), *operations])
+        except TreeError as error:
+            self._elected.check_refusal(error)
+            raise TreeUnavailable(f"{error!r}: what was to be deleted has changed") from error
+
     def _drop_node(self, path: str) -> None:
         try:
-            self._elected.tree.delete(path)
-        except NoNode:
-            pass
+            self._elected.tree.multi([self._elected.in_office(), Delete(path)])
+        except (NoNode, BadVersion) as error:
+            self._elected.check_refusal(error)

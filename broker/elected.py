@@ -356,7 +356,7 @@ class Elected:
         names = self._tree.children(znodes.ISR_CHANGES, watch=True)
         paths = [f"{znodes.ISR_CHANGES}/{name}" for name in names]
         found = self._tree.get_many(paths)
-        self._tree.each([[Delete(path)] for path in paths])
+        self._tree.each([[self.in_office(), Delete(path)] for path in paths])
         named = [partition for node in found if node is not None for partition in notices.decode_partitions(node[0])]
         return list(dict.fromkeys(named))
 
