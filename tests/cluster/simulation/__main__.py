@@ -1,4 +1,4 @@
-"""Replay one history, told: python -m tests.cluster.simulation SEED [steps]."""
+"""Replay one history, told: python -m tests.cluster.simulation SEED [steps [kinds of faults, with commas]]."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .history import History
 def main() -> None:
     """Of the seed on the command line."""
     seed, most = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1 << 60
-    history = History(seed)
+    history = History(seed, only=sys.argv[3] if len(sys.argv) > 3 else "")
     history.world.print = True
     print(history.run(most))
 

@@ -124,7 +124,6 @@ class Cluster:
         if not broker.up or self.network.hosts.get(to) != UP:
             return
         self._values += 1
-        key = self.topic(topic).id, index
         life = broker.workers
 
         def decided(batch: Batch) -> None:
@@ -132,7 +131,7 @@ class Cluster:
                 self.counts["refused"] += 1
             elif acks_all:
                 self.counts["acknowledged"] += 1
-                self.invariants.acknowledged(key, batch.base_offset, (batch.epoch, batch.value))
+                self.invariants.acknowledged(batch.key, batch.base_offset, (batch.epoch, batch.value))
 
         batch = Batch(self._values, acks_all, 2000, decided)
         self.counts["acks=all" if acks_all else "acks=1"] += 1

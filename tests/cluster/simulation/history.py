@@ -37,9 +37,10 @@ class History:
         self.cluster = Cluster(
             self.world, options.get("brokers", random.choice((3, 3, 4))), unclean,
             busy=random.choice((0.0, 0.02, 0.2)),
-            **{"min.insync.replicas": random.choice((1, 2)), "replica.fetch.max.bytes": random.choice((24, 100, 10000))},
+            **{"min.insync.replicas": random.choice((1, 2)), "replica.fetch.max.bytes": random.choice((24, 100, 9999))},
         )  # fmt: skip
         self.cluster.zookeeper.slow = random.choice((0.002, 0.02, 0.2))
+        self.cluster.network.stray_s = random.choice((0.05, 0.5, 3.0))
         self.faults = Faults(self.cluster, **options)
         self.producers = Producers(self.cluster, random.choice((0.02, 0.05)))
 

@@ -89,6 +89,8 @@ class Invariants:
         path = operation.path
         if path == znodes.CONTROLLER_EPOCH and isinstance(operation, t.Set):
             self._offices[int(operation.data)] = session.broker
+        if isinstance(operation, t.Delete) and path.startswith(znodes.TOPICS + "/"):
+            self._in_office(session.broker, path)
         if not path.endswith("/state"):
             return
         if isinstance(operation, t.Delete):
@@ -113,9 +115,8 @@ class Invariants:
             if not writer == after.leader == before.leader:
                 self.wrong(f"{path}: {writer} writes in epoch {after.leader_epoch} of {before.leader}")
             return
-        epoch = int(self.cluster.zookeeper.nodes[znodes.CONTROLLER_EPOCH].data)
-        if after.controller_epoch != epoch or self._offices.get(epoch) != writer:
-            self.wrong(f"{path}: written by {writer} as controller of {after.controller_epoch}; it is {epoch} now")
+        if after.controller_epoch != self._in_office(writer, path):
+            self.wrong(f"{path}: written by {writer} as controller of {after.controller_epoch}, which is over")
         if before is None:
             return
         if after.leader_epoch < before.leader_epoch:
@@ -126,6 +127,13 @@ class Invariants:
     def wiped(self, broker: int) -> None:
         """A broker has lost its disk: it has nothing of what it is in the ISR of."""
         self.exempt |= {(broker, self.keys[path]) for path, state in self.states.items() if broker in state.isr}
+
+    def _in_office(self, writer: int, path: str) -> int:
+        """The controller's epoch; only who was elected for it writes here."""
+        epoch = int(self.cluster.zookeeper.nodes[znodes.CONTROLLER_EPOCH].data)
+        if self._offices.get(epoch) != writer:
+            self.wrong(f"{path}: changed by {writer}, but broker {self._offices.get(epoch)} is in office")
+        return epoch
 
     # -- after each step
 

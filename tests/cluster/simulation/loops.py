@@ -1,4 +1,4 @@
-"""The loops of a broker's controller process and of its replicator: what wakes them, and the real code that they run."""
+"""The loops of a broker's controller process and of its replicator: what wakes them, the real code that they run."""
 
 from __future__ import annotations
 

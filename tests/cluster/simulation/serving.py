@@ -41,6 +41,7 @@ class Batch:
         self.target = SimpleNamespace(acks_all=acks_all, timeout_ms=timeout_ms)
         self.view: Any = b""
         self.base_offset = self.epoch = -1
+        self.key = (b"", -1)  # of the log that it was appended to
         self.error = errors.NONE
         self.decided = decided
 
@@ -177,7 +178,7 @@ class Workers:
         if error:
             batch.refuse(error)
             return
-        batch.epoch = values[slots.F_LEADER_EPOCH]
+        batch.key, batch.epoch = partition.directory.key, values[slots.F_LEADER_EPOCH]
         disk.append(partition, values, [batch], 0)
 
     def finish(self, batches: Iterable[Batch]) -> None:

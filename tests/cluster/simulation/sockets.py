@@ -27,7 +27,7 @@ class Sockets:
             raise AttributeError(name)
         return getattr(socket, name)
 
-    def getaddrinfo(self, host: str, port: int, type: int = 0) -> list[Any]:  # noqa: A002
+    def getaddrinfo(self, host: str, port: int, type: int = 0) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
 
     def socket(self, family: int, kind: int) -> Socket:
