@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.peers import Sources
 from odradek.broker.slotbook import SlotBook
-from odradek.cluster import configdef
 from odradek.cluster.errors import (
     ELECTION_NOT_NEEDED,
     INVALID_REPLICA_ASSIGNMENT,
@@ -44,7 +43,6 @@ _NO_MOVE = ApiError(NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is i
 
 Row = list[Any]
 T = TypeVar("T")
-_MIN_ISR = "min.insync.replicas"
 
 
 class MetadataOwner:
@@ -72,7 +70,6 @@ class MetadataOwner:
         self._reserve = reserve
         self.begin = running
         self._deletions: dict[str, _Deletion] = {}
-        self._stale_min_isr: set[str] = set()
 
     def attach(self, sources: Sources) -> None:
         """Nothing but this process changes the metadata: there is nothing to watch."""
@@ -159,13 +156,7 @@ class MetadataOwner:
         except OSError as error:
             log.error("%s-%d: %s: the partition is offline", name, index, error)
             row[LOG_DIR] = max(row[LOG_DIR], 0)
-        row[SLOT], row[INCARNATION] = self.book.open(_first(state, row, self._min_isr(name, row)))
-
-    def _min_isr(self, name: str, row: Row) -> int:
-        """min.insync.replicas, but no more than there are replicas (Kafka's effectiveMinIsr, since 3.7)."""
-        dynamic = (self.state.dynamic.get(str(self.state.broker), {}), self.state.dynamic.get("", {}))
-        wanted = configdef.resolve_one(_MIN_ISR, self.state.topics[name]["config"], dynamic, self.config)
-        return min(int(wanted), max(1, len(row[REPLICAS])))
+        row[SLOT], row[INCARNATION] = self.book.open(_first(state, row))
 
     # -- topics
 
@@ -199,7 +190,7 @@ class MetadataOwner:
                 row[LOG_DIR] = self.dirs.create(name, index, topic_id)
             self.dirs.sync()
             for row in mine.values():
-                row[SLOT], row[INCARNATION] = self.book.open(_first(slots.LEADER, row, self._min_isr(name, row)))
+                row[SLOT], row[INCARNATION] = self.book.open(_first(slots.LEADER, row))
         except (OSError, SlotsExhausted) as error:
             log.error("%s: %s", name, error)
             raise ApiError(KAFKA_STORAGE_ERROR, str(error)) from error
@@ -218,7 +209,7 @@ class MetadataOwner:
     @property
     def waiting(self) -> bool:
         """Whether `tick` has something to try again."""
-        return bool(self._deletions or self._stale_min_isr)
+        return bool(self._deletions)
 
     def tick(self) -> None:
         """Go on with what waits for partition locks; call every millisecond while `waiting`."""
@@ -228,9 +219,6 @@ class MetadataOwner:
                     del deletion.rows[index]
             if not deletion.rows:
                 self._finish_deletion(name, deletion)
-        for name in list(self._stale_min_isr):
-            if name not in self.state.topics or self._update_min_isr(name):
-                self._stale_min_isr.discard(name)
 
     def _retire(self, name: str, index: int, row: Row) -> bool:
         """Take a partition's log out of use; False while somebody holds its lock."""
@@ -272,30 +260,11 @@ class MetadataOwner:
         """Replace a topic's overrides (already validated)."""
         self._stored(lambda: self.state.set_topic_config(name, configs))
         self.changed = True
-        self._stale_min_isr.add(name)
-        self.tick()
 
     def set_broker_config(self, broker: int | None, configs: dict[str, str]) -> None:
         """Replace dynamic broker configs (already validated)."""
-        before = self.broker_setting(_MIN_ISR)
         self._stored(lambda: self.state.set_broker_config(broker, configs))
         self.changed = True
-        if self.broker_setting(_MIN_ISR) != before:
-            self._stale_min_isr.update(self.state.topics)
-            self.tick()
-
-    def _update_min_isr(self, name: str) -> bool:
-        """Bring a topic's slots up to its min.insync.replicas; False while a lock is taken."""
-        for row in self.state.topics[name]["partitions"]:
-            slot, wanted = row[SLOT], self._min_isr(name, row)
-            if slot == NOWHERE or not self.book.matches(slot, row[INCARNATION]) or self.book.min_isr(slot) == wanted:
-                continue
-            if not self.book.try_lock(slot):
-                return False
-            self.book.set_min_isr(slot, wanted)
-            for role in self.book.unlock(slot):
-                self._ring(role)
-        return True
 
     def current_config(self, topic: str) -> dict[str, str]:
         """A topic's overrides as text."""
@@ -344,11 +313,9 @@ class MetadataOwner:
         return self.state.committed_offset(group, topic, partition)
 
 
-def _first(state: int, row: Row, min_isr: int) -> SlotState:
-    """What a partition's slot begins with."""
-    return SlotState(
-        state=state, leader_epoch=row[EPOCH], min_isr=min_isr, isr_count=len(row[ISR]), log_dir=row[LOG_DIR]
-    )
+def _first(state: int, row: Row) -> SlotState:
+    """What a partition's slot begins with; min.insync.replicas counts for no more than there are replicas: one."""
+    return SlotState(state=state, leader_epoch=row[EPOCH], isr_count=len(row[ISR]), log_dir=row[LOG_DIR])
 
 
 class _Deletion:
