@@ -27,7 +27,7 @@ PROPERTIES = {
     "replica_lag_time_max_ms": 4000,
     "min_insync_replicas": 2,
     "offsets_topic_num_partitions": 4,
-    "log_segment_bytes": 1 << 20,
+    "log_segment_bytes": 100_000,
     "replica_high_watermark_checkpoint_interval_ms": 1000,
     "log_flush_offset_checkpoint_interval_ms": 1000,
     "log_flush_scheduler_interval_ms": 500,

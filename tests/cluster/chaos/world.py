@@ -98,14 +98,17 @@ class World:
         for producer in self.producers:
             producer.stop()
         self.ground.healed(self.topic, PARTITIONS)  # what was still in flight is everywhere
-        log = read_all(self.ground.bootstrap, self.topic, PARTITIONS)
-        verdict.faults += self._group(log)
+        verdict.faults += self._group(self._read())
         for reader in [*self.members, self.tail]:
             reader.stop()
+        log = self._read()  # again: a request that nobody waits for any more may arrive late
         self._settle_unknown(log)
         self._judge(log, verdict)
         verdict.faults += self._divergence(log)
         return verdict
+
+    def _read(self) -> Log:
+        return read_all(self.ground.bootstrap, self.topic, PARTITIONS)
 
     def _group(self, log: Log) -> list[str]:
         """Wait until the group has seen every record, each at least once; what it skipped."""
