@@ -42,8 +42,8 @@ class Candidate:
 
     @property
     def undecided(self) -> bool:
-        """Whether nobody is known to be in office."""
-        return self._office.holder == NOBODY
+        """Whether nobody is known to be in office, or this broker is and has not begun: ZooKeeper went away."""
+        return self._office.holder == NOBODY or (self._office.ours and self.elected is None)
 
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
@@ -64,7 +64,7 @@ class Candidate:
         if not self._office.ours:
             self.resign()
             self._watch_holder()
-        elif taken:
+        elif taken or self.elected is None:
             self._take_office()
 
     def reconnected(self) -> None:
