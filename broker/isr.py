@@ -74,10 +74,10 @@ class IsrKeeper:
         return self._last + (_LEAST_PAUSE_S if self._asked else max(self._lag_ms / 2000, _LEAST_PAUSE_S))
 
     def tick(self, now: float) -> None:
-        """Look if it is time."""
+        """Look if it is time, and nothing is left of the look before: it would undo what this one expects."""
         if self._undecided:
             self._decide()
-        if now >= self.due():
+        if now >= self.due() and not self._undecided:
             self._asked, self._last = False, now
             self._look()
 
