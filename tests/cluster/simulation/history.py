@@ -36,10 +36,11 @@ class History:
         unclean = options.get("unclean", self.world.chance(0.1))
         self.cluster = Cluster(
             self.world, options.get("brokers", random.choice((3, 3, 4))), unclean,
-            busy=random.choice((0.0, 0.02, 0.2)),
+            busy=random.choice((0.0, 0.05, 0.4)),
             **{"min.insync.replicas": random.choice((1, 2)), "replica.fetch.max.bytes": random.choice((24, 100, 9999))},
         )  # fmt: skip
         self.cluster.zookeeper.slow = random.choice((0.002, 0.02, 0.2))
+        self.cluster.network.usual = random.choice((0.001, 0.001, 0.03))
         self.cluster.network.stray_s = random.choice((0.05, 0.5, 3.0))
         self.faults = Faults(self.cluster, **options)
         self.producers = Producers(self.cluster, random.choice((0.02, 0.05)))

@@ -108,7 +108,8 @@ class Network:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.slow = 0.0  # extra seconds a message, at most
+        self.usual = 0.001  # seconds that a message takes, at most
+        self.slow = 0.0  # extra seconds for some, at most
         self.stray_s = 0.5
         self.hosts: dict[int, str] = {}
         self.refusing: dict[int, float] = {}  # brokers that are there, but refuse until then
@@ -121,7 +122,7 @@ class Network:
         world = self.world
         if self.slow and world.chance(0.2):
             return world.between(0, self.slow)
-        return world.between(0.0001, 0.001)
+        return world.between(0.0001, self.usual)
 
     def is_cut(self, one: int, other: int) -> bool:
         return frozenset((one, other)) in self.cuts

@@ -141,7 +141,7 @@ class World:
                 raise
             except BaseException as error:  # somebody else's, which this process must not take for its own
                 self.unforeseen = error
+        while process is not None and process.alive and process.stopped_until > self.now and self.unforeseen is None:
+            self.run(process.stopped_until)
         if process is not None and not process.alive:
             raise Killed
-        while process is not None and process.stopped_until > self.now and self.unforeseen is None:
-            self.run(process.stopped_until)
