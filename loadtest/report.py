@@ -70,11 +70,10 @@ def wanted(target: Target) -> list[str]:
 def missed(results: Results, row: Row) -> list[str] | None:
     """The names of what `row` does not reach; None when it cannot be told."""
     target = row.target
-    shares = {
-        name: ratio(results, row.key, name)
-        for name in ("rate", "cpu_us", "p50", "p99")
-        if (name not in ("p50", "p99") or row.latency)
-    }
+    names = ["rate", "cpu_us"]
+    if row.latency:
+        names += ["p50", "p99"] if target.p50 else ["p99"]
+    shares = {name: ratio(results, row.key, name) for name in names}
     rate = results.middle(row.key, "Odradek", "rate")
     if rate is None or None in shares.values():
         return None
