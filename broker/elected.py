@@ -72,6 +72,8 @@ class Elected:
         self._sources = sources
         self._setting = setting
         self._deposed = deposed
+        self._fence = Check(znodes.CONTROLLER_EPOCH, office.epoch_version)
+        self._over = False
         self._own = config["broker.id"]
         self._nodes: dict[int, BrokerNode] = {}
         self._epochs: dict[int, int] = {}  # of all that are registered
@@ -133,7 +135,8 @@ class Elected:
         self._stale, self._again_at = True, 0.0
 
     def close(self) -> None:
-        """The time in office ends."""
+        """The time in office ends; what brokers answer later comes to nothing."""
+        self._over = True
         for peer in self._peers.values():
             peer.close()
         self._peers.clear()
@@ -141,6 +144,8 @@ class Elected:
 
     def attempt(self, action: Callable[[], Any]) -> None:
         """Do something that follows an answer or a lost connection; if ZooKeeper is away, start over later."""
+        if self._over:
+            return
         try:
             action()
         except TreeUnavailable as error:
@@ -380,7 +385,7 @@ class Elected:
         return changed
 
     def _stale_office(self) -> bool:
-        return not self._office.ours
+        return self._over or not self._office.ours
 
     def _write(self, changes: Sequence[Change]) -> tuple[list[Partition], list[Partition]]:
         """(written, refused because the node is not what it was thought to be)."""
@@ -407,7 +412,7 @@ class Elected:
 
     def in_office(self) -> Operation:
         """What each transaction of a controller begins with: it is refused once another is elected."""
-        return Check(znodes.CONTROLLER_EPOCH, self._office.epoch_version)
+        return self._fence
 
     def write_topic(self, name: str, node: TopicNode, version: int) -> Operation:
         """A topic's node, if it is still of that version."""
@@ -430,7 +435,8 @@ class Elected:
             raise error
         if isinstance(error, (BadVersion, NoNode)) and str(error) == znodes.CONTROLLER_EPOCH:
             log.warning("another controller was elected: this one's time is over")
-            self._deposed()
+            if not self._over:
+                self._deposed()
             raise TreeUnavailable(str(error)) from error
 
     # -- for the handlers of requests

@@ -19,6 +19,7 @@ from odradek.cluster.tree import BadVersion, Check, Create, Delete, NodeExists, 
 log = logging.getLogger(__name__)
 
 NOBODY = -1
+_NEVER = -2  # a version that no node has; -1 would be any
 
 
 class Office:
@@ -29,8 +30,8 @@ class Office:
         self._broker = broker
         self.holder = NOBODY
         self.epoch = 0  # of our own time in office
-        self.epoch_version = -1  # of the node that says it: what our writes check
-        self._seen_version = -1  # of that node when we last saw somebody in office
+        self.epoch_version = _NEVER  # of the node that says it: what our writes check
+        self._seen_version = _NEVER  # of that node when we last saw somebody in office
 
     @property
     def ours(self) -> bool:
@@ -98,7 +99,7 @@ class Office:
         """Somebody else is, or shall be, in office; another epoch begins with the next election."""
         if self.ours:
             log.info("the time in office ends, epoch %d", self.epoch)
-        self.holder, self.epoch_version = NOBODY, -1
+        self.holder, self.epoch_version = NOBODY, _NEVER
 
     def give_up(self) -> None:
         """Vacate the office that is ours, so that another broker takes it."""

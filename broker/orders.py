@@ -89,7 +89,7 @@ class Orders:
         return lambda: self._replicas.become(told)
 
     def _stopping(self, stop: Stop) -> Step:
-        return lambda: self._replicas.stop(*stop.partition, stop.delete)
+        return lambda: self._replicas.stop(*stop.partition, stop.leader_epoch, stop.delete)
 
     def _meeting(self, office: Office, brokers: list[dict[str, Any]]) -> Step:
         def meet() -> int:
@@ -109,7 +109,7 @@ class Orders:
         def know() -> int:
             row = self._view.row(told.topic, told.number)
             if told.leader == DURING_DELETE:
-                if row is not None:
+                if row is not None and self._replicas.same_topic(told):
                     self._replicas.delete_topic(told.topic)
             else:
                 self._replicas.give_way(told)

@@ -20,6 +20,7 @@ from odradek.cluster.errors import KAFKA_STORAGE_ERROR
 from odradek.cluster.slotalloc import SlotsExhausted
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import EPOCH, INCARNATION, LOG_DIR, NOWHERE, REPLICAS, SLOT
+from odradek.cluster.telling import DURING_DELETE
 from odradek.cluster.view import Row, Told, View
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
@@ -114,7 +115,7 @@ class Replicas:
     def become(self, told: Told) -> int:
         """Lead or follow as the elected controller says; an error code. Busy: try again."""
         row = self.view.row(told.topic, told.number)
-        if row is not None and told.leader_epoch < row[EPOCH] and self._same_topic(told):
+        if row is not None and told.leader_epoch < row[EPOCH] and self.same_topic(told):
             return FENCED_LEADER_EPOCH
         self.give_way(told)
         if row is not None and len(row[REPLICAS]) != len(told.replicas):
@@ -130,12 +131,13 @@ class Replicas:
         assert partition is not None
         return self._carry_out(partition, told)
 
-    def _same_topic(self, told: Told) -> bool:
+    def same_topic(self, told: Told) -> bool:
+        """Whether the topic of that name here is the one that was told of."""
         return bool(self.view.topics[told.topic]["id"] == told.topic_id.hex())
 
     def give_way(self, told: Told) -> None:
         """A topic of the same name that is not the same goes first. Busy."""
-        if told.topic in self.view.topics and not self._same_topic(told):
+        if told.topic in self.view.topics and not self.same_topic(told):
             self.delete_topic(told.topic)
 
     def _make(self, told: Told, row: Row) -> None:
@@ -167,11 +169,17 @@ class Replicas:
             leading.follow(partition, values, told.leader_epoch)
         return NONE
 
-    def stop(self, topic: str, index: int, delete: bool) -> int:
-        """Take a replica out of use, with its log if `delete`; an error code. Busy: try again."""
+    def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> int:
+        """Take a replica out of use, with its log if `delete`; an error code. Busy: try again.
+
+        An order from before the epoch that was told last is late. So is one of a topic's deletion when there is a
+        topic of that name, since the UpdateMetadata before it has taken the deleted one away.
+        """
         row = self.view.row(topic, index)
         if row is None or row[SLOT] == NOWHERE:
             return NONE
+        if leader_epoch == DURING_DELETE or 0 <= leader_epoch < row[EPOCH]:
+            return FENCED_LEADER_EPOCH
         if delete:
             self._retire(topic, index, row)
             return NONE
