@@ -216,3 +216,9 @@ class Ground:
             broker.launch()
         for broker in stopped:
             broker.await_ready()
+        wait_until(self._informed, HEAL_S, "every broker to know of all")
+
+    def _informed(self) -> bool:
+        """Before a broker has heard from the controller, its clients hear of no broker at all."""
+        answers = [self.metadata(number, "none") for number in self.ids]
+        return all(answer is not None and len(answer.brokers) == len(self.ids) for answer in answers)
