@@ -36,6 +36,12 @@ class Seen:
     def log_tail(self) -> str:
         return "its last words"
 
+    def create(self, topic: str, partitions: int = 1) -> None:
+        wire.create(self.port, topic, partitions)
+
+    def delete(self, topic: str) -> None:
+        wire.delete(self.port, topic)
+
 
 def row(key: str) -> Row:
     return next(one for one in ROWS if one.key == key)
