@@ -246,8 +246,8 @@ def test_a_topic_is_deleted_when_all_its_brokers_are_there(cluster: Cluster, tre
         admin.delete_topics([topic], operation_timeout=1, request_timeout=2)[topic].result(20)
     assert tree.exists(f"{znodes.DELETE_TOPICS}/{topic}") is not None, "it waits for the broker that is away"
     cluster.restart(away)
-    wait_until(lambda: tree.exists(znodes.topic_path(topic)) is None, 30, "the topic's nodes to go")
-    assert tree.exists(f"{znodes.DELETE_TOPICS}/{topic}") is None
+    wait_until(lambda: tree.exists(f"{znodes.DELETE_TOPICS}/{topic}") is None, 30, "the mark of deletion, the last, to go")
+    assert tree.exists(znodes.topic_path(topic)) is None
     assert tree.exists(f"{znodes.TOPIC_CONFIGS}/{topic}") is None
     for broker in cluster.brokers:
         wait_until(lambda b=broker: not Path(b.data_dir, f"{topic}-0").exists(), 30, "its directories to go")
