@@ -107,12 +107,10 @@ class Orders:
 
     def _knowing(self, told: Told) -> Step:
         def know() -> int:
-            row = self._view.row(told.topic, told.number)
             if told.leader == DURING_DELETE:
-                if row is not None and self._replicas.same_topic(told):
+                if self._view.row(told.topic, told.number) is not None and self._replicas.same_topic(told):
                     self._replicas.delete_topic(told.topic)
-            else:
-                self._replicas.give_way(told)
+            elif not self._replicas.give_way(told):
                 self._view.tell(told)
             return NONE
 

@@ -25,7 +25,7 @@ from odradek.cluster.view import Row, Told, View
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
-from odradek.protocol.errors import FENCED_LEADER_EPOCH, NONE
+from odradek.protocol.errors import FENCED_LEADER_EPOCH, INCONSISTENT_TOPIC_ID, NONE
 from odradek.storage import leading
 from odradek.storage.config import LogConfig
 from odradek.storage.log import Log, Place
@@ -117,7 +117,9 @@ class Replicas:
         row = self.view.row(told.topic, told.number)
         if row is not None and told.leader_epoch < row[EPOCH] and self.same_topic(told):
             return FENCED_LEADER_EPOCH
-        self.give_way(told)
+        inconsistent = self.give_way(told)
+        if inconsistent:
+            return inconsistent
         if row is not None and len(row[REPLICAS]) != len(told.replicas):
             self.configs_changed([told.topic])
         row = self.view.tell(told, in_part=True)
@@ -135,10 +137,17 @@ class Replicas:
         """Whether the topic of that name here is the one that was told of."""
         return bool(self.view.topics[told.topic]["id"] == told.topic_id.hex())
 
-    def give_way(self, told: Told) -> None:
-        """A topic of the same name that is not the same goes first. Busy."""
-        if told.topic in self.view.topics and not self.same_topic(told):
-            self.delete_topic(told.topic)
+    def give_way(self, told: Told) -> int:
+        """A topic of the same name that is not the same goes first, if nothing of it is here; an error code.
+
+        Else it goes by the order to delete it, which comes before there is another: what is told here is late.
+        """
+        if told.topic not in self.view.topics or self.same_topic(told):
+            return NONE
+        if any(row[SLOT] != NOWHERE for row in self.view.topics[told.topic]["partitions"]):
+            return INCONSISTENT_TOPIC_ID
+        self.view.forget(told.topic)
+        return NONE
 
     def _make(self, told: Told, row: Row) -> None:
         """An empty log: a new partition's, or of a replica that is to be filled."""
