@@ -246,7 +246,7 @@ def test_a_topic_is_deleted_when_all_its_brokers_are_there(cluster: Cluster, tre
         admin.delete_topics([topic], operation_timeout=1, request_timeout=2)[topic].result(20)
     assert tree.exists(f"{znodes.DELETE_TOPICS}/{topic}") is not None, "it waits for the broker that is away"
     cluster.restart(away)
-    wait_until(lambda: tree.exists(f"{znodes.DELETE_TOPICS}/{topic}") is None, 30, "the mark of deletion, the last, to go")
+    wait_until(lambda: tree.exists(f"{znodes.DELETE_TOPICS}/{topic}") is None, 30, "the mark, which goes last, to go")
     assert tree.exists(znodes.topic_path(topic)) is None
     assert tree.exists(f"{znodes.TOPIC_CONFIGS}/{topic}") is None
     for broker in cluster.brokers:
