@@ -112,6 +112,17 @@ class Cluster:
         node = self.zookeeper.nodes.get(znodes.state_path(topic, index))
         return None if node is None else znodes.decode_state(node.data)
 
+    def registered_since(self, topic: str, index: int, broker: int) -> bool:
+        """Whether a broker has registered since a partition's state was written: the controller may not know yet."""
+        nodes = self.zookeeper.nodes
+        there = nodes.get(f"{znodes.BROKER_IDS}/{broker}")
+        return there is None or there.czxid > nodes[znodes.state_path(topic, index)].mzxid
+
+    def suspected(self) -> set[int]:
+        """Brokers that a controller takes for dead."""
+        chosen = [one.controller.owner.elected for one in self.brokers.values() if one.controller is not None]
+        return {broker for elected in chosen if elected is not None for broker in elected._suspected}
+
     def topic(self, name: str) -> Any:
         """The node of a topic."""
         return znodes.decode_topic(self.zookeeper.nodes[znodes.topic_path(name)].data)

@@ -21,6 +21,7 @@ class Faults:
         self.cluster = cluster
         self.world = cluster.world
         self.over = False
+        self._calm_until = 0.0
         named = self._kinds()
         if only:
             named = {name: named[name] for name in only.split(",")}
@@ -43,7 +44,7 @@ class Faults:
 
     def _next(self) -> None:
         if not self.over:
-            if not self.cluster.invariants.exempt:  # one disk at a time, and nothing beside it
+            if not self.cluster.invariants.exempt and self._calm_until <= self.world.now:
                 self.world.random.choice(list(self.kinds.values()))()
             self.world.after(self.world.between(0, 2 * self.pace), None, self._next)
 
@@ -98,7 +99,11 @@ class Faults:
         self._soon(5.0, lambda: self._start(broker))
 
     def do_wipe(self) -> None:
-        """A start with an empty disk, where all that the broker has is in sync on others that live."""
+        """A start with an empty disk, where all is well and nothing else goes wrong."""
+        self._calm_until = self.world.now + 5.0
+        self.world.after(4.9, None, self._wipe)
+
+    def _wipe(self) -> None:
         broker = self._any()
         if self._well() and self._elsewhere(broker.number):
             broker.die("is killed and loses its disk")
@@ -112,7 +117,7 @@ class Faults:
         calm = cluster.zookeeper.up and not cluster.network.cuts and not cluster.cut_off and not cluster.going()
         return calm and all(
             one.up and one.registered and one.controller is not None and one.loop.stopped_until < self.world.now
-            and not one.shared.draining and one.session is not None and one.session.connected
+            and one.number not in cluster.suspected() and not one.shared.draining and one.session is not None and one.session.connected
             for one in cluster.brokers.values()
         )  # fmt: skip
 
@@ -124,6 +129,8 @@ class Faults:
                     continue
                 state = cluster.state(topic, index)
                 if state is None or set(state.isr) != set(replicas) or len(replicas) == 1:
+                    return False
+                if any(cluster.registered_since(topic, index, one) for one in replicas):
                     return False
         return True
 
