@@ -117,7 +117,8 @@ class Faults:
         calm = cluster.zookeeper.up and not cluster.network.cuts and not cluster.cut_off and not cluster.going()
         return calm and all(
             one.up and one.registered and one.controller is not None and one.loop.stopped_until < self.world.now
-            and one.number not in cluster.suspected() and not one.shared.draining and one.session is not None and one.session.connected
+            and one.number not in cluster.suspected() and not one.shared.draining
+            and one.session is not None and one.session.connected
             for one in cluster.brokers.values()
         )  # fmt: skip
 
