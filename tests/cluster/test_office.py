@@ -1,0 +1,86 @@
+"""Who is in office, when ZooKeeper goes away at the worst moment, and what a former controller can still do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from odradek.broker.candidate import Candidate
+from odradek.broker.office import Office
+from odradek.cluster import znodes
+from odradek.cluster.tree import BadVersion, Check, TreeUnavailable
+from odradek.cluster.znodes import TopicNode
+
+from .simulation.history import History
+from .simulation.seams import installed
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A cluster of which no broker has started, with Kafka's nodes in its tree."""
+    history = History(1, unclean=False)
+    with installed(history.world, history.cluster.codec, history.cluster.sockets, 1):
+        tree = history.cluster.zookeeper.connect(0, lambda: None)
+        for path in znodes.PERSISTENT:
+            tree.ensure(path)
+        yield history.cluster
+
+
+def tree_of(cluster: Any, broker: int) -> Any:
+    return cluster.zookeeper.connect(broker, lambda: None)
+
+
+def candidate(cluster: Any, tree: Any) -> Candidate:
+    config, unused = cluster.brokers[tree.broker].config, Any
+    return Candidate(config, tree, unused, unused, lambda *_: None, lambda action: action())  # type: ignore[arg-type]
+
+
+def test_who_was_elected_begins_though_the_connection_is_lost_at_that_moment(cluster: Any) -> None:
+    tree = tree_of(cluster, 1)
+    one = candidate(cluster, tree)
+    watched = tree.exists
+
+    def exists(path: str, watch: bool = False) -> Any:
+        if path == znodes.CONTROLLER and cluster.zookeeper.nodes.get(path) is not None:
+            raise TreeUnavailable(path)
+        return watched(path, watch)
+
+    tree.exists = exists
+    with pytest.raises(TreeUnavailable):
+        one.run()
+    assert one.elected is None and one.undecided
+    tree.exists = watched
+    one.run()
+    assert one.elected is not None and not one.undecided
+
+
+def test_a_former_controller_writes_nothing(cluster: Any) -> None:
+    tree, other = tree_of(cluster, 1), tree_of(cluster, 2)
+    office, next_office = Office(tree, 1), Office(other, 2)
+    assert office.run()
+    fence = Check(znodes.CONTROLLER_EPOCH, office.epoch_version)
+    tree.multi([fence])
+    assert not next_office.run()
+    next_office.challenge()
+    assert next_office.run()
+    with pytest.raises(BadVersion):
+        tree.multi([fence])
+    office.resign()
+    with pytest.raises(BadVersion):
+        tree.multi([Check(znodes.CONTROLLER_EPOCH, office.epoch_version)])
+
+
+def test_a_former_controller_deletes_no_topic(cluster: Any) -> None:
+    tree, other = tree_of(cluster, 1), tree_of(cluster, 2)
+    one = candidate(cluster, tree)
+    one.run()
+    elected: Any = one.elected
+    tree.create(znodes.topic_path("t"), znodes.encode_topic(TopicNode(bytes(16), {})))
+    next_office = Office(other, 2)
+    next_office.run()
+    next_office.challenge()
+    assert next_office.run()
+    with pytest.raises(TreeUnavailable):
+        elected.deletions._finish("t")
+    assert tree.find(znodes.topic_path("t")) is not None
