@@ -130,6 +130,7 @@ class Member:
         now = time.monotonic()
         self.orders.tick()
         self._replicas.settle()
+        self.changed |= self._replicas.try_again(now)
         self._guarded(lambda: self._candidate.tick(now))
         self._leaving.tick(now)
         if self._connected:

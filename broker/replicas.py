@@ -8,6 +8,7 @@ half done when this process dies, is simply carried out again.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ from odradek.storage.partition import Busy, Gone, Partition
 log = logging.getLogger(__name__)
 
 _MIN_ISR = "min.insync.replicas"
+_AGAIN_S = 1.0
 _NEVER_TOLD = -1  # leader epoch of a replica that no controller has told anything of
 
 
@@ -51,6 +53,8 @@ class Replicas:
         self._slots = shared.slots
         self._log = Log(shared, run_dir, roles.CONTROLLER, self._resolve, lambda topic: LogConfig())
         self._stale_min_isr: set[str] = set()
+        self._undone: dict[tuple[str, int], Told] = {}
+        self._again_at = math.inf
 
     def _resolve(self, topic: str, index: int) -> Place | None:
         row = self.view.row(topic, index)
@@ -127,11 +131,36 @@ class Replicas:
             try:
                 self._make(told, row)
             except (OSError, SlotsExhausted) as error:
-                log.error("%s-%d: %s", told.topic, told.number, error)
-                return KAFKA_STORAGE_ERROR
+                return self._put_off(told, error)
         partition = self.partition(told.topic, told.number)
         assert partition is not None
         return self._carry_out(partition, told)
+
+    def _put_off(self, told: Told, error: Exception) -> int:
+        """The disk is full, perhaps: the controller does not say it again, so it is tried again."""
+        log.error("%s-%d: cannot take its role now: %s", told.topic, told.number, error)
+        self._undone[told.topic, told.number] = told
+        self._again_at = time.monotonic() + _AGAIN_S
+        return KAFKA_STORAGE_ERROR
+
+    def due(self) -> float:
+        """When `try_again` has something to do (monotonic seconds)."""
+        return self._again_at if self._undone else math.inf
+
+    def try_again(self, now: float) -> bool:
+        """Carry out what could not be done before, if that is still wanted; whether there was anything due."""
+        if now < self.due():
+            return False
+        undone, self._undone = self._undone, {}
+        for told in undone.values():
+            row = self.view.row(told.topic, told.number)
+            if row is None or row[EPOCH] != told.leader_epoch or not self.same_topic(told):
+                continue
+            try:
+                self.become(told)
+            except Busy as error:
+                self._put_off(told, error)
+        return True
 
     def same_topic(self, told: Told) -> bool:
         """Whether the topic of that name here is the one that was told of."""
@@ -158,9 +187,11 @@ class Replicas:
         try:
             with partition.locked() as values:
                 return self._change_role(partition, values, told)
-        except (Gone, OSError) as error:
+        except Gone as error:
             log.error("%r: %r", partition, error)
             return KAFKA_STORAGE_ERROR
+        except OSError as error:
+            return self._put_off(told, error)
 
     def _change_role(self, partition: Partition, values: slots.Fields, told: Told) -> int:
         if values[slots.F_STATE] == slots.RECOVERING:
@@ -186,9 +217,11 @@ class Replicas:
         """
         row = self.view.row(topic, index)
         if row is None or row[SLOT] == NOWHERE:
+            self._undone.pop((topic, index), None)
             return NONE
         if leader_epoch == DURING_DELETE or 0 <= leader_epoch < row[EPOCH]:
             return FENCED_LEADER_EPOCH
+        self._undone.pop((topic, index), None)
         if delete:
             self._retire(topic, index, row)
             return NONE
