@@ -19,7 +19,7 @@ from ..clients.raw.batches import batch
 from ..clients.raw.calls import produce_request
 from ..harness.process import wait_until
 from ..harness.wire import Wire
-from .chaos.faults import killed, suspended
+from .chaos.faults import disk_full, killed, suspended
 from .chaos.ground import Ground
 from .chaos.network import HUB
 from .chaos.world import wait
@@ -49,15 +49,22 @@ def state(ground: Ground, broker: int, topic: str) -> Any:
     return answer.topics[0].partitions[0] if answer is not None else None
 
 
-def node(ground: Ground, path: str) -> bytes:
-    """What a node of ZooKeeper says."""
+@contextmanager
+def zookeeper(ground: Ground) -> Iterator[KazooClient]:
+    """A client of ZooKeeper."""
     client = KazooClient(f"{HUB}:{ground.zookeeper.port}")
     client.start(30)
     try:
-        return bytes(client.get(path)[0])
+        yield client
     finally:
         client.stop()
         client.close()
+
+
+def node(ground: Ground, path: str) -> bytes:
+    """What a node of ZooKeeper says."""
+    with zookeeper(ground) as client:
+        return bytes(client.get(path)[0])
 
 
 def topic_id(ground: Ground, topic: str) -> UUID:
@@ -116,6 +123,36 @@ def test_a_follower_that_could_not_join_does_not_hold_up_the_rest(ground: Ground
         wait_until(lambda: put(ground, ground.leader(topic), topic, 2000) == 0, 60, "acks=all without the follower")
     finally:
         ground.broker(follower).start()
+    ground.healed(topic, 1)
+
+
+def test_who_is_elected_on_a_full_disk_leads_when_there_is_room(ground: Ground) -> None:
+    """It could not note the epoch that began; the controller does not say again that it leads."""
+    topic = ground.create_topic("full", 1)
+    leader, elected = state(ground, ground.leader(topic), topic).replica_nodes[:2]
+    with disk_full(ground, elected, 0), killed(ground, leader, 0):
+        wait_until(lambda: "cannot take its role now" in ground.broker(elected).log, 30, "it is elected")
+    wait_until(lambda: put(ground, ground.leader(topic), topic, 2000) == 0, 60, "it leads")
+    ground.healed(topic, 1)
+
+
+def test_the_dead_do_not_stay_in_an_isr_until_their_session_ends(ground: Ground) -> None:
+    """A leader that had not heard of a death yet took the dead into the ISR, behind the controller's back.
+
+    The high watermark then waited for the end of a session.
+    """
+    topic = ground.create_topic("dead", 1)
+    leader = ground.leader(topic)
+    follower = next(one for one in ground.ids if one not in (leader, ground.controller()))
+    path = f"/brokers/topics/{topic}/partitions/0/state"
+    with killed(ground, follower, 0), zookeeper(ground) as client:
+        wait_until(lambda: follower not in json.loads(client.get(path)[0])["isr"], 20, "it is taken for dead")
+        found = json.loads(client.get(path)[0])
+        client.set(path, json.dumps({**found, "isr": [*found["isr"], follower]}).encode())
+        notice = {"version": 1, "partitions": [{"topic": topic, "partition": 0}]}
+        client.create("/isr_change_notification/isr_change_", json.dumps(notice).encode(), sequence=True)
+        wait_until(lambda: follower not in json.loads(client.get(path)[0])["isr"], 30, "it leaves the ISR again")
+        assert client.exists(f"/brokers/ids/{follower}"), "only when its session had ended"
     ground.healed(topic, 1)
 
 
