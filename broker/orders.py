@@ -1,8 +1,9 @@
 """What the elected controller orders this broker to do (LeaderAndIsr, StopReplica, UpdateMetadata), in order.
 
 An order of a controller that is not in office any more, or meant for a former life of this broker, is refused
-(KIP-237, KIP-380). What needs a partition's lock that is taken waits, and everything behind it; orders are answered
-when they are carried out.
+(KIP-237, KIP-380). So is one that was overtaken: when a connection is lost, what was on it may still come behind what
+was sent again over the next one. What needs a partition's lock that is taken waits, and everything behind it; orders
+are answered when they are carried out.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Orders:
         self._view = view
         self._replicas = replicas
         self._changed = changed
+        self._newest = -1  # number of an order of this controller's
         self._queue: deque[_Order] = deque()
 
     @property
@@ -72,13 +74,15 @@ class Orders:
             log.info("an order of controller %d, epoch %d, is refused: %d", office.controller, office.epoch, refusal)
             done(refusal, {})
             return
+        self._newest = max(office.number, self._newest if office.epoch == self.controller_epoch else -1)
         self.controller_epoch = office.epoch
         self._view.controller_id = office.controller
         self._queue.append(_Order(steps, done))
         self.tick()
 
     def _refusal(self, office: Office) -> int:
-        if office.epoch < self.controller_epoch:
+        late = office.epoch == self.controller_epoch and 0 <= office.number < self._newest
+        if late or office.epoch < self.controller_epoch:
             return STALE_CONTROLLER_EPOCH
         stale = office.broker_epoch != _ANY_BROKER_EPOCH and office.broker_epoch < self.broker_epoch
         return STALE_BROKER_EPOCH if stale else NONE

@@ -22,10 +22,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from odradek.cluster.view import CONTROLLER
+
 log = logging.getLogger(__name__)
 
 REACHED, REFUSED = "reached", "refused"
-CLIENT_ID = "odradek-controller"
+CLIENT_ID = CONTROLLER
 _AGAIN_S = 0.02  # after a refusal or a loss; doubled up to
 _LONGEST_PAUSE_S = 0.5
 _CONNECT_S = 3.0

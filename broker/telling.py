@@ -44,6 +44,7 @@ class Telling:
         self._orders = orders
         self._nodes = nodes
         self._peers = peers
+        self._count = 0
 
     def changed(
         self, partitions: Sequence[Partition], new: Collection[Partition | Replica] = (),
@@ -117,8 +118,11 @@ class Telling:
         if peer is None:
             return
 
+        self._count += 1
+        client_id = f"{CLIENT_ID}-{self._count}"  # the same when it is sent again
+
         def encode(correlation: int) -> bytes:
-            return interbroker.request(name, version, correlation, CLIENT_ID, **fields())
+            return interbroker.request(name, version, correlation, client_id, **fields())
 
         peer.send(encode, lambda frame: answered(interbroker.response(name, version, frame)[1]))
 

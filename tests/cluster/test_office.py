@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from odradek.broker.candidate import Candidate
 from odradek.broker.office import Office
-from odradek.cluster import znodes
+from odradek.broker.orders import Orders
+from odradek.cluster import view, znodes
+from odradek.cluster.errors import NONE, STALE_CONTROLLER_EPOCH
 from odradek.cluster.tree import BadVersion, Check, TreeUnavailable
+from odradek.cluster.view import View
 from odradek.cluster.znodes import TopicNode
 
 from .simulation.history import History
@@ -84,3 +88,18 @@ def test_a_former_controller_deletes_no_topic(cluster: Any) -> None:
     with pytest.raises(TreeUnavailable):
         elected.deletions._finish("t")
     assert tree.find(znodes.topic_path("t")) is not None
+
+
+def test_an_order_that_was_overtaken_is_refused() -> None:
+    refused = []
+    unused: Any = None
+    orders = Orders(View(0, "c"), unused, lambda: None)
+
+    def order(epoch: int, client_id: str) -> None:
+        request = SimpleNamespace(controller_id=1, controller_epoch=epoch, broker_epoch=-1)
+        orders.know(view.Office.of(request, client_id), [], [], lambda error, _: refused.append(error))
+
+    for epoch, number in ((1, 2), (1, 2), (1, 1), (2, 1), (2, 3)):
+        order(epoch, f"{view.CONTROLLER}-{number}")
+    order(2, "kafka-1")  # another's controller, which does not count
+    assert refused == [NONE, NONE, STALE_CONTROLLER_EPOCH, NONE, NONE, NONE]

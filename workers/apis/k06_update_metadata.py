@@ -19,7 +19,7 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by Kafka's Sec
 
 
 def handle(controller: Any, request: Any, context: Context) -> Any:
-    office = Office(request.controller_id, request.controller_epoch, getattr(request, "broker_epoch", -1))
+    office = Office.of(request, context.client_id)
     brokers = [_broker(broker, context.version) for broker in request.live_brokers]
     response = interbroker.message_class("UpdateMetadataResponse")
 

@@ -228,12 +228,12 @@ class Broker:
     def _accept(self, connection: Connection, kind: str) -> End | None:
         return self.workers.accept(connection, kind) if self.up else None
 
-    def order(self, name: str, version: int, request: Any, reply: Callable[[Any], None]) -> bool:
+    def order(self, name: str, version: int, client: str, request: Any, reply: Callable[[Any], None]) -> bool:
         """Pass a request on to the controller process; False when there is none."""
         controller = self.controller
         if controller is None:
             return False
-        self.world.after(0.0002, self.loop, lambda: controller.serve(name, version, request, reply))
+        self.world.after(0.0002, self.loop, lambda: controller.serve(name, version, client, request, reply))
         return True
 
     def changed(self) -> None:

@@ -203,6 +203,19 @@ class Faults:
             if self.world.chance(0.5):
                 connection.reset()
 
+    def do_lose_under_way(self) -> None:
+        """A connection is lost as soon as there is a request of the controller's on one."""
+        until = self.world.now + 0.5
+
+        def look() -> None:
+            busy = [one for one in self.cluster.network.busy() if self.world.chance(0.5)]
+            for connection in busy:
+                connection.reset()
+            if not busy and self.world.now < until:
+                self.world.after(0.002, None, look)
+
+        look()
+
     def do_cut_link(self) -> None:
         """Two brokers do not reach each other."""
         one, other = self.world.random.sample(list(self.cluster.brokers), 2)

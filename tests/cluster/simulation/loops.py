@@ -108,10 +108,10 @@ class Controller:
         owner.version = version
         self.broker.published(Snapshot.parse(owner.snapshot_at(version).encode(), self.config))
 
-    def serve(self, name: str, version: int, request: Any, reply: Callable[[Any], None]) -> None:
+    def serve(self, name: str, version: int, client: str, request: Any, reply: Callable[[Any], None]) -> None:
         """A request that a worker has passed on."""
         module = _HANDLERS[name]
-        context = Context(module.API.key, version, "", "", "", reply)
+        context = Context(module.API.key, version, client, "", "", reply)
         answer = module.handle(self, request, context)
         if answer is not None:
             reply(answer)

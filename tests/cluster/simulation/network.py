@@ -26,8 +26,9 @@ class End:
 class Connection:
     """Between a client's broker and a server's."""
 
-    def __init__(self, network: Network, client: int, server: int, end: End) -> None:
+    def __init__(self, network: Network, client: int, server: int, kind: str, end: End) -> None:
         self.network = network
+        self.kind = kind
         self.brokers = (client, server)
         self.ends: list[End | None] = [end, None]
         self.open = True
@@ -35,6 +36,11 @@ class Connection:
         self._under_way: list[dict[int, Any]] = [{}, {}]  # to the client, to the server
         self._last = [0.0, 0.0]
         self._number = 0
+
+    @property
+    def under_way(self) -> int:
+        """How many messages are on their way to the server."""
+        return len(self._under_way[True])
 
     def send(self, to_server: bool, message: Any) -> None:
         """On its way, behind what was sent before."""
@@ -129,7 +135,7 @@ class Network:
 
     def connect(self, client: int, server: int, kind: str, end: End, outcome: Callable[[bool], None]) -> Connection:
         """Try to connect; `outcome(False)` when nobody listens there, nothing at all when nothing is heard."""
-        connection = Connection(self, client, server, end)
+        connection = Connection(self, client, server, kind, end)
         self._connections[connection] = None
 
         def arrive() -> None:
@@ -155,6 +161,10 @@ class Network:
     def of(self, broker: int) -> list[Connection]:
         """The connections of a broker."""
         return [one for one in self._connections if broker in one.brokers]
+
+    def busy(self) -> list[Connection]:
+        """Connections of controllers with requests under way."""
+        return [one for one in self._connections if one.kind == "peer" and one.under_way]
 
     def died(self, process: Process) -> None:
         """The kernel closes what a process had."""

@@ -109,7 +109,7 @@ class Codec:
         return Message
 
     def request(self, name: str, version: int, correlation: int, client_id: str | None, **fields: Any) -> bytes:
-        return self.frame((name, version, Message(**fields)))
+        return self.frame((name, version, client_id, Message(**fields)))
 
     def response(self, name: str, version: int, frame: Any) -> tuple[int, Any]:
         return 0, self.message(frame)

@@ -198,14 +198,14 @@ class Workers:
     def _order(self, connection: Connection, frame: bytes) -> None:
         """For the controller process."""
         codec = self.broker.cluster.codec
-        name, version, request = codec.message(frame)
+        name, version, client_id, request = codec.message(frame)
 
         def reply(response: Any) -> None:
             connection.waits -= 1
             connection.send(False, codec.frame(response))
 
         connection.waits += 1
-        if not self.broker.order(name, version, request, reply):
+        if not self.broker.order(name, version, client_id, request, reply):
             connection.close(by_server=True)
 
     def _serve(self, connection: Connection, state: dict[str, Any], frame: bytes) -> None:
