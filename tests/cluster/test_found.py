@@ -153,6 +153,7 @@ def test_the_dead_do_not_stay_in_an_isr_until_their_session_ends(ground: Ground)
         client.create("/isr_change_notification/isr_change_", json.dumps(notice).encode(), sequence=True)
         wait_until(lambda: follower not in json.loads(client.get(path)[0])["isr"], 30, "it leaves the ISR again")
         assert client.exists(f"/brokers/ids/{follower}"), "only when its session had ended"
+        assert f"{topic}-0: ISR shrunk" not in ground.broker(leader).log, "only when it lagged"
     ground.healed(topic, 1)
 
 
