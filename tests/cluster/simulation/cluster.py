@@ -140,7 +140,7 @@ class Cluster:
         def decided(batch: Batch) -> None:
             if batch.error != errors.NONE:
                 self.counts["refused"] += 1
-            elif acks_all:
+            elif acks_all and topic not in self.going():
                 self.counts["acknowledged"] += 1
                 self.invariants.acknowledged(batch.key, batch.base_offset, (batch.epoch, batch.value))
 
