@@ -160,7 +160,8 @@ class Ground:
         name = unique(stem)
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
-        admin.create_topics([NewTopic(name, partitions, len(self.ids), config=settings)])[name].result(60)
+        topic = NewTopic(name, partitions, len(self.ids), config=settings)
+        wait_until(lambda: _done(admin.create_topics([topic])[name]), HEAL_S, f"{name} is made")
         self.healed(name, partitions)
         return name
 
@@ -222,3 +223,14 @@ class Ground:
         """Before a broker has heard from the controller, its clients hear of no broker at all."""
         answers = [self.metadata(number, "none") for number in self.ids]
         return all(answer is not None and len(answer.brokers) == len(self.ids) for answer in answers)
+
+
+def _done(asked: Any) -> bool:
+    """Whether an admin request has succeeded; one that makes what is there already has."""
+    from confluent_kafka import KafkaException
+
+    try:
+        asked.result(60)
+    except KafkaException as error:
+        return error.args[0].name() == "TOPIC_ALREADY_EXISTS"
+    return True
