@@ -4,8 +4,9 @@
     world.py       the clock and the events; processes that are killed, stopped, or interrupted while they wait
     faults.py      what goes wrong, and when
     broker.py      a broker: its processes, each life of it       serving.py  what its workers answer
-    tree.py        ZooKeeper                                      network.py  connections and their losses
-    disk.py        logs and their epochs                          memory.py   slots, locks, shared memory
+    loops.py       its controller process and its replicator      sockets.py  their sockets
+    tree.py        ZooKeeper          session.py  its clients     network.py  connections and their losses
+    disk.py        logs               store.py    what is done to them        memory.py   slots, locks, shared memory
     seams.py       where the real modules find all this: instead of sockets, files and the clock
     invariants.py  what must be so after each step                clients.py  producers
 

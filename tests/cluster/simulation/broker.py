@@ -15,12 +15,12 @@ from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.tree import TreeError, TreeUnavailable
 from odradek.ipc import roles, slots
 
-from . import disk
+from . import disk, store
 from .loops import Controller, Loop, Replicator
 from .memory import Config, Shared
 from .network import DOWN, UP, Connection, End
 from .serving import Workers
-from .tree import Session
+from .session import Session
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -215,7 +215,7 @@ class Broker:
             for index, _ in enumerate(topic.partitions):
                 partition = self.workers.log.get(name, index)
                 if partition is not None and partition.slot.read()[slots.F_STATE] == slots.RECOVERING:
-                    disk.recover(partition, partition.slot.fields())
+                    store.recover(partition, partition.slot.fields())
         self.cluster.network.hosts[self.number] = UP
         self._checkpoint()
 

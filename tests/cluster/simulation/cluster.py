@@ -16,8 +16,9 @@ from .invariants import Invariants
 from .network import UP, Network
 from .seams import Codec
 from .serving import Batch
+from .session import Session
 from .sockets import Sockets
-from .tree import Session, ZooKeeper
+from .tree import ZooKeeper
 from .world import Process, World
 
 CONFIG: dict[str, Any] = {

@@ -36,7 +36,7 @@ from odradek.storage import leading
 from odradek.workers import epoch_caches, followers, following, replicated
 from odradek.workers.apis import k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k07_controlled_shutdown
 
-from . import disk, memory
+from . import disk, memory, store
 from .sockets import Sockets
 from .world import World
 
@@ -141,9 +141,9 @@ def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterat
         (leader, "fetch_client", codec), (peers, "socket", sockets), (leader_link, "socket", sockets),
         (slots, "CHUNK", memory.SLOTS), (znodes, "random_uuid", _ids(seed)),
         (enrolment, "PartitionDirs", disk.Dirs), (enrolment, "PartitionLocks", lambda path: memory.LOCKS[path.parent]),
-        (replicas, "Log", disk.MemoryLog), (leading, "roll", disk.Roll),
-        (copies, "EpochCache", disk.Epochs), (copies, "follow", disk.Follow), (copies, "truncate", disk.Truncate),
-        (epoch_caches, "EpochCache", disk.Epochs), (following, "read", disk.Read),
+        (replicas, "Log", disk.MemoryLog), (leading, "roll", store.Roll),
+        (copies, "EpochCache", store.Epochs), (copies, "follow", store.Follow), (copies, "truncate", store.Truncate),
+        (epoch_caches, "EpochCache", store.Epochs), (following, "read", store.Read),
         (followers, "QUICK_TRIES", 0),
     ]  # fmt: skip
     former = [(module, name, getattr(module, name)) for module, name, _ in changes]

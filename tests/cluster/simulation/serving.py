@@ -21,7 +21,7 @@ from odradek.workers.followers import TELL_S, Followers
 from odradek.workers.following import Following
 from odradek.workers.leadership import refusal
 
-from . import disk
+from . import disk, store
 from .network import Connection, End
 from .world import Process
 
@@ -179,7 +179,7 @@ class Workers:
             batch.refuse(error)
             return
         batch.key, batch.epoch = partition.directory.key, values[slots.F_LEADER_EPOCH]
-        disk.append(partition, values, [batch], 0)
+        store.append(partition, values, [batch], 0)
 
     def finish(self, batches: Iterable[Batch]) -> None:
         """Tell who sent them."""
