@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from odradek.broker import copies
-from odradek.broker.leader_link import Address, Link
-from odradek.broker.leader_link import Limits as LinkLimits
+from odradek.broker.link import Address, Link
+from odradek.broker.link import Limits as LinkLimits
 from odradek.broker.resolver import Resolver
 from odradek.cluster import following
 from odradek.cluster.fetch_session import Key
@@ -121,14 +121,14 @@ class Leader:
         self._unread.pop(key, None)
         self._following.remove(key)
 
-    # -- the talk (leader_link.Talk)
+    # -- the talk (link.Talk)
 
     def watch(self, fd: int, events: int) -> None:
-        """See leader_link.Talk."""
+        """See link.Talk."""
         self._watch(fd, events, self)
 
     def request(self, link: Link) -> bytes | None:
-        """See leader_link.Talk."""
+        """See link.Talk."""
         self._under_way = wanted = self._following.request(_now_ms())
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         if isinstance(wanted, FetchRequest):
@@ -141,7 +141,7 @@ class Leader:
         return None
 
     def answer(self, link: Link, frame: memoryview) -> None:
-        """See leader_link.Talk."""
+        """See link.Talk."""
         if isinstance(self._under_way, Seek):
             self._found(self._under_way, fetch_client.parse_list_offsets(frame, self._correlation))
             return
@@ -155,7 +155,7 @@ class Leader:
             self._tell_left()
 
     def lost(self, link: Link) -> None:
-        """See leader_link.Talk."""
+        """See link.Talk."""
         self._row[_ERRORS] += 1
         self._following.lost()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.joining import between_brokers
-from odradek.broker.leader_link import Address, Limits, Link
+from odradek.broker.link import Address, Limits, Link
 from odradek.broker.resolver import Resolver
 from odradek.cluster.snapshot import Snapshot
 from odradek.groups.errors import Error
@@ -124,7 +124,7 @@ class MarkerLinks:
 
 
 class MarkerLink:
-    """The connection to one broker (leader_link.Talk). `told` as MarkerLinks'."""
+    """The connection to one broker (link.Talk). `told` as MarkerLinks'."""
 
     def __init__(self, name: str, address: Address, resolver: Resolver, watch: Watch, told: Told) -> None:
         self.address = address
@@ -147,11 +147,11 @@ class MarkerLink:
         return 0 if self.link.up and not self._under_way else self.link.due_ms
 
     def watch(self, fd: int, events: int) -> None:
-        """See leader_link.Talk."""
+        """See link.Talk."""
         self._watch(fd, events, self.link.ready)
 
     def request(self, link: Link) -> bytes | None:
-        """See leader_link.Talk."""
+        """See link.Talk."""
         if not self.queue:
             return None
         self._under_way = list(itertools.islice(self.queue, MOST))
@@ -161,7 +161,7 @@ class MarkerLink:
         return interbroker.request(NAME, VERSION, self._correlation, CLIENT_ID, markers=_rows(self._under_way))
 
     def answer(self, link: Link, frame: memoryview) -> None:
-        """See leader_link.Talk."""
+        """See link.Talk."""
         correlation, answer = interbroker.response(NAME, VERSION, frame)
         if correlation != self._correlation:
             raise WireError(f"an answer to request {correlation} instead of {self._correlation}")
@@ -171,7 +171,7 @@ class MarkerLink:
             self._told(job, tp, outcomes.get((job.wanted.producer_id, tp), Error.UNKNOWN_SERVER_ERROR))
 
     def lost(self, link: Link) -> None:
-        """See leader_link.Talk."""
+        """See link.Talk."""
         markers, self._under_way = [*self._under_way, *self.queue], []
         self.queue.clear()
         for job, tp in markers:

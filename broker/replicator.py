@@ -18,8 +18,8 @@ from pathlib import Path
 from odradek.broker import copies, process
 from odradek.broker.joining import between_brokers
 from odradek.broker.leader import Leader
-from odradek.broker.leader_link import Address
-from odradek.broker.leader_link import Limits as LinkLimits
+from odradek.broker.link import Address
+from odradek.broker.link import Limits as LinkLimits
 from odradek.broker.process import Process, Signals
 from odradek.broker.resolver import Resolver
 from odradek.cluster.fetch_session import Key

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from odradek.broker import leader_link, replicator
+from odradek.broker import link, replicator
 from odradek.broker.supervisor import STOP_ORDER, helpers
 from odradek.cluster import following
 from odradek.ipc import roles, slots
@@ -517,8 +517,8 @@ def test_a_lost_connection_comes_again(follow: Maker, leader: PlayedLeader) -> N
 def test_new_metadata_end_the_wait_for_a_connection(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leader_link, "AGAIN_MS", 3_600_000)
-    monkeypatch.setattr(leader_link, "LONGEST_MS", 3_600_000)
+    monkeypatch.setattr(link, "AGAIN_MS", 3_600_000)
+    monkeypatch.setattr(link, "LONGEST_MS", 3_600_000)
     follower = follow()
     follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
     leader.append()
@@ -596,7 +596,7 @@ def test_a_malformed_answer_closes_the_connection(
 
 
 def test_answers_in_small_pieces(follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader_link.Frame, "room", property(lambda self: _frame_room(self)[:3]))
+    monkeypatch.setattr(link.Frame, "room", property(lambda self: _frame_room(self)[:3]))
     for _ in range(3):
         leader.append(count=2)
     follower = follow()
@@ -604,11 +604,11 @@ def test_answers_in_small_pieces(follow: Maker, leader: PlayedLeader, monkeypatc
     assert follower.content() == leader.log().content()
 
 
-_frame_room = leader_link.Frame.room.fget  # type: ignore[attr-defined]
+_frame_room = link.Frame.room.fget  # type: ignore[attr-defined]
 
 
 def test_a_large_buffer_is_given_back() -> None:
-    frame = leader_link.Frame(leader_link.Limits(1 << 20, 2 << 20, 1000, -1))
+    frame = link.Frame(link.Limits(1 << 20, 2 << 20, 1000, -1))
 
     def receive(size: int) -> int:
         data = struct.pack(">i", size) + bytes(size)
@@ -622,12 +622,12 @@ def test_a_large_buffer_is_given_back() -> None:
         frame.clear()
         return used
 
-    assert receive(100) == leader_link.SMALL
-    assert receive(leader_link.SMALL) == 1 << 20
-    assert [receive(100) for _ in range(leader_link.SMALL_IN_A_ROW)] == [1 << 20] * leader_link.SMALL_IN_A_ROW
-    assert receive(100) == leader_link.SMALL
+    assert receive(100) == link.SMALL
+    assert receive(link.SMALL) == 1 << 20
+    assert [receive(100) for _ in range(link.SMALL_IN_A_ROW)] == [1 << 20] * link.SMALL_IN_A_ROW
+    assert receive(100) == link.SMALL
     assert receive(3 << 19) == (3 << 19) + 4
-    assert receive(100) == leader_link.SMALL
+    assert receive(100) == link.SMALL
 
 
 # -- the role

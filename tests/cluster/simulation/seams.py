@@ -18,8 +18,8 @@ from odradek.broker import (
     enrolment,
     isr,
     leader,
-    leader_link,
     leaving,
+    link,
     member,
     office,
     peers,
@@ -41,7 +41,7 @@ from .sockets import Sockets
 from .world import World
 
 _TIMED = (
-    member, elected, leaving, isr, peers, replicas, office, enrolment, leader, leader_link, replicator, slotbook,
+    member, elected, leaving, isr, peers, replicas, office, enrolment, leader, link, replicator, slotbook,
     following, followers, replicated,
 )  # fmt: skip
 _SPOKEN = (
@@ -138,7 +138,7 @@ def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterat
     changes: list[tuple[Any, str, Any]] = [(module, "time", Clock(world)) for module in _TIMED]
     changes += [(module, "interbroker", codec) for module in _SPOKEN]
     changes += [
-        (leader, "fetch_client", codec), (peers, "socket", sockets), (leader_link, "socket", sockets),
+        (leader, "fetch_client", codec), (peers, "socket", sockets), (link, "socket", sockets),
         (slots, "CHUNK", memory.SLOTS), (znodes, "random_uuid", _ids(seed)),
         (enrolment, "PartitionDirs", disk.Dirs), (enrolment, "PartitionLocks", lambda path: memory.LOCKS[path.parent]),
         (replicas, "Log", disk.MemoryLog), (leading, "roll", store.Roll),

@@ -1,4 +1,4 @@
-"""A connection to a leader: one request under way, its answer received into one buffer and handed on where it lies.
+"""A connection to another broker: one request under way, its answer received into one buffer and handed on where it lies.
 
 Refused or lost, it is tried again after AGAIN_MS, doubled up to LONGEST_MS; at once after `hurry`. What is malformed,
 not asked for, or does not come in time closes it. So does silence of the other host for SILENT_S, idle or not: TCP
@@ -194,7 +194,7 @@ class Link:
             except BlockingIOError:
                 return
             if not count:
-                raise OSError(0, "closed by the leader")
+                raise OSError(0, "closed by the other side")
             frame.take(count)
         if not self._busy or self._out:
             raise WireError("an answer that nobody has asked for")
