@@ -95,13 +95,22 @@ class Broker:
 
     def start(self, partitions: int = 0) -> float:
         """Start it; seconds from exec to the first Metadata answer that has `partitions` of them."""
-        began = time.monotonic()
+        self.launch()
+        return self.started(partitions)
+
+    def launch(self) -> None:
+        """Exec it. It dies with the thread that did this (PR_SET_PDEATHSIG), so one that lasts."""
+        self._began = time.monotonic()
         self.process = processes.spawn(self.command(), self.folder / "broker.log", cwd=self.folder, env=self.env())
+
+    def started(self, partitions: int = 0) -> float:
+        """Wait for that Metadata answer; seconds from exec."""
+        assert self.process is not None
         while not self.answers(partitions):
-            if self.process.poll() is not None or time.monotonic() - began > START_SECONDS:
+            if self.process.poll() is not None or time.monotonic() - self._began > START_SECONDS:
                 raise BrokerError(f"{self.name} does not answer on port {self.port}:\n{self.log_tail()}")
             time.sleep(0.005)
-        return time.monotonic() - began
+        return time.monotonic() - self._began
 
     def env(self) -> dict[str, str]:
         """The environment it runs in."""

@@ -20,6 +20,7 @@ IDLE, FAILOVER = "cluster-idle", "cluster-failover"
 IDLE_PARTITIONS, IDLE_SECONDS, SETTLE_SECONDS = 1000, 10, 10
 FAILOVER_PARTITIONS = (1, 100, 1000)
 _LONGEST_S = 60
+_PAUSE_S = 0.002
 
 
 def _send(messages: int, size: int, batch: int) -> Call:
@@ -49,20 +50,21 @@ ROWS = (
 
 def idle(cluster: Cluster) -> dict[str, Any]:
     """CPU seconds a second and MiB of all brokers with a thousand partitions of which none is used."""
-    cluster.create("idle", IDLE_PARTITIONS)
+    topic = f"idle-{time.monotonic_ns()}"  # brokers are still deleting the last one's
+    cluster.create(topic, IDLE_PARTITIONS)
     time.sleep(SETTLE_SECONDS)
     before, began = cluster.cpu(), time.monotonic()
     time.sleep(IDLE_SECONDS)
     cpu = (cluster.cpu() - before) / (time.monotonic() - began)
     memory = cluster.memory()
-    cluster.delete("idle")
+    cluster.delete(topic)
     return {"cpu": cpu, "rss": memory.rss, "pss": memory.pss}
 
 
 def failover(cluster: Cluster, partitions: int) -> dict[str, Any]:
     """Seconds from kill -9 of the broker that leads all of a topic to the next acknowledged record of each partition.
 
-    A client with librdkafka's defaults sends to all partitions in turn and goes on until each has had an answer.
+    A client with librdkafka's defaults has a record on its way to each partition until each has had an answer.
     """
     topic = f"failover-{partitions}-{time.monotonic_ns()}"
     cluster.create(topic, partitions)
@@ -84,30 +86,27 @@ def failover(cluster: Cluster, partitions: int) -> dict[str, Any]:
 
 
 class _Sender(threading.Thread):
-    """Sends to all partitions of a topic in turn; `answered` has the moments at which each was answered."""
+    """Keeps one record on its way to each partition of a topic; `answered` has the moments of the answers of each."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         super().__init__(daemon=True)
         from confluent_kafka import Producer
 
-        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0})
         self._topic = topic
-        self._partitions = partitions
+        self._free = list(range(partitions))
         self._answers: list[list[float]] = [[] for _ in range(partitions)]
         self._over = threading.Event()
 
     def run(self) -> None:
-        pause = max(0.001, min(0.01, 1 / self._partitions))
         while not self._over.is_set():
-            for partition in range(self._partitions):
-                try:
-                    self._producer.produce(self._topic, b"x" * 200, partition=partition, on_delivery=self._answered)
-                except BufferError:
-                    self._producer.poll(0.1)
-                self._producer.poll(0)
-            self._producer.poll(pause)
+            free, self._free = self._free, []
+            for partition in free:
+                self._producer.produce(self._topic, b"x" * 200, partition=partition, on_delivery=self._answered)
+            self._producer.poll(_PAUSE_S)
 
     def _answered(self, error: Any, message: Any) -> None:
+        self._free.append(message.partition())
         if error is None:
             self._answers[message.partition()].append(time.monotonic())
 
@@ -130,6 +129,7 @@ class _Sender(threading.Thread):
         self._over.set()
         self.join()
         self._producer.purge()
+        self._producer.flush(1)
 
 
 def _pause_end(answers: list[float], killed: float) -> float:

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 from odradek.loadtest import wire
 from odradek.loadtest.brokers import JAVA_OPTIONS, ApacheKafka, Broker, Odradek
-from odradek.loadtest.tools import kafka_jars
+from odradek.loadtest.tools import BrokerError, kafka_jars
 from odradek.loadtest.zookeeper import VERSION, ZooKeeper
 
 SIZE = 3
+_TOGETHER_SECONDS = 60
 _REPLICATED = {
     "default.replication.factor": SIZE,
     "min.insync.replicas": 2,
@@ -62,11 +63,19 @@ class Cluster(Broker):
         """Start all; seconds until each answers."""
         self.zookeeper.start()
         began = time.monotonic()
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda member: member.start(partitions), self.members))
-        while any(wire.brokers(member.port) != SIZE for member in self.members):
-            time.sleep(0.02)
+        for member in self.members:
+            member.launch()
+        for member in self.members:
+            member.started(partitions)
+        self._wait_for_all()
         return time.monotonic() - began
+
+    def _wait_for_all(self) -> None:
+        deadline = time.monotonic() + _TOGETHER_SECONDS
+        while any(wire.brokers(member.port) != SIZE for member in self.members):
+            if time.monotonic() > deadline:
+                raise BrokerError(f"{self.name}: {SIZE} brokers do not find each other:\n{self.log_tail()}")
+            time.sleep(0.02)
 
     def _end(self, how: signal.Signals) -> None:
         with ThreadPoolExecutor() as pool:
