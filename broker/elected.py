@@ -19,7 +19,8 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from odradek.broker import errands, joining
@@ -27,7 +28,7 @@ from odradek.broker.deletions import Deletions
 from odradek.broker.moves import Moves
 from odradek.broker.office import Office
 from odradek.broker.orders import Orders
-from odradek.broker.peers import REFUSED, Peer, Sources
+from odradek.broker.peers import REFUSED, Peer, Switchboard
 from odradek.broker.telling import Telling
 from odradek.cluster import asked, notices, znodes
 from odradek.cluster.errors import ApiError
@@ -63,13 +64,13 @@ class Elected:
     """One time in office. Its methods raise TreeUnavailable; `tick` then starts over from what the tree says."""
 
     def __init__(
-        self, config: Any, tree: Tree, office: Office, orders: Orders, sources: Sources, setting: Setting,
-        deposed: Callable[[], None],
+        self, config: Any, tree: Tree, office: Office, orders: Orders, switchboard: Switchboard,
+        setting: Setting, deposed: Callable[[], None],
     ) -> None:  # fmt: skip
         self._config = config
         self._tree = tree
         self._office = office
-        self._sources = sources
+        self._switchboard = switchboard
         self._setting = setting
         self._deposed = deposed
         self._fence = Check(znodes.CONTROLLER_EPOCH, office.epoch_version)
@@ -114,8 +115,8 @@ class Elected:
 
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
-        tries = [peer.next_try for peer in self._peers.values() if peer.next_try is not None]
-        return min([*tries, self._again_at if self._stale else self._rebalance_at])
+        connections = [peer.due for peer in self._peers.values()]
+        return min([*connections, self._again_at if self._stale else self._rebalance_at])
 
     def tick(self, now: float) -> None:
         """Reach for lost peers; start over if something could not be done."""
@@ -165,6 +166,16 @@ class Elected:
         self.leadership.started(self._alive())
         self.deletions.read()
         self._stale = False
+        with self._done_or_stale():
+            self._begin()
+        log.info(
+            "controller %d, epoch %d: %d brokers, %d partitions, ready after %.0f ms",
+            self._own, self._office.epoch, len(self.leadership.live), len(self.leadership.standings),
+            (time.monotonic() - began) * 1000,
+        )  # fmt: skip
+
+    def _begin(self) -> None:
+        """Tell and decide, by what was just read."""
         self._pass_over_reborn()
         self.telling.welcome(set(self.leadership.live))
         self._settle(lambda: self.leadership.brokers_failed(self._unclean))
@@ -173,11 +184,15 @@ class Elected:
         self.deletions.go_on()
         self.moves.resume()
         errands.run(self)
-        log.info(
-            "controller %d, epoch %d: %d brokers, %d partitions, ready after %.0f ms",
-            self._own, self._office.epoch, len(self.leadership.live), len(self.leadership.standings),
-            (time.monotonic() - began) * 1000,
-        )  # fmt: skip
+
+    @contextmanager
+    def _done_or_stale(self) -> Iterator[None]:
+        """What ZooKeeper did not let us finish is begun anew soon: it need not lose the connection to be away."""
+        try:
+            yield
+        except TreeUnavailable:
+            self._stale = True
+            raise
 
     def _pass_over_reborn(self) -> None:
         """Brokers that died and came back unseen, after a state was written, are no better than others that stayed.
@@ -197,9 +212,11 @@ class Elected:
 
     def event(self, event: Event) -> None:
         """A watch has fired."""
-        path = event.path
-        if self._stale:
-            return
+        if not self._stale:
+            with self._done_or_stale():
+                self._follow(event.path)
+
+    def _follow(self, path: str) -> None:
         if path == znodes.BROKER_IDS:
             self.brokers_changed()
         elif path == znodes.TOPICS:
@@ -258,7 +275,7 @@ class Elected:
         self._nodes[broker] = node
         if broker != self._own:
             address = joining.address_of(node, self._config)
-            self._peers[broker] = Peer(broker, address, self._sources, self._standing_changed)
+            self._peers[broker] = self._switchboard.connect(broker, address, self._standing_changed)
 
     def _part_from(self, broker: int) -> None:
         self._suspected.discard(broker)
@@ -369,6 +386,10 @@ class Elected:
 
     def _settle(self, decide: Decide, new: bool = False) -> int:
         """Write what `decide` says and tell it, until it says nothing more; how many partitions were changed."""
+        with self._done_or_stale():
+            return self._settled(decide, new)
+
+    def _settled(self, decide: Decide, new: bool) -> int:
         changed = 0
         for _ in range(_TRIES):
             changes = decide()
@@ -406,8 +427,9 @@ class Elected:
 
     def refused(self, changes: Sequence[Change]) -> list[Partition]:
         """Write changes that are told by who asks; those that were not what they were thought to be, read again."""
-        refused = self._write(changes)[1]
-        self._read_states(refused)
+        with self._done_or_stale():
+            refused = self._write(changes)[1]
+            self._read_states(refused)
         return refused
 
     def in_office(self) -> Operation:

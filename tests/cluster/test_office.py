@@ -12,7 +12,7 @@ from odradek.broker.office import Office
 from odradek.broker.orders import Orders
 from odradek.cluster import view, znodes
 from odradek.cluster.errors import NONE, STALE_CONTROLLER_EPOCH
-from odradek.cluster.tree import BadVersion, Check, TreeUnavailable
+from odradek.cluster.tree import CHILDREN, BadVersion, Check, Event, TreeUnavailable
 from odradek.cluster.view import View
 from odradek.cluster.znodes import TopicNode
 
@@ -57,6 +57,57 @@ def test_who_was_elected_begins_though_the_connection_is_lost_at_that_moment(clu
     tree.exists = watched
     one.run()
     assert one.elected is not None and not one.undecided
+
+
+class Away:
+    """ZooKeeper lets one write fail, while the connection stays."""
+
+    def __init__(self, tree: Any) -> None:
+        self.writes = 0
+        self._each, tree.each = tree.each, self.each
+
+    def each(self, transactions: Any) -> Any:
+        states = [one for one in transactions if any(step.path.endswith("/state") for step in one)]
+        if states and not self.writes:
+            self.writes = len(states)
+            return [TreeUnavailable("/") for _ in transactions]
+        return self._each(transactions)
+
+
+def in_office(cluster: Any, tree: Any) -> Any:
+    """Broker 1 is there, and is the controller of a topic whose partition has no leader yet."""
+    tree.create(f"{znodes.BROKER_IDS}/1", znodes.encode_broker({"P": ("h", 1)}, {"P": "PLAINTEXT"}, None, 0))
+    tree.create(znodes.topic_path("t"), znodes.encode_topic(TopicNode(bytes(15) + b"t", {0: [1]})))
+    one = candidate(cluster, tree)
+    one.run()
+    elected: Any = one.elected
+    orders = SimpleNamespace(lead_and_follow=lambda *_: None, know=lambda *_: None, stop=lambda *_: None)
+    elected.telling._orders = orders
+    return elected
+
+
+def test_what_zookeeper_did_not_take_is_decided_again_though_the_connection_stays(cluster: Any) -> None:
+    tree, path = tree_of(cluster, 1), znodes.state_path("t", 0)
+    elected = in_office(cluster, tree)
+    away = Away(tree)
+    with pytest.raises(TreeUnavailable):
+        elected.tick(cluster.world.now)
+    assert away.writes and tree.find(path) is None
+    assert elected.due() < cluster.world.now + 1
+    elected.tick(elected.due())
+    assert tree.find(path) is not None
+
+
+def test_what_an_event_leaves_undone_is_done_soon(cluster: Any) -> None:
+    tree = tree_of(cluster, 1)
+    elected = in_office(cluster, tree)
+    elected.tick(cluster.world.now)
+    tree.create(znodes.topic_path("u"), znodes.encode_topic(TopicNode(bytes(15) + b"u", {0: [1]})))
+    Away(tree)
+    with pytest.raises(TreeUnavailable):
+        elected.event(Event(CHILDREN, znodes.TOPICS))
+    elected.tick(max(elected.due(), cluster.world.now))
+    assert tree.find(znodes.state_path("u", 0)) is not None
 
 
 def test_a_former_controller_writes_nothing(cluster: Any) -> None:
