@@ -34,7 +34,7 @@ test: $(VENV)/.tested  ## set up and run the tests (ARGS='-k name' picks some)
 	$(PYTEST) -n $(JOBS) --dist loadfile -m "not long" $(ARGS)
 
 test-tools:  ## fetch Apache Kafka's jars, which some tests and the bench want (.cache or ODRADEK_TEST_CACHE)
-	tests/tools/kafka_jars.sh 3.9.1 4.1.0
+	tests/tools/kafka_jars.sh 0.8.2.2 3.9.1 4.1.0
 
 test-long: $(VENV)/.tested  ## the exhaustive runs as well; writes tests/LONG.md
 	$(PYTEST) -n $(JOBS) --dist loadfile --report tests/LONG.md $(ARGS)

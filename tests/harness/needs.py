@@ -6,11 +6,12 @@ import os
 import shutil
 from pathlib import Path
 
-JARS = {"java-3.9.1": "3.9.1", "java-4.1.0": "4.1.0"}
+JARS = {f"java-{version}": version for version in ("0.8.2.2", "3.9.1", "4.1.0")}
 REMEDY = {
     "kcat": "apt-get install kcat",
     "librdkafka-dev": "apt-get install gcc libc6-dev librdkafka-dev",
     "java": "apt-get install default-jre-headless",
+    "java-0.8.2.2": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-0.8.2.2/libs)",
     "java-3.9.1": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-3.9.1/libs)",
     "java-4.1.0": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-4.1.0/libs)",
 }
@@ -22,7 +23,7 @@ def cache() -> Path:
 
 
 def jars(version: str) -> Path:
-    """The folder of all jars of Apache Kafka `version` (coordinates kafka_2.13 and kafka-tools)."""
+    """The folder of all jars of Apache Kafka `version` (tests/tools/kafka_jars.sh)."""
     return cache() / f"kafka-{version}" / "libs"
 
 
@@ -30,7 +31,7 @@ def available(tool: str) -> bool:
     """Is `tool` (`kcat`, `java-4.1.0`, or any command) on this machine?"""
     if tool in JARS:
         version = JARS[tool]
-        return bool(shutil.which("java")) and (jars(version) / f"kafka_2.13-{version}.jar").exists()
+        return bool(shutil.which("java")) and any(jars(version).glob(f"kafka_2.*-{version}.jar"))
     if tool == "librdkafka-dev":  # what the load clients are compiled with
         return bool(shutil.which("cc")) and Path("/usr/include/librdkafka/rdkafka.h").exists()
     return shutil.which(tool) is not None

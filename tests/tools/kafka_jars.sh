@@ -4,22 +4,41 @@
 set -euo pipefail
 cache=${ODRADEK_TEST_CACHE:-$(cd "$(dirname "$0")/../.." && pwd)/.cache}
 
+scala() { case $1 in 0.8.*) echo 2.11 ;; *) echo 2.13 ;; esac; }
+
+artifacts() { # kafka_<scala>, and the commands, which came into a jar of their own with 3.3
+    echo "kafka_$(scala "$1")"
+    case $1 in 0.8.*) ;; *) echo kafka-tools ;; esac
+}
+
+dependencies() {
+    local artifact
+    for artifact in $(artifacts "$1"); do
+        echo "<dependency><groupId>org.apache.kafka</groupId>"
+        echo "  <artifactId>$artifact</artifactId><version>$1</version></dependency>"
+    done
+}
+
 pom() {
     cat <<EOF
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>odradek</groupId><artifactId>kafka-jars</artifactId><version>1</version>
   <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>$1</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>$1</version></dependency>
+$(dependencies "$1")
   </dependencies>
 </project>
 EOF
 }
 
+complete() {
+    local artifact
+    for artifact in $(artifacts "$1"); do [ -e "$2/$artifact-$1.jar" ] || return 1; done
+}
+
 fetch() {
     local home=$cache/kafka-$1 room
-    [ -e "$home/libs/kafka_2.13-$1.jar" ] && [ -e "$home/libs/kafka-tools-$1.jar" ] && return
+    complete "$1" "$home/libs" && return
     command -v mvn > /dev/null || { echo "kafka_jars.sh: no mvn here: apt-get install maven" >&2; return 1; }
     mkdir -p "$home"
     room=$(mktemp -d "$home/fetch.XXXXXX")
