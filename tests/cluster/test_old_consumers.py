@@ -1,8 +1,8 @@
-"""Apache Kafka 0.8.2.2's own consumer against a cluster: what it knows of brokers, its group and offsets is in ZooKeeper.
+"""Apache Kafka 0.8.2.2's own consumer against a cluster: brokers, members and offsets are what ZooKeeper says.
 
 Its high-level consumer (kafka.consumer.ZookeeperConsumerConnector) finds brokers under /brokers/ids, asks them by
 Metadata v0 who leads, claims partitions under /consumers/<group>/owners and commits under /consumers/<group>/offsets;
-it fetches with Fetch v0 and ListOffsets v0. Nothing of this is ours, so each test is one of what others find in the tree.
+it fetches with Fetch v0 and ListOffsets v0.
 """
 
 from __future__ import annotations
