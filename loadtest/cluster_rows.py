@@ -78,6 +78,7 @@ def failover(cluster: Cluster, partitions: int) -> dict[str, Any]:
     came_back = load.all_answered_after(killed + 0.001, _LONGEST_S)
     load.stop()
     cluster.members[0].start()
+    cluster.wait_for_all()
     if not came_back:
         raise LoadError(f"{cluster.name}: not every partition of {topic} has a leader again")
     first, last = load.first_and_last(killed)

@@ -67,10 +67,11 @@ class Cluster(Broker):
             member.launch()
         for member in self.members:
             member.started(partitions)
-        self._wait_for_all()
+        self.wait_for_all()
         return time.monotonic() - began
 
-    def _wait_for_all(self) -> None:
+    def wait_for_all(self) -> None:
+        """Until each member knows of all."""
         deadline = time.monotonic() + _TOGETHER_SECONDS
         while any(wire.brokers(member.port) != SIZE for member in self.members):
             if time.monotonic() > deadline:
