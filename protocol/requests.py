@@ -36,7 +36,12 @@ def _decoder(request_class: Any, version: int) -> Decoder:
 
 
 class _Source:
-    """The text of one decoder: `function` frames it, the others emit lines that read one thing into `target`."""
+    """The text of one decoder: `function` frames it, the others emit lines that read one thing into `target`.
+
+    `most` is how many elements all arrays may have together, an expression of `end`, the frame's size.
+    """
+
+    most = str(MOST_ELEMENTS)
 
     def __init__(self, version: int, flexible: bool) -> None:
         self._version = version
@@ -136,7 +141,7 @@ class _Source:
         self._emit(
             indent,
             "    number += n",
-            f"    if number > {MOST_ELEMENTS}: check_elements(number)",
+            f"    if number > {self.most}: check_elements(number)",
             f"    {target} = {found} = []",
         )
         self._emit(indent, "    for _ in range(n):")

@@ -1,6 +1,8 @@
 """Strict decoding as in `protocol.requests`, with room for all partitions of a large cluster in one message.
 
-Seven elements are a partition with three replicas, so that the few that a client's request may have would not do.
+Seven elements are a partition with three replicas, so that the few that a client's request may have would not do. As
+many are let in as the frame has room for: no element of these messages takes less than LEAST_BYTES (StopReplica's
+topics, without a name and partitions), and the frame's own size is bounded by socket.request.max.bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 from odradek.protocol import requests
 from odradek.protocol.wire import WireError
 
-MOST_ELEMENTS = 1 << 20
+LEAST_BYTES = 3
 
 
 def decode(message_class: Any, version: int, body: memoryview) -> Any:
@@ -30,11 +32,12 @@ def _decoder(message_class: Any, version: int) -> requests.Decoder:
 
 
 class _Source(requests._Source):
+    most = f"end // {LEAST_BYTES}"
+
     def __init__(self, version: int, flexible: bool) -> None:
         super().__init__(version, flexible)
-        self._globals["check_elements"] = _check
+        self._globals["check_elements"] = _refuse
 
 
-def _check(number: int) -> None:
-    if number > MOST_ELEMENTS:
-        raise WireError(f"more than {MOST_ELEMENTS} elements")
+def _refuse(number: int) -> None:
+    raise WireError(f"{number} elements, for which the frame has no room")

@@ -156,15 +156,23 @@ def test_all_partitions_of_a_large_broker_fit() -> None:
     assert len(decoded.topic_states[0].partition_states) == 20_000
 
 
+def test_all_partitions_of_a_cluster_fit_into_one_frame() -> None:
+    """Those of 150,000 partitions with three replicas, more than 2**20 elements, however large the cluster."""
+    request = interbroker.message_class("UpdateMetadataRequest")
+    replicas = [1, 2, 3]
+    partition = request.TopicState.PartitionState(isr=replicas, zk_version=0, replicas=replicas, offline_replicas=[])
+    states = [request.TopicState(topic_name="t", partition_states=[partition] * 150_000)]
+    body = request(topic_states=states, live_brokers=[]).encode(version=8)
+    decoded = interbroker.Codec("UpdateMetadata").decode(8, memoryview(body))
+    assert len(decoded.topic_states[0].partition_states) == 150_000
+
+
 def test_elements_without_bytes_to_match_are_not_made() -> None:
     empty = bytes.fromhex("00 00000000 00000000 0000000000000000 00 01")  # LeaderAndIsr v7 up to its live leaders
     with pytest.raises(WireError, match="live_leaders of length 268435454"):
         interbroker.Codec("LeaderAndIsr").decode(7, memoryview(empty + bytes.fromhex("ffffff7f") + bytes(99)))
-    shutdown = interbroker.message_class("ControlledShutdownResponse")
-    partition = shutdown.RemainingPartition(topic_name="", partition_index=0)
-    body = shutdown(remaining_partitions=[partition] * (strict.MOST_ELEMENTS + 1)).encode(version=3)
-    with pytest.raises(WireError, match="elements"):
-        interbroker.response("ControlledShutdown", 3, bytes(5) + body)
+    with pytest.raises(WireError, match="98 elements, for which the frame has no room"):
+        interbroker.Codec("LeaderAndIsr").decode(7, memoryview(empty + bytes([99]) + bytes(99)))
 
 
 @pytest.mark.parametrize("sample", [each for each in OURS if each.sample == "unset"], ids=str)
