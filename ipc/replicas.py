@@ -5,8 +5,10 @@ Layout    : words 100..155 of a slot (ipc.slots), ROWS rows of seven words:
               2 its log end   3 its log start   4 when it had all there was (ms, CLOCK_MONOTONIC)
               5 the leader's log end at its last fetch   6 when that was (ms)
 Owner     : the partition.
-Writers   : who holds the partition's lock; words 3 to 6 also the worker that serves the follower's fetch, without.
-Lock      : the partition's.
+Writers   : who holds the partition's lock: the controller process, and the worker that serves a follower's fetch. A row
+            may be another follower's a moment after the lock is given back, and log ends decide about the high
+            watermark. `fetched` therefore wants the slot's fields, which come with the lock.
+Lock      : the partition's (storage.partition: `acquire`).
 Crash rule: single words, each right by itself. The high watermark is published after the row that allows it, and is
             never taken back: a death in between only leaves it too low until the follower's next fetch.
 """
@@ -16,8 +18,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.ipc.slots import F_STATE, LEADER
+
 if TYPE_CHECKING:
-    from odradek.ipc.slots import Slot
+    from odradek.ipc.slots import Fields, Slot
 
 FIRST, WIDTH, ROWS = 100, 7, 8
 OUT, JOINING, IN = range(3)
@@ -81,12 +85,16 @@ def stand(slot: Slot, standings: Mapping[int, int]) -> None:
             slot.words[row + _STANDING] = standing
 
 
-def fetched(slot: Slot, row: int, offset: int, log_start: int, leo: int, now_ms: int) -> None:
+def fetched(
+    slot: Slot, values: Fields, row: int, offset: int, log_start: int, leo: int, now_ms: int
+) -> None:  # fmt: skip
     """The follower of `row` fetches from `offset` on: it has all below. `leo` is the leader's log end at that moment.
 
-    Caught up is who has now what the leader has, or had at the follower's fetch before (Kafka's
-    Replica.updateFetchStateOrThrow). Caller holds the lock if `offset` is not the row's log end already.
+    Caller holds the lock, of which `values` are the fields; those of no leader are ValueError. Caught up is who has now
+    what the leader has, or had at the follower's fetch before (Kafka's Replica.updateFetchStateOrThrow).
     """
+    if values[F_STATE] != LEADER:
+        raise ValueError("followers fetch from leaders only")
     words = slot.words
     if offset >= leo:
         words[row + _CAUGHT_UP] = max(words[row + _CAUGHT_UP], now_ms)
@@ -96,6 +104,12 @@ def fetched(slot: Slot, row: int, offset: int, log_start: int, leo: int, now_ms:
     words[row + _LOG_START] = log_start
     words[row + _SEEN_LEO] = leo
     words[row + _SEEN_MS] = now_ms
+
+
+def standing(slot: Slot, broker: int) -> int:
+    """Where `broker` stands; OUT when it is no follower."""
+    row = find(slot, broker)
+    return OUT if row < 0 else slot.words[row + _STANDING]
 
 
 def log_end(slot: Slot, row: int) -> int:

@@ -157,7 +157,10 @@ class Partition:
             self.release()
 
     def acquire(self) -> Fields:
-        """Take the lock, repair if needed, and return the fields; Busy or Gone."""
+        """Take the lock, repair if needed, and return the fields; Busy or Gone.
+
+        It is the lock of the log, of the slot's fields and of the rows of its followers (ipc.replicas).
+        """
         slot = self.slot
         try:
             self._lock()

@@ -100,7 +100,7 @@ class Followers:
             return
         log_start = slot.words[row + _LOG_START]
         now_ms = time.monotonic_ns() // 1_000_000
-        replicas.fetched(slot, row, offset, progress.log_start, progress.leo, now_ms)
+        replicas.fetched(slot, values, row, offset, progress.log_start, progress.leo, now_ms)
         if log_start != progress.log_start:
             slot.publish(values)  # DeleteRecords may wait for it
         if slot.words[row + _STANDING] == replicas.OUT:

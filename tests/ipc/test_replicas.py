@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from odradek.ipc import replicas, slots
 from odradek.storage import leading
 
@@ -24,7 +25,7 @@ class Partition:
         return {row.broker: row.leo for row in replicas.read(self.slot)}
 
     def fetched(self, broker: int, offset: int) -> None:
-        replicas.fetched(self.slot, replicas.find(self.slot, broker), offset, 0, 10, 0)
+        replicas.fetched(self.slot, self.slot.fields(), replicas.find(self.slot, broker), offset, 0, 10, 0)
 
 
 def test_in_a_new_epoch_who_is_out_of_sync_must_fetch_before_it_joins() -> None:
@@ -40,3 +41,12 @@ def test_the_same_order_twice_changes_nothing() -> None:
     partition.lead(3, [1, 2])
     partition.fetched(3, 7)
     assert partition.lead(3, [1, 2]) == {2: replicas.UNKNOWN, 3: 7}
+
+
+def test_a_fetch_counts_only_for_who_leads_by_the_fields_that_come_with_the_lock() -> None:
+    partition = Partition()
+    partition.lead(3, [1, 2])
+    partition.slot.update(state=slots.FOLLOWER)
+    with pytest.raises(ValueError, match="leaders only"):
+        partition.fetched(2, 10)
+    assert {row.broker: row.leo for row in replicas.read(partition.slot)} == dict.fromkeys((2, 3), replicas.UNKNOWN)
