@@ -1,0 +1,106 @@
+"""Three brokers are restarted one by one under load: clients see nothing of it but retries, and the leaders return."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from odradek.cluster import znodes
+from odradek.cluster.zookeeper import ZooKeeperTree
+
+from ..harness.cluster import Cluster
+from ..harness.process import wait_until
+from .clients import Commits, Feed, Member, make_topic, running
+from .replicas import differences
+
+PARTITIONS = 6
+LOADED = 200  # records between two steps
+
+pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """With leaders that go back to where they are preferred soon, not within Kafka's five minutes."""
+    with Cluster(tmp_path, leader_imbalance_check_interval_seconds=1) as started:
+        yield started
+
+
+@pytest.fixture
+def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
+    opened = ZooKeeperTree(cluster.zookeeper.connect)
+    yield opened
+    opened.close()
+
+
+def preferred(tree: ZooKeeperTree, topic: str) -> list[int]:
+    """By partition, who is named first in the assignment."""
+    replicas = znodes.decode_topic(tree.get(znodes.topic_path(topic))[0]).replicas
+    return [replicas[index][0] for index in range(PARTITIONS)]
+
+
+def leaders(tree: ZooKeeperTree, topic: str) -> list[int]:
+    paths = [znodes.state_path(topic, index) for index in range(PARTITIONS)]
+    return [znodes.decode_state(tree.get(path)[0]).leader for path in paths]
+
+
+def read_all(cluster: Cluster, topic: str) -> dict[int, list[int]]:
+    """The numbers in each partition, in the order of their offsets."""
+    consumer = Consumer({
+        "bootstrap.servers": cluster.bootstrap, "group.id": "all", "enable.partition.eof": True,
+        "enable.auto.commit": False,
+    })  # fmt: skip
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
+    found: dict[int, list[int]] = defaultdict(list)
+    ended: set[int] = set()
+    try:
+        while len(ended) < PARTITIONS:
+            message = consumer.poll(30)
+            assert message is not None, "nothing for 30 s"
+            if message.error():
+                ended.add(message.partition() or 0)
+            else:
+                found[message.partition() or 0].append(int(message.value() or b""))
+    finally:
+        consumer.close()
+    return found
+
+
+def load(feed: Feed) -> None:
+    """Until some more records are acknowledged."""
+    wanted = len(feed.acked) + LOADED
+    wait_until(lambda: len(feed.acked) >= wanted, 60, "the load to go on")
+
+
+def test_no_produce_fails_and_leaders_return(cluster: Cluster, tree: ZooKeeperTree) -> None:
+    topic = make_topic(cluster, PARTITIONS)
+    first = preferred(tree, topic)
+    assert sorted(first) == [0, 0, 1, 1, 2, 2]
+    feed, member = Feed(cluster, topic, PARTITIONS), Member(cluster, topic, "rolling", Commits())
+    with running(feed, member):
+        for number, broker in enumerate(cluster.brokers):
+            load(feed)
+            broker.stop()
+            assert number not in leaders(tree, topic), "a controlled shutdown has others lead before it ends"
+            load(feed)
+            cluster.restart(number)
+            for index in range(PARTITIONS):
+                cluster.wait_isr(topic, index, 3)
+        wait_until(lambda: leaders(tree, topic) == first, 30, "leaders to be where they are preferred")
+        load(feed)
+    check(cluster, topic, feed, member)
+
+
+def check(cluster: Cluster, topic: str, feed: Feed, member: Member) -> None:
+    """All that was acknowledged is there once and in order, everywhere; the group has missed nothing of it."""
+    assert feed.errors == []
+    found = read_all(cluster, topic)
+    for numbers in found.values():
+        assert numbers == sorted(set(numbers))
+    assert {number for numbers in found.values() for number in numbers} == feed.acked
+    assert {number for number in feed.acked if number < max(member.seen)} - member.seen == set()
+    apart = lambda: [line for index in range(PARTITIONS) for line in differences(cluster, topic, index)]  # noqa: E731
+    wait_until(lambda: not apart(), 20, "all replicas to be the same")
