@@ -12,7 +12,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
@@ -59,9 +59,20 @@ class CleanerOffsets:
     def put(self, partition: Partition, offset: int, known: Iterable[tuple[str, int]]) -> None:
         """Write where the dirty part begins; partitions that are not `known` any more are left out. Raises OSError."""
         index = partition.state().log_dir
-        offsets, names = self._offsets[index], set(known)
-        offsets[partition.topic, partition.index] = offset
-        for key in offsets.keys() - names:
+        self._offsets[index][partition.topic, partition.index] = offset
+        self._write(index, set(known))
+
+    def begin(self, partitions: Iterable[Partition], known: Iterable[tuple[str, int]]) -> None:
+        """Enter logs that were never cleaned: they are dirty from their start on. Raises OSError."""
+        found, names = [(partition, partition.state()) for partition in partitions], set(known)
+        for partition, state in found:
+            self._offsets[state.log_dir][partition.topic, partition.index] = state.log_start
+        for index in {state.log_dir for _, state in found}:
+            self._write(index, names)
+
+    def _write(self, index: int, known: Collection[tuple[str, int]]) -> None:
+        offsets = self._offsets[index]
+        for key in offsets.keys() - known:
             del offsets[key]
         checkpoints.write_offsets(self._log_dirs[index], checkpoints.CLEANER, offsets)
 
@@ -92,6 +103,8 @@ class Cleaner:
 
     def step(self) -> float:
         """Go on for some milliseconds; returns after how many the next step is due. Raises OSError: see `partition`."""
+        if self._going is None:
+            self._note_followers()
         if not self._enabled:
             return self._backoff_ms
         if self._going is None:
@@ -137,6 +150,18 @@ class Cleaner:
         self._done_bytes += done
         return max(0.0, self._began + self._done_bytes / self._rate - time.monotonic()) * 1000
 
+    def _note_followers(self) -> None:
+        """A follower's log has the gaps of its leader's, clean or not: `odradek check` goes by the checkpoint."""
+        new = [
+            partition
+            for partition in self._partitions()
+            if partition.config.compacted and _follows(partition) and self._offsets.get(partition) is None
+        ]
+        try:
+            self._offsets.begin(new, self._names())
+        except OSError as error:
+            log.warning("%s could not be written: %s", checkpoints.CLEANER, error)
+
     def _begin(self) -> bool:
         """Take up the filthiest log that is due, if there is one."""
         now_ms = time.time_ns() // 1_000_000
@@ -178,6 +203,11 @@ class Cleaner:
             going.partition, going.cleaned_upto, going.bytes_read, going.bytes_written, going.segments, going.swaps,
             time.monotonic() - self._began,
         )  # fmt: skip
+
+
+def _follows(partition: Partition) -> bool:
+    state = partition.state()
+    return state.state == slots.FOLLOWER and state.incarnation == partition.incarnation
 
 
 def _be_nice() -> None:

@@ -2,8 +2,10 @@
 
 A directory is a log directory (`log.dirs`) or one partition's. Verified are the logs and their indexes
 (`check_segment`, `check_index`), that segments follow each other, snapshots, leader epochs, topic ids,
-the offset checkpoints against the logs, meta.properties. A directory in use may show a write in flight; a partition
-whose files come and go meanwhile (a roll, retention, the cleaner) is checked again.
+the offset checkpoints against the logs, meta.properties. Of a log that the cleaner has seen (cleaner-offset-checkpoint)
+gaps are no faults: it has made them, or its leader has, of whom a follower has its log.
+A directory in use may show a write in flight; a partition whose files come and go meanwhile (a roll, retention, the
+cleaner) is checked again.
 """
 
 from __future__ import annotations
@@ -50,14 +52,14 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _compacted(path: Path) -> int | None:
-    """Up to where the partition at `path` is compacted, by its log directory; None when it never was."""
+def _compacted(path: Path) -> bool:
+    """Whether the partition at `path` has a cleaner's offset in its log directory."""
     parsed = names.parse_partition_dir(path.resolve().name)
     try:
         found = checkpoints.read_offsets(path.resolve().parent, checkpoints.CLEANER)
     except CheckpointError:
         found = {}
-    return found.get((parsed.topic, parsed.partition)) if parsed else None
+    return parsed is not None and (parsed.topic, parsed.partition) in found
 
 
 def _is_partition(path: Path) -> bool:
@@ -128,8 +130,6 @@ class PartitionCheck:
             yield Fault(self.directory, "has no segment")
             return
         self.start, expected = logs[0], None
-        if self.job.compacted_upto is not None:  # a round that died may have come farther than it could note
-            self.job.compacted_upto = max(self.job.compacted_upto, logs[-1])
         for base in logs:
             segment = SegmentCheck(self.directory, base, expected, base != logs[-1], self.job)
             yield from segment.faults()
@@ -189,7 +189,7 @@ class _LogDirCheck:
 
     def _partition(self, place: PartitionPlace) -> Iterator[Fault]:
         key = (place.name.topic, place.name.partition)
-        compacted = self.offsets.get(checkpoints.CLEANER, {}).get(key)
+        compacted = key in self.offsets.get(checkpoints.CLEANER, {})
         partition = PartitionCheck(place.path, Job(self.deep, compacted, None, self.progress))
         yield from partition.faults()
         if not place.name.mark and place.path.exists():

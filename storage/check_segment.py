@@ -24,14 +24,14 @@ from odradek.storage.scan import COMPRESSION_MASK, Batch, Scan, find_batch_after
 
 @dataclass
 class Job:
-    """What a check knows: offsets below `compacted_upto` (None: never compacted) may have gaps; `deep` decodes all.
+    """What a check knows: the offsets of a `compacted` log may have gaps, of a follower's anywhere; `deep` decodes all.
 
     `epochs` is the leader-epoch-checkpoint, None when there is none to compare with; `progress` is
     called with the bytes of each batch that was read.
     """
 
     deep: bool = False
-    compacted_upto: int | None = None
+    compacted: bool = False
     epochs: EpochCache | None = None
     progress: Callable[[int], None] | None = None
 
@@ -65,7 +65,7 @@ class SegmentCheck:
             return
         if self.base < self.expected:
             yield Fault(self.path, f"begins at offset {self.base}, but the segment before it ends at {self.expected}")
-        elif self.base > max(self.expected, self.job.compacted_upto or 0):
+        elif self.base > self.expected and not self.job.compacted:
             yield Fault(self.path, f"offsets {self.expected} to {self.base - 1} are missing before it")
 
     def _log(self) -> Iterator[Fault]:
@@ -92,7 +92,7 @@ class SegmentCheck:
             self.job.progress(batch.size)
 
     def _batch_faults(self, batch: Batch, scan: Scan) -> Iterator[str]:
-        dense = self.next_offset >= (self.job.compacted_upto or 0) and self._tells_first_offset(batch)
+        dense = not self.job.compacted and self._tells_first_offset(batch)
         if dense and batch.base_offset > self.next_offset:
             yield f"offsets {self.next_offset} to {batch.base_offset - 1} are missing before it"
         if batch.last_offset - self.base > MAX_RELATIVE:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from odradek.broker import cleaning
 from odradek.broker.cleaning import Cleaner
+from odradek.ipc import slots
 from odradek.protocol.records import batch_v2
-from odradek.storage import checkpoints
+from odradek.storage import checkpoints, follow
 from odradek.storage.append import Batch, append
+from odradek.storage.check import check
 from odradek.storage.durable import FILES
 from odradek.storage.partition import Partition
 
@@ -108,6 +110,30 @@ def test_not_at_all(bench: Maker) -> None:
     write(log.partition(), 30)
     assert cleaner(log, log_cleaner_enable=False).step() == 15000.0
     assert checkpoint(log) == {}
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_followers_log_may_have_gaps_before_it_is_cleaned_here(bench: Maker, enabled: bool) -> None:
+    """Its leader has made them."""
+    log = bench(count=3)
+    for index in (0, 2):
+        log.partition(index).slot.update(state=slots.FOLLOWER)
+        with log.partition(index).locked() as values:
+            data = b"".join(bytes(_at(offset)) for offset in (0, 7, 9))
+            follow.append(log.partition(index), values, data, 0, 0, now_ms())
+    assert len(list(check(log.data))) == 4
+    one = cleaner(log, log_cleaner_enable=enabled)
+    one.step()
+    assert checkpoint(log) == {("t", 0): 0, ("t", 2): 0}
+    assert list(check(log.data)) == []
+    until_idle(one)
+    assert one._offsets.get(log.partition(1)) is None
+
+
+def _at(offset: int) -> bytearray:
+    data = bytearray(batch_v2.build([(0, now_ms(), b"k", b"v", ())]))
+    data[:8] = offset.to_bytes(8, "big")
+    return data
 
 
 def test_a_damaged_log_is_left_alone_and_others_go_on(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:

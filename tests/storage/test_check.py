@@ -188,8 +188,11 @@ def test_gaps_are_right_where_the_log_is_compacted(tmp_path: Path) -> None:
     directory = tmp_path / "c-0"
     write_segment(directory, 0, [batch(5), batch(9)], sealed=False)
     assert len(faults(tmp_path)) == 2
-    checkpoints.write_offsets(tmp_path, checkpoints.CLEANER, {("c", 0): 10})
-    assert faults(tmp_path) == []
+    checkpoints.write_offsets(tmp_path, checkpoints.CLEANER, {("c", 0): 0})
+    assert faults(tmp_path) == []  # a follower that has cleaned nothing has its leader's gaps
+    assert list(check(directory)) == []
+    checkpoints.write_offsets(tmp_path, checkpoints.CLEANER, {("d", 0): 10})
+    assert len(faults(tmp_path)) == 2
 
 
 def test_deep_finds_records_that_do_not_decode(tmp_path: Path) -> None:
