@@ -15,7 +15,7 @@ from odradek.broker import joining
 from odradek.broker.elected import Elected, Setting
 from odradek.broker.office import NOBODY, Office
 from odradek.broker.orders import Orders
-from odradek.broker.peers import REFUSED, Peer, Sources
+from odradek.broker.peers import REFUSED, Peer, Switchboard
 from odradek.cluster import znodes
 from odradek.cluster.tree import Tree
 
@@ -26,7 +26,7 @@ class Candidate:
     """`elected` is this broker's time in office, None while it has none. Methods raise TreeUnavailable."""
 
     def __init__(
-        self, config: Any, tree: Tree, orders: Orders, sources: Sources, setting: Setting,
+        self, config: Any, tree: Tree, orders: Orders, switchboard: Switchboard, setting: Setting,
         guarded: Callable[[Callable[[], Any]], None],
     ) -> None:  # fmt: skip
         """`guarded(action)` does what may find ZooKeeper away, from an event that nobody waits for."""
@@ -35,7 +35,7 @@ class Candidate:
         self._config = config
         self._tree = tree
         self._orders = orders
-        self._sources = sources
+        self._switchboard = switchboard
         self._setting = setting
         self._guarded = guarded
         self._office = Office(tree, config["broker.id"])
@@ -47,8 +47,7 @@ class Candidate:
 
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
-        peer = self.holder_peer
-        retry = math.inf if peer is None or peer.next_try is None else peer.next_try
+        retry = math.inf if self.holder_peer is None else self.holder_peer.due
         return min(retry, math.inf if self.elected is None else self.elected.due())
 
     def tick(self, now: float) -> None:
@@ -100,7 +99,7 @@ class Candidate:
         if self.elected is not None:
             self.elected.close()
         self.elected = Elected(
-            self._config, self._tree, self._office, self._orders, self._sources, self._setting, self.resign
+            self._config, self._tree, self._office, self._orders, self._switchboard, self._setting, self.resign
         )
 
     def _watch_holder(self) -> None:
@@ -112,7 +111,7 @@ class Candidate:
             self._watch(None)
             return
         address = joining.address_of(znodes.decode_broker(data), self._config)
-        self._watch(Peer(holder, address, self._sources, self._holder_changed))
+        self._watch(self._switchboard.connect(holder, address, self._holder_changed))
 
     def _watch(self, peer: Peer | None) -> None:
         if self.holder_peer is not None:

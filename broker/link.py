@@ -1,9 +1,9 @@
-"""A connection to another broker: one request under way, its answer received into one buffer and handed on where it lies.
+"""A connection to another broker: one request under way, its answer received into one buffer, used where it lies.
 
-Refused or lost, it is tried again after AGAIN_MS, doubled up to LONGEST_MS; at once after `hurry`. What is malformed,
-not asked for, or does not come in time closes it. So does silence of the other host for SILENT_S, idle or not: TCP
-would wait for as long again as the network was away before it sends the next packet, and the ISR with it.
-Times are in ms of CLOCK_MONOTONIC.
+Refused or lost, it is tried again after AGAIN_MS, doubled up to LONGEST_MS; at once after `hurry`, and when it had
+lasted for SETTLED_MS. What is malformed, not asked for, or does not come in time closes it. So does silence of the
+other host for SILENT_S, idle or not: TCP would wait for as long again as the network was away before it sends the next
+packet, and the cluster with it. Times are in ms of CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from odradek.protocol.wire import I32, WireError
 log = logging.getLogger(__name__)
 
 AGAIN_MS, LONGEST_MS = 20, 1000
+SETTLED_MS = 1000
 CONNECT_MS = 3000  # the kernel's pauses between attempts double, too
 SILENT_S = 5
 SMALL = 64 << 10
@@ -63,10 +64,12 @@ class Link:
         self.address = address
         self._talk, self._resolver, self._limits = talk, resolver, limits
         self._sock: socket.socket | None = None
-        self._up = self._busy = self._writing = False
+        self._up = self._busy = self._writing = self._resolving = False
         self._due_ms = 0  # next attempt, or end of patience
+        self._since_ms = 0  # when the connection was made
         self._again_ms = AGAIN_MS
-        self._attempts = 0
+        self._attempts = self._refusals = 0  # since then; and how many of the last were refused
+        self._addresses = 1  # of the host
         self._fault = ""  # said in the log, so that it is said once
         self._out = memoryview(b"")
         self._frame = Frame(limits)
@@ -75,6 +78,11 @@ class Link:
     def up(self) -> bool:
         """Whether the connection stands."""
         return self._up
+
+    @property
+    def refused(self) -> bool:
+        """Whether nobody listens there: the last attempts, one for each address of the host, were refused."""
+        return self._refusals >= self._addresses
 
     @property
     def due_ms(self) -> int | None:
@@ -91,14 +99,27 @@ class Link:
         if self._sock is None:
             self._due_ms, self._again_ms = 0, AGAIN_MS
 
+    def resolved(self) -> None:
+        """The resolver has found something."""
+        if self._resolving:
+            self._due_ms = 0
+
+    def ask(self) -> None:
+        """There may be something to ask: at once, if the connection stands and nothing is under way."""
+        request = self._talk.request(self) if self._up and not self._busy else None
+        if request is not None:
+            self._busy, self._due_ms = True, _now_ms() + self._limits.patience_ms
+            self._out = memoryview(request)
+            self._send()
+
     def tick(self, now_ms: int) -> None:
         """Ask if there is something to ask; connect when it is time; lose patience."""
         if self._up and not self._busy:
-            self._ask()
+            self.ask()
         elif now_ms >= self._due_ms and self._sock is None:
             self._connect(now_ms)
         elif now_ms >= self._due_ms:
-            self._lose(f"no {'answer' if self._up else 'connection'} within {self._patience_ms} ms")
+            self._lose(TimeoutError(f"no {'answer' if self._up else 'connection'} within {self._patience_ms} ms"))
 
     def ready(self, events: int) -> None:
         """The socket is readable, writable, or broken."""
@@ -110,14 +131,15 @@ class Link:
             elif self._out:
                 self._send()
         except (OSError, WireError) as error:
-            self._lose(_reason(error))
+            self._lose(error)
 
     def close(self) -> None:
         """Let go of the connection and of what is under way."""
         if self._sock is not None:
             self._talk.watch(self._sock.fileno(), 0)
             self._sock.close()
-        self._sock, self._up, self._busy, self._writing = None, False, False, False
+        self._sock = None
+        self._up = self._busy = self._writing = self._resolving = False
         self._out, self._frame = memoryview(b""), Frame(self._limits)
 
     # -- the connection
@@ -127,8 +149,9 @@ class Link:
         try:
             addresses = self._resolver.ask(*self.address)
             if addresses is None:  # asked again as soon as the resolver knows
-                self._due_ms = now_ms + LONGEST_MS
+                self._resolving, self._due_ms = True, now_ms + LONGEST_MS
                 return
+            self._resolving, self._addresses = False, len(addresses)
             family, kind, _, _, address = addresses[self._attempts % len(addresses)]
             self._sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
             if self._limits.receive_buffer > 0:
@@ -138,7 +161,7 @@ class Link:
                 raise OSError(code, os.strerror(code))
             _set_options(self._sock)
         except OSError as error:
-            self._lose(_reason(error))
+            self._lose(error)
             return
         self._talk.watch(self._sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
@@ -147,29 +170,27 @@ class Link:
         code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
-        self._up, self._again_ms, self._attempts = True, AGAIN_MS, 0
+        self._up, self._since_ms = True, _now_ms()
+        self._attempts = self._refusals = 0
         log.log(logging.INFO if self._fault else logging.DEBUG, "%s: connected", self.name)
         self._talk.watch(self._sock.fileno(), select.EPOLLIN)
-        self._ask()
+        self.ask()
 
-    def _lose(self, why: str) -> None:
-        """Say why, once, and try again after a while."""
+    def _lose(self, error: OSError | WireError) -> None:
+        """Say why, once, and try again: after a while, unless the connection had lasted."""
+        why, now_ms = (error.strerror if isinstance(error, OSError) else None) or str(error), _now_ms()
         log.log(logging.WARNING if why != self._fault else logging.DEBUG, "%s: %s", self.name, why)
         self._fault = why
-        self.close()
         self._attempts += 1
-        self._due_ms = _now_ms() + self._again_ms
-        self._again_ms = min(2 * self._again_ms, LONGEST_MS)
+        self._refusals = self._refusals + 1 if isinstance(error, ConnectionRefusedError) and not self._up else 0
+        lasted = self._up and now_ms >= self._since_ms + SETTLED_MS
+        self.close()
+        self._due_ms, self._again_ms = now_ms + self._again_ms, min(2 * self._again_ms, LONGEST_MS)
+        if lasted:
+            self.hurry()
         self._talk.lost(self)
 
     # -- requests and answers
-
-    def _ask(self) -> None:
-        request = self._talk.request(self)
-        if request is not None:
-            self._busy, self._due_ms = True, _now_ms() + self._limits.patience_ms
-            self._out = memoryview(request)
-            self._send()
 
     def _send(self) -> None:
         assert self._sock is not None
@@ -178,7 +199,7 @@ class Link:
         except BlockingIOError:
             pass
         except OSError as error:
-            self._lose(_reason(error))
+            self._lose(error)
             return
         if bool(self._out) != self._writing:
             self._writing = bool(self._out)
@@ -201,7 +222,7 @@ class Link:
         self._talk.answer(self, frame.content)
         self._fault, self._busy = "", False
         frame.clear()
-        self._ask()
+        self.ask()
 
 
 class Frame:
@@ -261,10 +282,6 @@ def _set_options(sock: socket.socket) -> None:
     }  # fmt: skip
     for option, value in tcp.items():
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-def _reason(error: OSError | WireError) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _now_ms() -> int:

@@ -82,7 +82,7 @@ class MarkerLinks:
         assert self._resolver is not None
         self._resolver.drain()
         for link in self._links.values():
-            link.link.hurry()
+            link.link.resolved()
 
     def recall(self) -> list[Marker]:
         """Take back all that is not under way."""

@@ -23,7 +23,7 @@ from odradek.broker.elected import Elected
 from odradek.broker.isr import IsrKeeper
 from odradek.broker.leaving import Leaving
 from odradek.broker.orders import Orders
-from odradek.broker.peers import Sources
+from odradek.broker.peers import Sources, Switchboard
 from odradek.broker.process import Process
 from odradek.broker.replicas import Replicas
 from odradek.broker.tree_configs import TreeConfigs
@@ -68,6 +68,7 @@ class Member:
         self.orders = Orders(view, replicas, self._view_changed)
         self._configs = TreeConfigs(view, tree, self._configs_changed)
         self._isr = IsrKeeper(view, replicas, tree, me.config["replica.lag.time.max.ms"], self._view_changed)
+        self._switchboard: Switchboard
         self._candidate: Candidate
         self._leaving: Leaving
 
@@ -75,8 +76,9 @@ class Member:
 
     def attach(self, sources: Sources) -> None:
         """Have the loop watch what this waits for."""
+        self._switchboard = Switchboard(sources, self.config["controller.socket.timeout.ms"])
         self._candidate = Candidate(
-            self.config, self._tree, self.orders, sources, self._topic_setting, self._guarded
+            self.config, self._tree, self.orders, self._switchboard, self._topic_setting, self._guarded
         )  # fmt: skip
         self._leaving = Leaving(self._me, self._candidate, self.orders)
         sources.watch(self._tree.fileno(), 1, lambda _: self._tree_events())
@@ -165,6 +167,7 @@ class Member:
         """Leave the cluster: the session ends, and with it the registration and the office."""
         self._guarded(self._candidate.leave)
         self._candidate.close()
+        self._switchboard.close()
         self._tree.close()
         joining.forget_session(self._me.run_dir)
 

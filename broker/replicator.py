@@ -84,7 +84,7 @@ class Replicator:
     def _resolved(self) -> None:
         self._resolver.drain()
         for leader in self._leaders.values():
-            leader.link.hurry()
+            leader.link.resolved()
 
     def close(self) -> None:
         """Let go of everything."""

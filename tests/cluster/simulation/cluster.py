@@ -25,6 +25,7 @@ CONFIG: dict[str, Any] = {
     "replica.lag.time.max.ms": 1500, "zookeeper.session.timeout.ms": 2000, "replica.fetch.wait.max.ms": 400,
     "replica.fetch.backoff.ms": 200, "controlled.shutdown.retry.backoff.ms": 500, "min.insync.replicas": 1,
     "leader.imbalance.check.interval.seconds": 8, "replica.socket.timeout.ms": 3000,
+    "controller.socket.timeout.ms": 2500,
 }  # fmt: skip
 
 

@@ -37,12 +37,12 @@ from odradek.workers import epoch_caches, followers, following, replicated
 from odradek.workers.apis import k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k07_controlled_shutdown
 
 from . import disk, memory, store
-from .sockets import Sockets
+from .sockets import Resolver, Sockets
 from .world import World
 
 _TIMED = (
-    member, elected, leaving, isr, peers, replicas, office, enrolment, leader, link, replicator, slotbook,
-    following, followers, replicated,
+    member, elected, leaving, isr, replicas, office, enrolment, leader, link, replicator, slotbook, following,
+    followers, replicated,
 )  # fmt: skip
 _SPOKEN = (
     telling,
@@ -138,7 +138,7 @@ def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterat
     changes: list[tuple[Any, str, Any]] = [(module, "time", Clock(world)) for module in _TIMED]
     changes += [(module, "interbroker", codec) for module in _SPOKEN]
     changes += [
-        (leader, "fetch_client", codec), (peers, "socket", sockets), (link, "socket", sockets),
+        (leader, "fetch_client", codec), (peers, "Resolver", Resolver), (link, "socket", sockets),
         (slots, "CHUNK", memory.SLOTS), (znodes, "random_uuid", _ids(seed)),
         (enrolment, "PartitionDirs", disk.Dirs), (enrolment, "PartitionLocks", lambda path: memory.LOCKS[path.parent]),
         (replicas, "Log", disk.MemoryLog), (leading, "roll", store.Roll),

@@ -10,8 +10,8 @@ from typing import Any
 from .network import Connection, End, Network
 from .world import Process
 
-_PORTS = {9092: "peer", 9093: "fetch"}
 _PREFIX = "broker-"
+_NEVER_READY = 99
 
 
 class Sockets:
@@ -27,14 +27,24 @@ class Sockets:
             raise AttributeError(name)
         return getattr(socket, name)
 
-    def getaddrinfo(self, host: str, port: int, type: int = 0) -> list[Any]:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
-
     def socket(self, family: int, kind: int) -> Socket:
         """One of the process that runs."""
         self._number += 1
         process = self._network.world.running[-1]
         return Socket(self._network, process, self._number, "fetch" if process.name == "replicator" else "peer")
+
+
+class Resolver:
+    """broker.resolver: it knows at once."""
+
+    def fileno(self) -> int:
+        return _NEVER_READY
+
+    def ask(self, host: str, port: int) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
+
+    def close(self) -> None:
+        pass
 
 
 class Socket:
@@ -71,18 +81,12 @@ class Socket:
         self._connection.send(True, bytes(data))
         return len(data)
 
-    def recv(self, most: int) -> bytes:
-        if self._in:
-            data, self._in = bytes(self._in[:most]), self._in[most:]
-            return data
-        if self._ended:
-            return b""
-        raise BlockingIOError
-
     def recv_into(self, room: Any) -> int:
-        data = self.recv(len(room))
-        room[: len(data)] = data
-        return len(data)
+        if not self._in and not self._ended:
+            raise BlockingIOError
+        count = min(len(room), len(self._in))
+        room[:count], self._in = self._in[:count], self._in[count:]
+        return count
 
     def close(self) -> None:
         self._closed = True
