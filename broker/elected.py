@@ -28,7 +28,7 @@ from odradek.broker.deletions import Deletions
 from odradek.broker.moves import Moves
 from odradek.broker.office import Office
 from odradek.broker.orders import Orders
-from odradek.broker.peers import REFUSED, Peer, Sources
+from odradek.broker.peers import REFUSED, Peer, Switchboard
 from odradek.broker.telling import Telling
 from odradek.cluster import asked, notices, znodes
 from odradek.cluster.errors import ApiError
@@ -64,13 +64,13 @@ class Elected:
     """One time in office. Its methods raise TreeUnavailable; `tick` then starts over from what the tree says."""
 
     def __init__(
-        self, config: Any, tree: Tree, office: Office, orders: Orders, sources: Sources, setting: Setting,
-        deposed: Callable[[], None],
+        self, config: Any, tree: Tree, office: Office, orders: Orders, switchboard: Switchboard,
+        setting: Setting, deposed: Callable[[], None],
     ) -> None:  # fmt: skip
         self._config = config
         self._tree = tree
         self._office = office
-        self._sources = sources
+        self._switchboard = switchboard
         self._setting = setting
         self._deposed = deposed
         self._fence = Check(znodes.CONTROLLER_EPOCH, office.epoch_version)
@@ -115,8 +115,8 @@ class Elected:
 
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
-        tries = [peer.next_try for peer in self._peers.values() if peer.next_try is not None]
-        return min([*tries, self._again_at if self._stale else self._rebalance_at])
+        connections = [peer.due for peer in self._peers.values()]
+        return min([*connections, self._again_at if self._stale else self._rebalance_at])
 
     def tick(self, now: float) -> None:
         """Reach for lost peers; start over if something could not be done."""
@@ -275,7 +275,7 @@ class Elected:
         self._nodes[broker] = node
         if broker != self._own:
             address = joining.address_of(node, self._config)
-            self._peers[broker] = Peer(broker, address, self._sources, self._standing_changed)
+            self._peers[broker] = self._switchboard.connect(broker, address, self._standing_changed)
 
     def _part_from(self, broker: int) -> None:
         self._suspected.discard(broker)
