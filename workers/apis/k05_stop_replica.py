@@ -29,7 +29,8 @@ def handle(controller: Any, request: Any, context: Context) -> Any:
             )
             for one in stops
         ]
-        context.reply(response(error_code=error, partition_errors=rows))
+        answer = response(error_code=error, partition_errors=rows)
+        controller.when_published(lambda: context.reply(answer))
 
     controller.owner.orders.stop(office, stops, done)
     return None
