@@ -51,7 +51,21 @@ def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
     book = SlotBook(me.shared, PartitionLocks(Path(me.run_dir) / "partition.lock"), start)
     replicas = Replicas(view, dirs, book, me.shared, me.run_dir, me.config)
     replicas.open(former)
-    return Member(me, tree, store, view, replicas, _registration(me))
+    member = Member(me, tree, store, view, replicas, _registration(me))
+    member.orders.least_epoch = _least_epoch(tree, store.broker)
+    return member
+
+
+def _least_epoch(tree: Tree, broker: int) -> int:
+    """The first epoch that an order may be meant for, if it is meant for this life.
+
+    A registration that is this session's is a former process's, of the same life. Any other was made before the start
+    was counted, by this session's write.
+    """
+    registered = tree.exists(f"{znodes.BROKER_IDS}/{broker}")
+    if registered is not None and registered.owner == tree.session:
+        return registered.czxid
+    return tree.get(znodes.STARTS)[1].mzxid
 
 
 def _registration(me: Process) -> bytes:

@@ -1,7 +1,8 @@
 """What the elected controller orders this broker to do (LeaderAndIsr, StopReplica, UpdateMetadata), in order.
 
 An order of a controller that is not in office any more, or meant for a former life of this broker, is refused
-(KIP-237, KIP-380). So is one that was overtaken: when a connection is lost, what was on it may still come behind what
+(KIP-237, KIP-380), also before this life is registered: its registration will be younger than what it wrote into
+ZooKeeper before. So is one that was overtaken: when a connection is lost, what was on it may still come behind what
 was sent again over the next one. What needs a partition's lock that is taken waits, and everything behind it; orders
 are answered when they are carried out.
 """
@@ -36,11 +37,15 @@ class _Order:
 
 
 class Orders:
-    """Orders under way. `changed()` is called when the view is another."""
+    """Orders under way. `changed()` is called when the view is another.
+
+    `broker_epoch` is that of the registration, 0 until there is one; `least_epoch` is that of no former life.
+    """
 
     def __init__(self, view: View, replicas: Replicas, changed: Callable[[], None]) -> None:
         self.controller_epoch = 0
         self.broker_epoch = 0
+        self.least_epoch = 0
         self._view = view
         self._replicas = replicas
         self._changed = changed
@@ -84,8 +89,8 @@ class Orders:
         late = office.epoch == self.controller_epoch and 0 <= office.number < self._newest
         if late or office.epoch < self.controller_epoch:
             return STALE_CONTROLLER_EPOCH
-        stale = office.broker_epoch != _ANY_BROKER_EPOCH and office.broker_epoch < self.broker_epoch
-        return STALE_BROKER_EPOCH if stale else NONE
+        stale = office.broker_epoch < max(self.broker_epoch, self.least_epoch)
+        return STALE_BROKER_EPOCH if stale and office.broker_epoch != _ANY_BROKER_EPOCH else NONE
 
     # -- steps; each may be Busy
 

@@ -11,7 +11,7 @@ from odradek.broker.candidate import Candidate
 from odradek.broker.office import Office
 from odradek.broker.orders import Orders
 from odradek.cluster import view, znodes
-from odradek.cluster.errors import NONE, STALE_CONTROLLER_EPOCH
+from odradek.cluster.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH
 from odradek.cluster.tree import CHILDREN, BadVersion, Check, Event, TreeUnavailable
 from odradek.cluster.view import View
 from odradek.cluster.znodes import TopicNode
@@ -154,3 +154,35 @@ def test_an_order_that_was_overtaken_is_refused() -> None:
         order(epoch, f"{view.CONTROLLER}-{number}")
     order(2, "kafka-1")  # another's controller, which does not count
     assert refused == [NONE, NONE, STALE_CONTROLLER_EPOCH, NONE, NONE, NONE]
+
+
+@pytest.mark.parametrize(("least", "registered", "taken"), [(7, 0, 7), (7, 9, 9), (0, 0, 0)])
+def test_an_order_for_a_former_life_is_refused(least: int, registered: int, taken: int) -> None:
+    answers = {}
+    unused: Any = None
+    orders = Orders(View(0, "c"), unused, lambda: None)
+    orders.least_epoch, orders.broker_epoch = least, registered
+    for epoch in range(-1, 11):
+        office = view.Office(1, 1, epoch)
+        orders.know(office, [], [], lambda error, _, epoch=epoch: answers.update({epoch: error}))  # type: ignore[misc]
+    assert answers == {epoch: STALE_BROKER_EPOCH if 0 <= epoch < taken else NONE for epoch in range(-1, 11)}
+
+
+def test_no_life_takes_the_orders_for_the_one_before(cluster: Any) -> None:
+    broker, zookeeper = cluster.brokers[1], cluster.zookeeper
+    epochs = []
+    for _ in range(3):
+        broker.start()
+        cluster.world.run(cluster.world.now + 0.02)  # it has joined, and is not registered
+        epochs.append(broker.controller.owner.orders.least_epoch)
+        cluster.world.run(cluster.world.now + 5.0)
+        path = f"{znodes.BROKER_IDS}/1"
+        epochs.append(zookeeper.nodes[path].czxid)
+        assert broker.controller.owner.orders.broker_epoch == epochs[-1]
+        broker.kill_controller()
+        cluster.world.run(cluster.world.now + 5.0)
+        orders = broker.controller.owner.orders
+        assert (orders.least_epoch, orders.broker_epoch) == (epochs[-1], epochs[-1]), "the same life goes on"
+        broker.die("dies")
+        cluster.world.run(cluster.world.now + 5.0)
+    assert epochs == sorted(set(epochs))

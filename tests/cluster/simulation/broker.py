@@ -14,6 +14,7 @@ from odradek.cluster import znodes
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.tree import TreeError, TreeUnavailable
 from odradek.ipc import roles, slots
+from odradek.protocol import errors
 
 from . import disk, store
 from .loops import Controller, Loop, Replicator
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .cluster import Cluster
 
 _AGAIN_S = 0.3
+_ORDERS = ("LeaderAndIsr", "StopReplica", "UpdateMetadata")
 
 
 class Broker:
@@ -38,6 +40,7 @@ class Broker:
         self.world = cluster.world
         self.number = number
         self.lives = 0
+        self.epoch = self.former_epoch = 0  # of its registration, and of the last of its lives before
         self.up = False
         self.registered = False
         self.disk = disk.Disk(number, *cluster.invariants.of_logs)
@@ -66,6 +69,7 @@ class Broker:
         if self.up:
             return
         self.lives += 1
+        self.former_epoch = max(self.former_epoch, self.epoch)
         self.up, self.registered, self._serving = True, False, False
         self._published = None
         self.shared = Shared(self.world, self, self.cluster.busy)
@@ -123,6 +127,8 @@ class Broker:
     def running(self) -> None:
         """It is registered."""
         self.registered = True
+        node = self.cluster.zookeeper.nodes.get(f"{znodes.BROKER_IDS}/{self.number}")
+        self.epoch = node.czxid if node is not None else self.epoch
         self.world.say(f"broker {self.number} is registered")
 
     def draining(self) -> None:
@@ -233,7 +239,13 @@ class Broker:
         controller = self.controller
         if controller is None:
             return False
-        self.world.after(0.0002, self.loop, lambda: controller.serve(name, version, client, request, reply))
+
+        def answered(answer: Any) -> None:
+            if name in _ORDERS and 0 <= request.broker_epoch <= self.former_epoch and answer.error_code == errors.NONE:
+                self.cluster.invariants.wrong(f"broker {self.number} took a {name} that a former life was meant to get")
+            reply(answer)
+
+        self.world.after(0.0002, self.loop, lambda: controller.serve(name, version, client, request, answered))
         return True
 
     def changed(self) -> None:
