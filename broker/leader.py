@@ -12,13 +12,16 @@ import time
 from collections.abc import Callable, Mapping
 
 from odradek.broker import copies
+from odradek.broker.held_back import HeldBack, Throttled
 from odradek.broker.link import Address, Link
 from odradek.broker.link import Limits as LinkLimits
 from odradek.broker.resolver import Resolver
 from odradek.cluster import following
 from odradek.cluster.fetch_session import Key
 from odradek.cluster.following import Following, Limits, Position, Seek
+from odradek.cluster.throttles import PAUSE_MS
 from odradek.ipc.processes import COLUMN
+from odradek.ipc.slots import F_LEO
 from odradek.protocol import errors, fetch_client
 from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import Part, Place
@@ -53,6 +56,7 @@ class Leader:
         self._held: dict[Key, tuple[int, copies.Change]] = {}
         self._unread: dict[Key, int] = {}  # until when: their disk did not say where they stand
         self._left: dict[int, list[str]] = {}  # error → partitions of the answer in hand
+        self._held_back: HeldBack | None = None  # by a throttle
         self._under_way: FetchRequest | Seek | None = None
         self._correlation = 0
 
@@ -66,8 +70,9 @@ class Leader:
         due = self._following.due_ms() if self.link.due_ms is None else self.link.due_ms
         return min([*self._unread.values(), *([] if due is None else [due])], default=None)
 
-    def follow(self, partitions: Mapping[Key, tuple[Partition, int]]) -> None:
+    def follow(self, partitions: Mapping[Key, tuple[Partition, int]], throttled: Throttled | None) -> None:
         """Copy these partitions, each in its leader epoch, and no others. The metadata or their slots have changed."""
+        self._held_back = None if throttled is None else HeldBack(throttled, partitions, self._held_back)
         gone = self._partitions.keys() - partitions.keys()
         for key in gone:
             self._remove(key)
@@ -129,7 +134,10 @@ class Leader:
 
     def request(self, link: Link) -> bytes | None:
         """See link.Talk."""
-        self._under_way = wanted = self._following.request(_now_ms())
+        now_ms = _now_ms()
+        if self._held_back is not None:
+            self._following.rest(self._held_back.now(now_ms), now_ms, PAUSE_MS)
+        self._under_way = wanted = self._following.request(now_ms)
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         if isinstance(wanted, FetchRequest):
             self._row[_FETCHES] += 1
@@ -170,6 +178,9 @@ class Leader:
         about = self._following.judge(part.error, part.diverging)
         if about == following.APPEND:
             self._append(key, partition, asked, part)
+            if self._held_back is not None and key in self._held_back:
+                behind = partition.slot.read()[F_LEO] < part.hw
+                self._held_back.copied(key, len(part.records), behind, _now_ms())
         elif about == following.DIVERGED:
             assert part.diverging is not None
             self._do(key, asked.leader_epoch, copies.cut_diverging(partition, *part.diverging))

@@ -16,12 +16,14 @@ import zlib
 from pathlib import Path
 
 from odradek.broker import copies, process
+from odradek.broker.held_back import Throttled
 from odradek.broker.joining import between_brokers
 from odradek.broker.leader import Leader
 from odradek.broker.link import Address
 from odradek.broker.link import Limits as LinkLimits
 from odradek.broker.process import Process, Signals
 from odradek.broker.resolver import Resolver
+from odradek.cluster import throttles
 from odradek.cluster.fetch_session import Key
 from odradek.cluster.following import Limits
 from odradek.ipc import roles, slots
@@ -138,7 +140,7 @@ class Replicator:
         return [table.column(field, chunk) for chunk in range(table.capacity // slots.CHUNK) for field in fields]
 
     def _assign(self) -> None:
-        wanted = self._wanted()
+        wanted, throttled = self._wanted(), self._throttled()
         for connection in list(self._leaders):
             if connection not in wanted or self._leaders[connection].address != self._address(connection[0]):
                 self._leaders.pop(connection).close()
@@ -146,7 +148,7 @@ class Replicator:
             leader = self._leaders.get(connection)
             if leader is None:
                 leader = self._leaders[connection] = self._connect(connection)
-            leader.follow(partitions)
+            leader.follow(partitions, throttled)
 
     def _wanted(self) -> dict[Connection, dict[Key, tuple[Partition, int]]]:
         """The followed partitions with their leader epochs, by the connection they are to be fetched over."""
@@ -164,6 +166,19 @@ class Replicator:
                     connection = info.leader, (first + index) % max(1, spread)
                     wanted.setdefault(connection, {})[(topic.id, index)] = partition, epoch
         return wanted
+
+    def _throttled(self) -> Throttled | None:
+        """The throttle of what this broker follows, with the partitions concerned."""
+        snapshot, me = self._catalog.snapshot, self._me
+        throttle = throttles.in_force(throttles.FOLLOWER, snapshot, me.config, me.shared.traffic, roles.REPLICATOR)
+        if throttle is None:
+            return None
+        return throttle, {
+            (topic.id, index): self._own in info.isr
+            for topic in map(snapshot.topics.__getitem__, throttle.topics)
+            for index, info in enumerate(topic.partitions)
+            if throttle.covers(topic.name, index)
+        }
 
     def _epoch(self, partition: Partition) -> int:
         epoch = copies.follows(partition)

@@ -207,6 +207,28 @@ BROKER_CONFIGS = (
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
+        "leader.replication.throttled.rate", LONG, "9223372036854775807", MEDIUM,
+        "Bytes a second that this broker sends at most of the replicas in topics' "
+        "leader.replication.throttled.replicas. Set it while the broker runs.",
+        check=at_least(0), mode=CLUSTER_WIDE, internal=True,
+    ),
+    ConfigKey(
+        "follower.replication.throttled.rate", LONG, "9223372036854775807", MEDIUM,
+        "Bytes a second that this broker copies at most of the replicas in topics' "
+        "follower.replication.throttled.replicas. Set it while the broker runs.",
+        check=at_least(0), mode=CLUSTER_WIDE, internal=True,
+    ),
+    ConfigKey(
+        "replication.quota.window.num", INT, "11", LOW,
+        "Samples over which the rate of throttled replication is taken.",
+        check=at_least(1),
+    ),
+    ConfigKey(
+        "replication.quota.window.size.seconds", INT, "1", LOW,
+        "Length of each of these samples.",
+        check=at_least(1),
+    ),
+    ConfigKey(
         "replica.high.watermark.checkpoint.interval.ms", LONG, "5000", HIGH,
         "How often high watermarks are written to disk.",
     ),

@@ -38,7 +38,7 @@ class ConfigKey(NamedTuple):
     check: Check | None = None
     mode: str = READ_ONLY  # how a broker config may change while the broker runs
     works: bool = True  # False: known from Kafka, accepted and shown, but nothing here reads it
-    internal: bool = False  # accepted, never listed
+    internal: bool = False  # accepted, listed only where it is set
 
     @property
     def sensitive(self) -> bool:

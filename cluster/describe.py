@@ -74,8 +74,7 @@ def broker_entries(snapshot: Snapshot, broker: int, static: Static) -> list[Entr
     """All configs of one broker; unknown ones that somebody wrote are shown as sensitive, as Kafka does."""
     names = [name for name, key in BROKER.items() if not key.internal]
     dynamic = [name for layer in snapshot.dynamic_layers(broker) for name in layer]
-    extra = dict.fromkeys(name for name in (*static.given, *dynamic) if name not in BROKER)
-    return [_broker_entry(name, snapshot, broker, static) for name in (*names, *extra)]
+    return [_broker_entry(name, snapshot, broker, static) for name in dict.fromkeys((*names, *static.given, *dynamic))]
 
 
 def cluster_entries(snapshot: Snapshot) -> list[Entry]:

@@ -14,7 +14,7 @@ Facts are from Kafka's AbstractFetcherThread. Times are in ms of any clock that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.cluster.fetch_session import Key, Session
@@ -216,6 +216,13 @@ class Following:
         self._absences[key] = (absences + 1, now_ms)
         if self._part(key):
             self._out[key] = now_ms + min(self.limits.backoff_ms, FIRST_LEAVE_MS << min(absences, 16))
+
+    def rest(self, keys: Iterable[Key], now_ms: int, pause_ms: int) -> None:
+        """Leave fetched partitions out for a while, as nothing is wrong with them (cluster.throttles)."""
+        for key in keys:
+            if key in self._parts and not (self._is_apart(key) and self._out.get(key, now_ms + 1) > now_ms):
+                self._part(key)
+                self._out[key] = now_ms + pause_ms
 
     def strike(self, key: Key, now_ms: int) -> int:
         """What the leader sent is of no use: leave the partition out, longer each time in a row. Returns the ms."""

@@ -122,6 +122,11 @@ class Snapshot:
         """One partition, None when topic or partition is unknown."""
         return self.topics[topic].partition(index) if topic in self.topics else None
 
+    def overrides(self, name: str) -> dict[str, str]:
+        """topic -> text of the topics that override the config `name`; makes no Topic."""
+        topics = self._raw["topics"].items()
+        return {topic: raw["config"][name] for topic, raw in topics if name in raw["config"]}
+
     def slots(self) -> dict[int, tuple[str, int, PartitionInfo]]:
         """slot -> (topic, index, partition) of every partition."""
         return {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from odradek.cluster.configtypes import (
     BOOLEAN,
     DOUBLE,
@@ -24,7 +26,15 @@ RELEASE = matches(
     r"0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)(\.\d+)?(-IV\d)?|[1-4]\.\d+(\.\d+)?(-IV\d)?",
     "a Kafka release such as 2.8 or 3.0-IV1",
 )
-THROTTLED = matches(r"\*|\d+:\d+", "*, or pairs of partition:broker such as 0:1,1:2")
+_PAIR = re.compile(r"(\d+:\d+)?", re.ASCII)
+
+
+def throttled(value: list[str]) -> str | None:
+    """All replicas, or a list of some; Kafka takes empty places in it."""
+    if "".join(value) == "*" or all(map(_PAIR.fullmatch, value)):
+        return None
+    return "must be *, or pairs of partition:broker such as 0:1,1:2"
+
 
 # fmt: off
 TOPIC_CONFIGS = (
@@ -185,13 +195,15 @@ TOPIC_CONFIGS = (
     ),
     ConfigKey(
         "leader.replication.throttled.replicas", LIST, "", MEDIUM,
-        "Replicas whose leaders limit replication traffic: partition:broker pairs, or * for all.",
-        check=THROTTLED, works=False,
+        "Replicas that their leader sends no faster than leader.replication.throttled.rate: "
+        "partition:broker pairs, the broker being the leader; or * for all.",
+        check=throttled,
     ),
     ConfigKey(
         "follower.replication.throttled.replicas", LIST, "", MEDIUM,
-        "Replicas whose followers limit replication traffic: partition:broker pairs, or * for all.",
-        check=THROTTLED, works=False,
+        "Replicas that copy no faster than follower.replication.throttled.rate: partition:broker "
+        "pairs, the broker being the follower; or * for all.",
+        check=throttled,
     ),
     ConfigKey(
         "message.downconversion.enable", BOOLEAN, "true", LOW,

@@ -19,7 +19,7 @@ import zlib
 import posix_ipc
 
 MAGIC = 0x6F64726164656B31  # "odradek1"
-LAYOUT = 2
+LAYOUT = 3
 HEADER = 64
 
 

@@ -2,8 +2,8 @@
 
 Layout    : region `control`: words 0 metadata version, 1 draining, 2 log-level version, 3 bound ports known,
             words 8 to 15 one byte a log directory, 1 when its disk has failed (`fail_dir`),
-            words 16.. the process table (ipc.processes). Regions `slots-<k>`: ipc.slots. `meta-<v>`: ipc.metadata.
-            `producers-…`: ipc.producers.
+            words 16.. the process table (ipc.processes), then what throttles count (ipc.traffic).
+            Regions `slots-<k>`: ipc.slots. `meta-<v>`: ipc.metadata. `producers-…`: ipc.producers.
 Owner     : the supervisor creates all at start, and unlinks all at stop.
 Writers   : see each module; words 1 to 3 the supervisor; a log directory's byte whoever met the failure. It goes
             from 0 to 1 and stays so until the next start.
@@ -18,11 +18,14 @@ from odradek.ipc.metadata import MetadataRegion
 from odradek.ipc.processes import TABLE_WORDS, ProcessTable
 from odradek.ipc.region import Region
 from odradek.ipc.slots import SlotTable
+from odradek.ipc.traffic import WORDS as TRAFFIC_WORDS
+from odradek.ipc.traffic import Traffic
 
 _KIND = "control"
 META_VERSION, DRAINING, LOG_VERSION = 0, 1, 2
 _FAILED = slice(8 * 8, 16 * 8)  # bytes
 _TABLE = 16
+_TRAFFIC = _TABLE + TABLE_WORDS
 
 
 class Shared:
@@ -33,6 +36,7 @@ class Shared:
         self.incarnation = control.incarnation
         self.control = control
         self.processes = ProcessTable(control.words, _TABLE)
+        self.traffic = Traffic(control.words, _TRAFFIC)
         self.slots = SlotTable(prefix, control.incarnation)
         self.metadata = MetadataRegion(prefix, control.incarnation, control.words, META_VERSION)
 
@@ -41,7 +45,7 @@ class Shared:
         """Replace whatever a former run left under `prefix`. Caller knows that no process of it lives."""
         region.unlink_all(prefix)
         try:
-            control = Region.create(f"{prefix}control", (_TABLE + TABLE_WORDS) * 8, _KIND, incarnation)
+            control = Region.create(f"{prefix}control", (_TRAFFIC + TRAFFIC_WORDS) * 8, _KIND, incarnation)
             shared = cls(prefix, control)
             shared.slots.create(slots)
         except BaseException:

@@ -63,10 +63,14 @@ class Fetch:
         if failed or size >= request.min_bytes or request.max_wait_ms <= 0 or not self.parts or self.worker.draining:
             self._answer(results)
             return
-        self.deadline = time.monotonic() + request.max_wait_ms / 1000
+        self.deadline = time.monotonic() + self._wait_ms() / 1000
         self.slots = self.find_slots()
         self.connection.parked = self
         self.worker.parking.park(self)
+
+    def _wait_ms(self) -> int:
+        """How long to wait for records."""
+        return self.request.max_wait_ms
 
     def find_slots(self) -> list[Slot]:
         """Where its partitions are by the current metadata (workers.parking.Parked)."""

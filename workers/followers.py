@@ -14,6 +14,7 @@ from odradek.ipc import replicas, roles, slots
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.workers.epoch_caches import EpochCaches
 from odradek.workers.round import QUICK_TRIES
+from odradek.workers.throttling import Throttling
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
@@ -47,6 +48,7 @@ class Followers:
         self._later: dict[tuple[Partition, int], Progress] = {}
         self._untold: dict[FollowerFetch, float] = {}
         self._next_ring = 0.0
+        self.throttling = Throttling(worker)
         self.epochs = EpochCaches()
 
     # -- progress

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from odradek.cluster.throttles import PAUSE_MS
 from odradek.ipc import replicas, slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from odradek.storage.partition import Partition
     from odradek.workers.connection import Connection
     from odradek.workers.sessions import Key, Session
+    from odradek.workers.throttling import Sending
     from odradek.workers.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,8 @@ class Following:
         self._snapshot: Snapshot | None = None
         self._refresh_s = worker.config["replica.lag.time.max.ms"] / 3000
         self._refreshed = time.monotonic()
+        self._throttle: Sending | None = None
+        self.held_back = False  # some records were, at the last look
         self.broker = broker
 
     def update(self, parts: Iterable[FetchPart], forgotten: Iterable[Key]) -> None:
@@ -100,6 +104,7 @@ class Following:
         worker = self._worker
         if self._snapshot is not worker.snapshot:
             self._snapshot, self._slots = worker.snapshot, None
+            self._throttle = worker.followers.throttling.get()
             for (topic, index), known in self._followed.items():
                 partition = worker.partition_of(topic, index, self._by_id)
                 if partition is not known.partition or partition is None:
@@ -163,9 +168,14 @@ class Following:
         """Look at what may have changed: (bytes of records found, whether the follower has to know at once)."""
         self._follow_metadata()
         total, urgent = 0, False
+        throttle, self.held_back = self._throttle, False
         for known in [known for known in self._followed.values() if known.words[known.at] != known.seen]:
             part = known.part
-            result = self._look_at(known, min(part.max_bytes, max(most - total, 0)), not total)
+            if throttle is not None and throttle.holds_back(known.partition, self.broker):
+                result = self._look_at(known, 0, whole=False)
+                self.held_back = self.held_back or known.words[known.at] != known.seen
+            else:
+                result = self._look_at(known, min(part.max_bytes, max(most - total, 0)), not total)
             self._found[part.topic, part.partition] = result
             urgent = urgent or result.error != errors.NONE or result.diverging is not None
             total += fetch.size_of(result.payloads)
@@ -205,7 +215,9 @@ class Following:
         found, self._found = self._found, {}
         for key, result in found.items():
             if result.payloads and key in self._followed:
-                self._followed[key] = self._followed.pop(key)  # served: to the back of the line
+                self._followed[key] = known = self._followed.pop(key)  # served: to the back of the line
+                if self._throttle is not None:
+                    self._throttle.sent(known.partition, result.payloads)
         return list(found.values())
 
 
@@ -245,6 +257,11 @@ class FollowerFetch(Fetch):
     def start(self) -> None:
         self._following.arrived()
         super().start()
+
+    def _wait_ms(self) -> int:
+        """Nobody rings when a throttle allows more: the follower looks again."""
+        longest = super()._wait_ms()
+        return min(longest, PAUSE_MS) if self._following.held_back else longest
 
     def find_slots(self) -> list[Slot]:
         return self._following.slots()

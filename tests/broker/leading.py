@@ -259,6 +259,8 @@ class Follower:
         self.leaders = leaders
         self.count = count
         self.epochs = dict.fromkeys(range(count), 0)
+        self.isr = [OWN, LEADER]
+        self.topic_config: dict[str, str] = {}
         self.led_by = dict.fromkeys(range(count), LEADER)
         for index in range(count):
             (self.data / f"{TOPIC}-{index}").mkdir()
@@ -278,10 +280,10 @@ class Follower:
     def publish(self) -> None:
         """The metadata as they are here now."""
         rows = [
-            [index, index + 1, self.led_by[index], self.epochs[index], [OWN, LEADER], [OWN, LEADER], 0]
+            [index, index + 1, self.led_by[index], self.epochs[index], [OWN, LEADER], self.isr, 0]
             for index in range(self.count)
         ]
-        topic = {"id": TOPIC_ID.hex(), "internal": False, "config": {}, "partitions": rows}
+        topic = {"id": TOPIC_ID.hex(), "internal": False, "config": self.topic_config, "partitions": rows}
         brokers = [
             {"id": broker, "rack": None, "endpoints": {"PLAINTEXT": list(address)}}
             for broker, address in {OWN: ("127.0.0.1", 1), **self.leaders}.items()

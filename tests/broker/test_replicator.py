@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from odradek.broker import link, replicator
 from odradek.broker.supervisor import STOP_ORDER, helpers
-from odradek.cluster import following
+from odradek.cluster import following, throttles
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Ringer
 from odradek.ipc.locks import PartitionLocks
@@ -60,6 +60,51 @@ def caught_up(follower: Follower, leader: PlayedLeader, *indexes: int) -> Callab
         (follower.state(index).leo, follower.state(index).hw) == (leader.log(index).end,) * 2
         for index in indexes or [0]
     )
+
+
+# -- throttles
+
+
+def throttle(follower: Follower, text: str, isr: list[int]) -> None:
+    follower.isr, follower.topic_config = isr, {throttles.FOLLOWER.replicas: text}
+    follower.publish()
+
+
+def test_who_is_behind_copies_no_faster_than_is_allowed(follow: Maker, leader: PlayedLeader) -> None:
+    """A batch, which is too much for ten seconds; then nothing is asked of that partition, until the throttle goes."""
+    follower = follow(count=2, follower_replication_throttled_rate=100, replica_fetch_max_bytes=1)
+    throttle(follower, f"0:{OWN}", [LEADER])
+    leader.append(value=b"x" * 2000)
+    leader.append(value=b"x" * 2000)
+    leader.append(1, count=3)
+    follower.turn_until(caught_up(follower, leader, 1), "the log end of the other partition")
+    follower.turn_for(0.5)
+    assert (follower.state(0).leo, leader.log(0).end) == (1, 2)
+    assert not any(part.partition == 0 for request in leader.requests[-2:] for part in request.parts)
+    leader.append(1)
+    follower.turn_until(caught_up(follower, leader, 1), "the next record of the other partition")
+    throttle(follower, "", [LEADER])
+    follower.turn_until(caught_up(follower, leader, 0), "the log end, without a throttle")
+
+
+@pytest.mark.parametrize("isr", [[LEADER, OWN], [LEADER]])
+def test_who_keeps_up_is_not_held_back(follow: Maker, leader: PlayedLeader, isr: list[int]) -> None:
+    """In the ISR, or with all up to the high watermark."""
+    follower = follow(follower_replication_throttled_rate=100)
+    throttle(follower, "*", isr)
+    leader.append(value=b"x" * 2000)
+    follower.turn_until(caught_up(follower, leader), "the leader's log end")
+    for _ in range(3):
+        leader.append(value=b"x" * 2000)
+        follower.turn_until(caught_up(follower, leader), "the leader's log end, however much that is", seconds=3)
+
+
+def test_a_throttle_of_other_brokers(follow: Maker, leader: PlayedLeader) -> None:
+    follower = follow(follower_replication_throttled_rate=100, replica_fetch_max_bytes=1)
+    throttle(follower, f"0:{LEADER}", [LEADER])
+    for _ in range(3):
+        leader.append(value=b"x" * 2000)
+    follower.turn_until(caught_up(follower, leader), "the leader's log end", seconds=3)
 
 
 # -- copying

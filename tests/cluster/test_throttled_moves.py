@@ -1,0 +1,180 @@
+"""Partitions that are moved under a throttle (KIP-73) take the time that it gives them; everybody else goes on.
+
+What is moved is throttled for about as long as its bytes need; the bounds are loose, for the machine may be slow.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+from kafka.admin import ConfigResource as PythonResource
+from kafka.admin import ConfigResourceType, KafkaAdminClient
+from odradek.broker.commands._reassign_throttles import FOLLOWER_RATE, FOLLOWERS, LEADER_RATE, LEADERS
+
+from ..harness.cluster import Cluster
+from ..harness.process import wait_until
+from .clients import Feed
+from .replicas import differences
+
+pytestmark = pytest.mark.needs("java-3.9.1")
+
+KB = bytes(range(256)) * 4
+MB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A short window, so that no test is allowed more because the one before it has moved little."""
+    with Cluster(tmp_path_factory.mktemp("cluster"), odradek_workers=2, replication_quota_window_num=2) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+
+def make(admin: AdminClient, *brokers: int, **config: str) -> str:
+    """A topic of one partition with replicas on `brokers`, the first of which leads."""
+    name = f"topic-{time.monotonic_ns()}"
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    admin.create_topics([NewTopic(name, 1, replica_assignment=[list(brokers)], config=settings)])[name].result(30)
+    return name
+
+
+def fill(cluster: Cluster, topic: str, megabytes: int) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 50, "batch.size": 200_000})
+    for _ in range(megabytes << 10):
+        producer.produce(topic, KB)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def reassign(cluster: Cluster, action: str, file: Path, *words: str) -> str:
+    done = cluster.brokers[0].command(
+        "reassign-partitions", "--bootstrap-server", cluster.bootstrap, action,
+        "--reassignment-json-file", str(file), *words,
+    )  # fmt: skip
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def move_to(folder: Path, topic: str, *brokers: int) -> Path:
+    file = folder / f"{topic}-{len(brokers)}.json"
+    moves = [{"topic": topic, "partition": 0, "replicas": brokers}]
+    file.write_text(json.dumps({"version": 1, "partitions": moves}))
+    return file
+
+
+def await_move(cluster: Cluster, file: Path, seconds: float) -> None:
+    wait_until(
+        lambda: "is completed" in reassign(cluster, "--verify", file, "--preserve-throttles"), seconds, "the move"
+    )
+
+
+def rates(cluster: Cluster, admin: AdminClient) -> dict[str, str]:
+    """The rates in force at all brokers, and the throttled replicas of all topics."""
+    brokers = [ConfigResource(ResourceType.BROKER, str(number)) for number in range(len(cluster.brokers))]
+    topics = [ConfigResource(ResourceType.TOPIC, topic) for topic in admin.list_topics(timeout=30).topics]
+    found = {}
+    for resource in [*brokers, *topics]:
+        (described,) = admin.describe_configs([resource]).values()
+        for name, entry in described.result(30).items():
+            if name in (LEADER_RATE, FOLLOWER_RATE, LEADERS, FOLLOWERS) and entry.value:
+                found[f"{resource.name} {name}"] = entry.value
+    return found
+
+
+def test_a_move_takes_its_time_and_nobody_else_does(cluster: Cluster, admin: AdminClient, tmp_path: Path) -> None:
+    """Two copies of 10 MB from one broker, whose workers may send 2 MB/s in all: ten seconds.
+
+    Another topic is throttled as a whole and in sync; that the quota is used up is nothing to it.
+    """
+    moved, steady = make(admin, 0), make(admin, 0, 1, 2)
+    fill(cluster, moved, 10)
+    cluster.wait_isr(steady, 0, 3)
+    change(admin, ResourceType.TOPIC, steady, {LEADERS: "*", FOLLOWERS: "*"})
+    file = move_to(tmp_path, moved, 1, 2)
+    feed = Feed(cluster, steady, 1)
+    feed.start()
+    began = time.monotonic()
+    told = reassign(cluster, "--execute", file, "--throttle", str(2 * MB))
+    assert f"The inter-broker throttle limit was set to {2 * MB} B/s" in told
+    assert rates(cluster, admin)[f"0 {LEADER_RATE}"] == str(2 * MB)
+    before, at = len(feed.acked), time.monotonic()
+    time.sleep(3)
+    acked, during = len(feed.acked) - before, time.monotonic() - at
+    assert cluster.partition(moved).replica_nodes != [1, 2], "the move is over before it could be"
+    assert acked > 10 * during, f"{acked} records were acknowledged in {during:.1f} s"
+    assert len(cluster.partition(steady).isr_nodes) == 3
+    await_move(cluster, file, 60)
+    took = time.monotonic() - began
+    feed.stop()
+    assert 5 <= took <= 45, f"{took:.1f} s"
+    assert not feed.errors
+    assert "Clearing broker-level throttles on brokers 0,1,2" in reassign(cluster, "--verify", file)
+    left = rates(cluster, admin)
+    assert {name for name in left if not name.startswith(steady)} == set(), "`--verify` removes what `--execute` set"
+    cluster.wait_isr(moved, 0, 2)
+    assert not differences(cluster, moved)
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+@pytest.mark.parametrize("client", ["confluent", "kafka-python"])
+def test_each_side_alone(cluster: Cluster, admin: AdminClient, tmp_path: Path, side: str, client: str) -> None:
+    """Set by an AdminClient, lifted half way: the rest comes at once."""
+    topic = make(admin, 0)
+    fill(cluster, topic, 8)
+    broker, rate, who = {"leader": (0, LEADER_RATE, LEADERS), "follower": (1, FOLLOWER_RATE, FOLLOWERS)}[side]
+    set_config = change if client == "confluent" else python_change
+    set_config(admin, ResourceType.BROKER, str(broker), {rate: str(MB)}, cluster)
+    set_config(admin, ResourceType.TOPIC, topic, {who: f"0:{broker}"}, cluster)
+    wait_until(lambda: f"{topic} {who}" in rates(cluster, admin), 30, "the throttle to be known")
+    file = move_to(tmp_path, topic, 1)
+    reassign(cluster, "--execute", file)
+    began = time.monotonic()
+    time.sleep(4)
+    assert cluster.partition(topic).isr_nodes == [0], f"8 MB at 1 MB/s have taken {time.monotonic() - began:.1f} s"
+    set_config(admin, ResourceType.BROKER, str(broker), {rate: None}, cluster)
+    await_move(cluster, file, 30)
+    assert reassign(cluster, "--verify", file)
+    assert not rates(cluster, admin).keys() & {f"{topic} {who}", f"{broker} {rate}"}
+
+
+def change(admin: AdminClient, kind: ResourceType, name: str, values: dict[str, str | None], _: Any = None) -> None:
+    """Set configs, or unset those that are None, with confluent-kafka."""
+    entries = [
+        ConfigEntry(
+            key, value or "", incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+        )
+        for key, value in values.items()
+    ]
+    (done,) = admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values()
+    done.result(30)
+
+
+def python_change(
+    _: AdminClient, kind: ResourceType, name: str, values: dict[str, str | None], cluster: Cluster
+) -> None:
+    """The same with kafka-python, which sets all configs of a resource at once."""
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    kept = {key: value for key, value in values.items() if value is not None}
+    try:
+        resource = PythonResource(ConfigResourceType[kind.name], name, configs=kept)
+        admin.alter_configs([resource], raise_on_unknown=False, incremental=False)  # rates are listed only when set
+    finally:
+        admin.close()
