@@ -11,6 +11,7 @@ from typing import Any
 from odradek.cluster import configdef
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotTable
+from odradek.ipc.traffic import WORDS, Traffic
 
 from .world import World
 
@@ -87,6 +88,7 @@ class Shared:
         self.locks = LOCKS[self.run_dir] = Locks(world, busy)
         self.metadata = _Metadata()
         self.processes = Rows()
+        self.traffic = Traffic(memoryview(bytearray(8 * WORDS)).cast("q"), 0)
         self.draining = False
 
     def failed_dirs(self) -> list[int]:

@@ -82,6 +82,7 @@ class Workers:
         self.world = broker.world
         self.process = process
         self.config = broker.config
+        self.shared, self.role = broker.shared, roles.FIRST_WORKER
         self.snapshot = Snapshot.empty(self.config)
         self.log = disk.MemoryLog(broker.shared, None, roles.FIRST_WORKER, self._place, lambda _: None)
         self.catalog = SimpleNamespace(log=self.log)
