@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from odradek.broker.partitions import Partitions
-from odradek.ipc import slots
+from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.storage import disks
 from odradek.storage.partition import Partition
@@ -49,6 +49,7 @@ class DiskWatch:
             self.broken = failed
             doomed = [partition for partition in self._partitions if self._doomed(partition)]
             self._busy = sum(map(_take_offline, doomed)) < len(doomed)
+            self._partitions.log.ring(roles.CONTROLLER)  # which tells the cluster
 
     def _doomed(self, partition: Partition) -> bool:
         state = partition.state()

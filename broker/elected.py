@@ -27,6 +27,7 @@ from odradek.broker import errands, joining
 from odradek.broker.deletions import Deletions
 from odradek.broker.moves import Moves
 from odradek.broker.office import Office
+from odradek.broker.offline_replicas import OfflineReplicas
 from odradek.broker.orders import Orders
 from odradek.broker.peers import REFUSED, Peer, Switchboard
 from odradek.broker.telling import Telling
@@ -86,7 +87,10 @@ class Elected:
         self._untold: list[tuple[float, Callable[[], None]]] = []
         self._rebalance_at = time.monotonic() + _FIRST_REBALANCE_S
         self.leadership = Leadership(office.epoch)
-        self.telling = Telling(self._own, office.epoch, self.leadership, orders, self._nodes, self._peers)
+        self.offline = OfflineReplicas(self)
+        self.telling = Telling(
+            self._own, office.epoch, self.leadership, orders, self._nodes, self._peers, self.offline.heard
+        )
         self.deletions = Deletions(self)
         self.moves = Moves(self)
 
@@ -100,7 +104,7 @@ class Elected:
     @property
     def waiting(self) -> bool:
         """Whether `tick` should be called in a millisecond."""
-        return bool(self._untold)
+        return bool(self._untold) or (self.offline.waiting and not self._stale)
 
     def when_told(self, action: Callable[[], None]) -> None:
         """Call `action` when all brokers have heard what was decided so far, or take too long to say so."""
@@ -127,6 +131,9 @@ class Elected:
         if self._stale and now >= self._again_at:
             self._again_at = now + _AGAIN_S
             self.take_over()
+        if self.offline.waiting and not self._stale:
+            with self._done_or_stale():
+                self.offline.settle()
         if not self._stale and now >= self._rebalance_at:
             self._rebalance_at = now + self._config["leader.imbalance.check.interval.seconds"]
             self._rebalance()
@@ -183,6 +190,7 @@ class Elected:
             self._make_new(name)
         self.deletions.go_on()
         self.moves.resume()
+        self.offline.look()
         errands.run(self)
 
     @contextmanager
@@ -225,6 +233,8 @@ class Elected:
             self.deletions.changed()
         elif path == znodes.ISR_CHANGES:
             self._isrs_changed()
+        elif path == znodes.LOG_DIR_EVENTS:
+            self.offline.look()
         elif path in errands.PATHS:
             errands.run(self)
         elif path.startswith(znodes.TOPICS + "/"):
@@ -279,6 +289,7 @@ class Elected:
 
     def _part_from(self, broker: int) -> None:
         self._suspected.discard(broker)
+        self.offline.forget(broker)
         self._nodes.pop(broker, None)
         peer = self._peers.pop(broker, None)
         if peer is not None:
@@ -332,6 +343,11 @@ class Elected:
         self.deletions.go_on()
         self.moves.resume()
         log.info("brokers %s started", sorted(brokers))
+
+    def replicas_moved(self, partitions: Collection[Partition]) -> None:
+        """Replicas of these are offline, or are not any more, on brokers that live."""
+        self._settle(lambda: self.leadership.brokers_failed(self._unclean))
+        self.telling.show(list(partitions))
 
     def _unclean(self, topic: str) -> bool:
         return bool(self._setting(topic, "unclean.leader.election.enable"))

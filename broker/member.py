@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from odradek.broker import joining
 from odradek.broker.candidate import Candidate
 from odradek.broker.elected import Elected
+from odradek.broker.failed_dirs import FailedDirs
 from odradek.broker.isr import IsrKeeper
 from odradek.broker.leaving import Leaving
 from odradek.broker.orders import Orders
@@ -67,6 +68,7 @@ class Member:
         self._again_at = 0.0
         self.orders = Orders(view, replicas, self._view_changed)
         self._configs = TreeConfigs(view, tree, self._configs_changed)
+        self._failed_dirs = FailedDirs(me.shared, tree, view.broker)
         self._isr = IsrKeeper(view, replicas, tree, me.config["replica.lag.time.max.ms"], self._view_changed)
         self._switchboard: Switchboard
         self._candidate: Candidate
@@ -137,6 +139,8 @@ class Member:
         self._leaving.tick(now)
         if self._connected:
             self._isr.tick(now)
+            if self._registered:
+                self._guarded(self._failed_dirs.tell)
             if now >= self._again_at:
                 self._again_at = now + _AGAIN_S
                 self._guarded(self._catch_up)

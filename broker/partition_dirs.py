@@ -132,6 +132,21 @@ class PartitionDirs:
         self._first_segment(self.path(topic, partition, number))
         return number
 
+    @property
+    def failed(self) -> Collection[int]:
+        """The numbers of the log directories that must not be used."""
+        return self._failed()
+
+    def holding(self, path: str) -> int | None:
+        """The number of the log directory that a path is in."""
+        within = (number for number, folder in enumerate(self.log_dirs) if path.startswith(os.path.join(folder, "")))
+        return next(within, None)
+
+    def forget(self, topic: str, partition: int) -> None:
+        """It was being made where the disk has failed."""
+        if (topic, partition) in self._where:
+            self._drop((topic, partition))
+
     def _emptiest(self) -> int:
         failed = set(self._failed())
         usable = [number for number in range(len(self.log_dirs)) if number not in failed]

@@ -26,8 +26,8 @@ from odradek.cluster.view import Row, Told, View
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
-from odradek.protocol.errors import FENCED_LEADER_EPOCH, INCONSISTENT_TOPIC_ID, NONE
-from odradek.storage import leading
+from odradek.protocol.errors import FENCED_LEADER_EPOCH, INCONSISTENT_TOPIC_ID, NONE, UNKNOWN_SERVER_ERROR
+from odradek.storage import disks, leading
 from odradek.storage.config import LogConfig
 from odradek.storage.log import Log, Place
 from odradek.storage.partition import Busy, Gone, Partition
@@ -117,7 +117,10 @@ class Replicas:
     # -- what the controller wants
 
     def become(self, told: Told) -> int:
-        """Lead or follow as the elected controller says; an error code. Busy: try again."""
+        """Lead or follow as the elected controller says; an error code. Busy: try again.
+
+        KAFKA_STORAGE_ERROR says that the log is in a directory that has failed, or may be: none is made in its place.
+        """
         row = self.view.row(told.topic, told.number)
         if row is not None and told.leader_epoch < row[EPOCH] and self.same_topic(told):
             return FENCED_LEADER_EPOCH
@@ -127,6 +130,9 @@ class Replicas:
         if row is not None and len(row[REPLICAS]) != len(told.replicas):
             self.configs_changed([told.topic])
         row = self.view.tell(told, in_part=True)
+        failed = self.dirs.failed
+        if row[LOG_DIR] in failed or (failed and row[SLOT] == NOWHERE and not told.is_new):
+            return KAFKA_STORAGE_ERROR
         if row[SLOT] == NOWHERE:
             try:
                 self._make(told, row)
@@ -141,7 +147,7 @@ class Replicas:
         log.error("%s-%d: cannot take its role now: %s", told.topic, told.number, error)
         self._undone[told.topic, told.number] = told
         self._again_at = time.monotonic() + _AGAIN_S
-        return KAFKA_STORAGE_ERROR
+        return UNKNOWN_SERVER_ERROR
 
     def due(self) -> float:
         """When `try_again` has something to do (monotonic seconds)."""
@@ -180,8 +186,21 @@ class Replicas:
 
     def _make(self, told: Told, row: Row) -> None:
         """An empty log: a new partition's, or of a replica that is to be filled."""
-        row[LOG_DIR] = self.dirs.create(told.topic, told.number, told.topic_id)
+        row[LOG_DIR] = self._new_directory(told)
         self._give_slot(told.topic, row, slots.FOLLOWER)
+
+    def _new_directory(self, told: Told) -> int:
+        """In the emptiest log directory that works; one that turns out to be broken is used no more."""
+        while True:
+            try:
+                return self.dirs.create(told.topic, told.number, told.topic_id)
+            except OSError as error:
+                number = self.dirs.holding(str(error.filename))
+                if number is None or number in self.dirs.failed or not disks.is_broken(error):
+                    raise
+                log.error("%s-%d: %s", told.topic, told.number, error)
+                self._log.disk_failed(number)
+                self.dirs.forget(told.topic, told.number)
 
     def _carry_out(self, partition: Partition, told: Told) -> int:
         try:
@@ -191,7 +210,11 @@ class Replicas:
             log.error("%r: %r", partition, error)
             return KAFKA_STORAGE_ERROR
         except OSError as error:
-            return self._put_off(told, error)
+            if not disks.is_broken(error):
+                return self._put_off(told, error)
+            log.error("%r: %s", partition, error)
+            self._log.disk_failed(partition.state().log_dir)
+            return KAFKA_STORAGE_ERROR
 
     def _change_role(self, partition: Partition, values: slots.Fields, told: Told) -> int:
         if values[slots.F_STATE] == slots.RECOVERING:

@@ -112,6 +112,7 @@ class Supervisor:
         for death in self._children.reap():
             self._on_death(death)
         if not self._stopping:
+            self._check_disks()
             for role in self._children.start_missing():
                 log.info("started %s (pid %d)", role_name(role), self._children.pid(role))
             self._stopped.sweep(self._boot.shared.processes.pids, self._boot.locks.alive)
@@ -154,6 +155,12 @@ class Supervisor:
             self._exit_code, self._stopping = FATAL_BOOT, True
         elif not self._ready and self._children.deaths(death.role) >= MOST_BOOT_DEATHS:
             log.error("%s has died %d times before the broker was ready: giving up", name, MOST_BOOT_DEATHS)
+            self._exit_code, self._stopping = FAILED, True
+
+    def _check_disks(self) -> None:
+        """Without a log directory that works there is nothing to serve: stop, as Kafka does, and say so."""
+        if len(self._boot.shared.failed_dirs()) >= len(self._boot.config.log_dirs):
+            log.critical("all log directories are offline: stopping")
             self._exit_code, self._stopping = FAILED, True
 
     def _is_ours(self, pid: int) -> bool:

@@ -14,6 +14,7 @@ from odradek.broker import wording
 from odradek.broker.orders import Done, Errors, Orders
 from odradek.broker.peers import CLIENT_ID, Peer
 from odradek.cluster import telling
+from odradek.cluster.errors import NONE
 from odradek.cluster.leadership import Leadership
 from odradek.cluster.telling import LeaderAndIsr, Metadata, Replica, Requests, Stop
 from odradek.cluster.view import NO_ID, Office, Told, raw_broker
@@ -23,6 +24,7 @@ from odradek.protocol import interbroker
 log = logging.getLogger(__name__)
 
 Stopped = Callable[[int, int, Errors], None]  # broker, error code, errors of partitions
+Heard = Callable[[int, Sequence[Partition], Errors], None]  # broker, what it was told of, errors of partitions
 
 
 def _ignore(error: int, errors: Errors) -> None:
@@ -31,11 +33,14 @@ def _ignore(error: int, errors: Errors) -> None:
 
 
 class Telling:
-    """What a controller says. `nodes` are all registered brokers, `peers` the connections to others."""
+    """What a controller says. `nodes` are all registered brokers, `peers` the connections to others.
+
+    `heard` is called with every answer to LeaderAndIsr.
+    """
 
     def __init__(
         self, own: int, epoch: int, leadership: Leadership, orders: Orders, nodes: Mapping[int, BrokerNode],
-        peers: Mapping[int, Peer],
+        peers: Mapping[int, Peer], heard: Heard,
     ) -> None:  # fmt: skip
         self.leadership = leadership
         self.epochs: dict[int, int] = {}
@@ -44,6 +49,7 @@ class Telling:
         self._orders = orders
         self._nodes = nodes
         self._peers = peers
+        self._heard = heard
         self._count = 0
 
     def changed(
@@ -66,6 +72,11 @@ class Telling:
         """Have replicas stop; `stopped` is called for each broker that has done so, or could not."""
         self._tell(telling.requests(self.leadership, stop=stop, shown=shown), stopped)
 
+    def probe(self, broker: int) -> None:
+        """Ask a broker which of its replicas are in order: by telling it all of them again."""
+        if broker in self.leadership.live:
+            self._tell({broker: telling.probe(self.leadership, broker)})
+
     # -- saying it
 
     def _tell(self, told: Mapping[int, Requests], stopped: Stopped | None = None) -> None:
@@ -78,13 +89,18 @@ class Telling:
                 self._stop(broker, office, requests.stop, _reporting(broker, stopped) if stopped else _ignore)
 
     def _lead(self, broker: int, office: Office, parts: Sequence[LeaderAndIsr]) -> None:
+        def done(error: int, errors: Errors) -> None:
+            _ignore(error, errors)
+            if error == NONE:
+                self._heard(broker, [one.partition for one in parts], errors)
+
         if broker == self._own:
-            self._orders.lead_and_follow(office, [_told(one, one.is_new) for one in parts], _ignore)
+            self._orders.lead_and_follow(office, [_told(one, one.is_new) for one in parts], done)
             return
         nodes = dict(self._nodes)
         self._send(
-            broker, "LeaderAndIsr", wording.LEADER_AND_ISR,
-            lambda: wording.leader_and_isr(office, parts, nodes), _led,
+            broker, "LeaderAndIsr", wording.LEADER_AND_ISR, lambda: wording.leader_and_isr(office, parts, nodes),
+            lambda answer: done(answer.error_code, wording.not_led(answer, parts)),
         )  # fmt: skip
 
     def _know(self, broker: int, office: Office, parts: Sequence[Metadata]) -> None:
@@ -93,7 +109,7 @@ class Telling:
         nodes = {number: self._nodes[number] for number in sorted(self._nodes)}
         if broker == self._own:
             brokers = [raw_broker(number, node) for number, node in nodes.items()]
-            self._orders.know(office, [_told(one) for one in parts], brokers, _ignore)
+            self._orders.know(office, list(map(_shown, parts)), brokers, _ignore)
             return
         self._send(
             broker, "UpdateMetadata", wording.UPDATE_METADATA,
@@ -134,14 +150,12 @@ def _told(one: LeaderAndIsr | Metadata, is_new: bool = False) -> Told:
     )  # fmt: skip
 
 
+def _shown(one: Metadata) -> Told:
+    return _told(one)._replace(offline=list(one.offline_replicas))
+
+
 def _reporting(broker: int, stopped: Stopped) -> Done:
     return lambda error, errors: stopped(broker, error, errors)
-
-
-def _led(response: Any) -> None:
-    bad = wording.not_led(response)
-    if response.error_code or bad:
-        log.warning("LeaderAndIsr was refused: %d %s", response.error_code, bad)
 
 
 def _known(response: Any) -> None:

@@ -114,11 +114,12 @@ def refused(response: Any) -> dict[Partition, int]:
     }
 
 
-def not_led(response: Any) -> list[tuple[UUID, int, int]]:
-    """(topic id, partition, error) of those that could not take their role, by an answer to LeaderAndIsr."""
-    return [
-        (topic.topic_id, part.partition_index, part.error_code)
+def not_led(response: Any, asked: Iterable[LeaderAndIsr]) -> dict[Partition, int]:
+    """Errors of partitions in an answer to LeaderAndIsr, which names topics by the ids that they were `asked` with."""
+    names = {one.topic_id or _NO_ID.bytes: one.partition[0] for one in asked}
+    return {
+        (names[topic.topic_id.bytes], part.partition_index): part.error_code
         for topic in response.topics
         for part in topic.partition_errors
-        if part.error_code
-    ]
+        if part.error_code and topic.topic_id.bytes in names
+    }

@@ -7,14 +7,17 @@ word changes, so parsing does no more than the JSON and two dicts; the rest is m
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odradek.cluster import configdef
 
 
 class PartitionInfo(NamedTuple):
-    """One partition; `log_dir` is an index into the leader's log.dirs, `leader` -1 means none."""
+    """One partition; `log_dir` is an index into the leader's log.dirs, `leader` -1 means none.
+
+    `offline`: replicas on brokers that the controller takes for dead, or in log directories that have failed.
+    """
 
     slot: int
     incarnation: int
@@ -23,6 +26,7 @@ class PartitionInfo(NamedTuple):
     replicas: list[int]
     isr: list[int]
     log_dir: int
+    offline: Sequence[int] = ()
 
 
 class Broker(NamedTuple):

@@ -18,6 +18,7 @@ from odradek.cluster.tree import Create, NodeExists, Operation, Set, Tree
 from odradek.cluster.znodes import PartitionState, TopicNode
 
 SLOT, INCARNATION, LEADER, EPOCH, REPLICAS, ISR, LOG_DIR = range(7)  # columns of a partition's row
+OFFLINE = 7  # one more, where there are any: replicas that the controller says are offline
 NOWHERE = -1  # slot and log directory of a partition that is not on this broker
 
 

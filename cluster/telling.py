@@ -103,6 +103,12 @@ def welcome(state: Leadership, brokers: Collection[int]) -> dict[int, Requests]:
     }
 
 
+def probe(state: Leadership, broker: int) -> Requests:
+    """LeaderAndIsr for all that `broker` replicates, however it stands there: its answer says what is offline."""
+    theirs = [each for each in state.partitions() if each in state.standings and broker in state.replicas(each)]
+    return Requests([_leader_and_isr(state, each, False) for each in theirs], [], [])
+
+
 def _replicated_on(state: Leadership, partition: Partition, stop: Mapping[Replica, bool]) -> list[int]:
     """Brokers for LeaderAndIsr; none when nobody knows who leads, or when the topic is being deleted."""
     if partition not in state.standings or partition[0] in state.deleting:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from odradek.cluster import topicnames
 from odradek.cluster.snapshot import Snapshot, raw_snapshot
-from odradek.cluster.state import EPOCH, ISR, LEADER, NOWHERE, REPLICAS
+from odradek.cluster.state import EPOCH, ISR, LEADER, NOWHERE, OFFLINE, REPLICAS
 from odradek.cluster.znodes import BrokerNode
 
 CONTROLLER = "odradek-controller"  # the client id of a controller's requests; behind an order's there is its number
@@ -23,7 +23,7 @@ Row = list[Any]
 class Told(NamedTuple):
     """One partition as a controller decided; `version` is that of its state node, `leader` may be NO_LEADER.
 
-    `is_new`: made just now, so that nobody has a log of it yet.
+    `is_new`: made just now, so that nobody has a log of it yet. `offline`: replicas out of order, if that is said.
     """
 
     topic: str
@@ -36,6 +36,7 @@ class Told(NamedTuple):
     version: int
     replicas: list[int]
     is_new: bool = False
+    offline: list[int] | None = None
 
 
 class Office(NamedTuple):
@@ -101,6 +102,8 @@ class View:
         row = rows[told.number]
         row[LEADER], row[EPOCH] = told.leader, told.leader_epoch
         row[REPLICAS], row[ISR] = list(told.replicas), list(told.isr)
+        if told.offline is not None:
+            row[OFFLINE:] = [told.offline] if told.offline else []
         return row
 
     def show(self, topics: Iterable[str]) -> None:

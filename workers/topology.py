@@ -62,8 +62,8 @@ def online(snapshot: Snapshot, brokers: Iterable[int], listener: str) -> list[in
 
 
 def offline(snapshot: Snapshot, info: PartitionInfo, listener: str) -> list[int]:
-    """Replicas on brokers that are not there, or not for `listener`."""
-    there = online(snapshot, info.replicas, listener)
+    """Replicas on brokers that are not there, or not for `listener`, and those that the controller says are offline."""
+    there = set(online(snapshot, info.replicas, listener)).difference(info.offline)
     return [broker for broker in info.replicas if broker not in there]
 
 

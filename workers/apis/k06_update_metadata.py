@@ -56,7 +56,7 @@ def _told(request: Any, version: int) -> Iterator[Told]:
 def _partition(name: str, topic_id: bytes, part: Any) -> Told:
     return Told(
         name, topic_id, part.partition_index, part.controller_epoch, part.leader, part.leader_epoch, list(part.isr),
-        part.zk_version, list(part.replicas),
+        part.zk_version, list(part.replicas), offline=list(getattr(part, "offline_replicas", None) or ()),
     )  # fmt: skip
 
 

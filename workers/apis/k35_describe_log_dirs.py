@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 def handle(worker: Worker, request: Any, context: Context) -> Any:
     log_dirs = worker.config.log_dirs  # type: ignore[attr-defined]
     wanted = _wanted(worker, request)
-    results = [_log_dir(number, path, wanted) for number, path in enumerate(log_dirs)]
+    failed = worker.shared.failed_dirs()
+    results = [
+        _offline(path) if number in failed else _log_dir(number, path, wanted) for number, path in enumerate(log_dirs)
+    ]
     return message_class("DescribeLogDirsResponse")(error_code=errors.NONE, results=results)
 
 
@@ -41,13 +44,18 @@ def _wanted(worker: Worker, request: Any) -> dict[int, dict[str, list[int]]]:
     return found
 
 
+def _offline(path: str) -> Any:
+    result = message_class("DescribeLogDirsResponse").DescribeLogDirsResult
+    return result(error_code=KAFKA_STORAGE_ERROR, log_dir=path, topics=[])
+
+
 def _log_dir(number: int, path: str, wanted: dict[int, dict[str, list[int]]]) -> Any:
     result = message_class("DescribeLogDirsResponse").DescribeLogDirsResult
     try:
         disk = os.statvfs(path)
         topics = [_topic(path, name, indexes) for name, indexes in wanted.get(number, {}).items()]
     except OSError:
-        return result(error_code=KAFKA_STORAGE_ERROR, log_dir=path, topics=[])
+        return _offline(path)
     return result(
         error_code=errors.NONE,
         log_dir=path,

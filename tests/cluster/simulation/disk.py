@@ -87,7 +87,9 @@ class Disk:
 
 
 class Dirs:
-    """broker.partition_dirs over one such disk."""
+    """broker.partition_dirs over one such disk, which does not fail."""
+
+    failed: tuple[int, ...] = ()
 
     def __init__(self, log_dirs: Sequence[Disk], failed: Callable[[], Any]) -> None:
         self.log_dirs = tuple(log_dirs)

@@ -1,0 +1,24 @@
+"""Log directories that fail while this broker is a member: its cluster's controller is told, by a node in the tree."""
+
+from __future__ import annotations
+
+from odradek.cluster import notices, znodes
+from odradek.cluster.tree import Create, Tree
+from odradek.ipc.shm import Shared
+
+
+class FailedDirs:
+    """What this process has told of; one that follows it tells again, which does no harm."""
+
+    def __init__(self, shared: Shared, tree: Tree, broker: int) -> None:
+        self._shared = shared
+        self._tree = tree
+        self._notice = notices.encode_log_dir_event(broker)
+        self._told: set[int] = set()
+
+    def tell(self) -> None:
+        """If there are others than before. Raises TreeUnavailable: try again."""
+        failed = self._told.union(self._shared.failed_dirs())
+        if failed != self._told:
+            self._tree.multi([Create(znodes.LOG_DIR_EVENT, self._notice, sequence=True)])
+            self._told = failed

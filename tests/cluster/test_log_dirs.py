@@ -1,0 +1,197 @@
+"""A broker of a cluster loses one of two log directories: others lead what was there, it serves on with the rest."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.cluster import znodes
+from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.workers.api import message_class as message
+
+from ..faults.power import SEAM
+from ..harness.broker import Broker
+from ..harness.cluster import Cluster
+from ..harness.process import wait_until
+from .clients import Commits, Feed, Member, make_topic, running
+
+STORAGE_ERROR = 56
+PARTITIONS = 6
+
+pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(240)]
+
+
+class Disks:
+    """Three brokers with the log directories `data` and `two` each; `two` of any can be broken."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = Cluster(folder, replica_lag_time_max_ms=3000, leader_imbalance_check_interval_seconds=1)
+        for broker in self.cluster.brokers:
+            broker.set(log_dirs=f"{broker.data_dir},{self.two(broker)}")
+            path = os.pathsep.join(filter(None, [str(SEAM), broker.env.get("PYTHONPATH")]))
+            broker.env |= {"PYTHONPATH": path, "ODRADEK_TEST_FAULTS": str(self._faults(broker))}
+
+    def two(self, broker: Broker) -> Path:
+        return broker.folder / "two"
+
+    def _faults(self, broker: Broker) -> Path:
+        return broker.folder / "faults.json"
+
+    def break_(self, broker: Broker, *calls: str, under: Path | None = None) -> None:
+        """From now on these system calls fail under `two`, or `under`."""
+        text = json.dumps({"under": str(under or self.two(broker)), "errno": errno.EIO, "calls": calls})
+        beside = self._faults(broker).with_suffix(".new")
+        beside.write_text(text)
+        beside.rename(self._faults(broker))
+
+    def mend(self, broker: Broker) -> None:
+        self._faults(broker).unlink()
+
+    def in_two(self, broker: Broker, topic: str) -> set[int]:
+        """Partitions of the topic whose log the broker has in `two`."""
+        return {int(path.name.rpartition("-")[2]) for path in self.two(broker).glob(f"{topic}-[0-9]")}
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[Disks]:
+    made = Disks(tmp_path)
+    with made.cluster:
+        yield made
+
+
+@pytest.fixture
+def tree(disks: Disks) -> Iterator[ZooKeeperTree]:
+    opened = ZooKeeperTree(disks.cluster.zookeeper.connect)
+    yield opened
+    opened.close()
+
+
+def rows(cluster: Cluster, topic: str) -> list[Any]:
+    return sorted(cluster.metadata(topic).topics[0].partitions, key=lambda row: row.partition_index)
+
+
+def which(cluster: Cluster, topic: str, true: Callable[[Any], bool]) -> set[int]:
+    """The partitions of which `true` is."""
+    return {row.partition_index for row in rows(cluster, topic) if true(row)}
+
+
+def offline(cluster: Cluster, topic: str, broker: int) -> set[int]:
+    return which(cluster, topic, lambda row: broker in row.offline_replicas)
+
+
+def errors_of_dirs(broker: Broker) -> list[int]:
+    """By DescribeLogDirs."""
+    with broker.wire() as wire:
+        return [one.error_code for one in wire.call(message("DescribeLogDirsRequest")[3](topics=None)).results]
+
+
+def test_others_lead_what_was_in_a_directory_that_failed(disks: Disks, tree: ZooKeeperTree) -> None:
+    cluster = disks.cluster
+    victim, topic = cluster.broker(1), make_topic(cluster, PARTITIONS)
+    for index in range(PARTITIONS):
+        cluster.wait_isr(topic, index, 3)
+    hurt = disks.in_two(victim, topic)
+    well = set(range(PARTITIONS)) - hurt
+    assert hurt and well
+    assert which(cluster, topic, lambda row: row.leader_id == 1), "it leads some"
+    commits = Commits()
+    feed, member = Feed(cluster, topic, PARTITIONS), Member(cluster, topic, "group", commits)
+    with running(feed, member):
+        wait_until(lambda: len(feed.acked) > 100, 60, "some to be acknowledged")
+        disks.break_(victim, "pwritev", "pwrite", "fsync")
+        wait_until(lambda: offline(cluster, topic, 1) == hurt, 30, "its replicas there to be offline")
+        assert which(cluster, topic, lambda row: row.leader_id == 1) <= well
+        assert which(cluster, topic, lambda row: 1 not in row.isr_nodes) == hurt
+        wanted = len(feed.acked) + 300
+        wait_until(lambda: len(feed.acked) > wanted, 60, "the load to go on")
+        assert errors_of_dirs(victim) == [0, STORAGE_ERROR]
+        wait_until(lambda: not tree.children(znodes.LOG_DIR_EVENTS), 10, "the notice to go")
+        late = make_topic(cluster, PARTITIONS)
+        for index in range(PARTITIONS):
+            cluster.wait_isr(late, index, 3)
+        assert not disks.in_two(victim, late), "new logs are made where disks work"
+        disks.mend(victim)
+        cluster.restart(1)
+        for index in range(PARTITIONS):
+            cluster.wait_isr(topic, index, 3)
+        wait_until(lambda: not offline(cluster, topic, 1), 20, "nothing to be offline")
+        wanted = len(feed.acked) + 100
+        wait_until(lambda: len(feed.acked) > wanted, 60, "the load to go on")
+    assert feed.errors == []
+    assert commits.faults == []
+
+
+def test_a_directory_that_is_broken_at_start(disks: Disks) -> None:
+    """What was there is offline, not empty; the new controller is told as the old one was."""
+    cluster = disks.cluster
+    victim, topic = cluster.broker(2), make_topic(cluster, PARTITIONS)
+    for index in range(PARTITIONS):
+        cluster.wait_isr(topic, index, 3)
+    hurt = disks.in_two(victim, topic)
+    victim.stop()
+    disks.break_(victim, "open")
+    victim.start()
+    wait_until(lambda: offline(cluster, topic, 2) == hurt, 30, "its replicas there to be offline")
+    for index in set(range(PARTITIONS)) - hurt:
+        cluster.wait_isr(topic, index, 3)
+    assert not {index for index in hurt if (victim.data_dir / f"{topic}-{index}").exists()}, "none is made elsewhere"
+    assert errors_of_dirs(victim) == [0, STORAGE_ERROR]
+    for broker in cluster.brokers[:2]:  # whoever was in office
+        broker.stop()
+        cluster.restart(broker.properties["broker.id"])
+    wait_until(lambda: offline(cluster, topic, 2) == hurt, 30, "the same to be offline")
+    disks.mend(victim)
+    cluster.restart(2)
+    for index in range(PARTITIONS):
+        cluster.wait_isr(topic, index, 3)
+
+
+def test_a_broker_without_any_directory_stops(disks: Disks) -> None:
+    cluster = disks.cluster
+    victim, topic = cluster.broker(0), make_topic(cluster, PARTITIONS)
+    for index in range(PARTITIONS):
+        cluster.wait_isr(topic, index, 3)
+    feed = Feed(cluster, topic, PARTITIONS)
+    with running(feed):
+        wait_until(lambda: len(feed.acked) > 100, 60, "some to be acknowledged")
+        disks.break_(victim, "pwritev", "pwrite", "fsync", under=victim.folder)
+        assert victim.process is not None
+        assert victim.process.wait(60) == 1
+        victim.process = None
+        assert "all log directories are offline" in victim.log
+        wanted = len(feed.acked) + 100
+        wait_until(lambda: len(feed.acked) > wanted, 60, "the load to go on")
+    assert feed.errors == []
+    assert 0 not in {row.leader_id for row in rows(cluster, topic)}
+
+
+def test_the_coordinator_of_a_group_loses_its_directory(disks: Disks) -> None:
+    """Its offsets are elsewhere too: another broker coordinates, and no commit goes back."""
+    cluster = disks.cluster
+    topic = make_topic(cluster, 1)
+    commits = Commits()
+    groups = [Member(cluster, topic, f"group-{number}", commits) for number in range(6)]
+    feed = Feed(cluster, topic, 1)
+    with running(feed, *groups):
+        wait_until(lambda: all(group.seen for group in groups), 60, "all groups to consume")
+        offsets = {broker.port: disks.in_two(broker, "__consumer_offsets") for broker in cluster.brokers}
+        victim = next(
+            broker
+            for number, broker in enumerate(cluster.brokers)
+            if which(cluster, "__consumer_offsets", lambda row, n=number: row.leader_id == n) & offsets[broker.port]
+        )
+        disks.break_(victim, "pwritev", "pwrite", "fsync")
+        number = victim.properties["broker.id"]
+        hurt = offsets[victim.port]
+        wait_until(lambda: offline(cluster, "__consumer_offsets", number) == hurt, 30, "its replicas to be offline")
+        before = [len(group.seen) for group in groups]
+        wait_until(
+            lambda: all(len(group.seen) > count + 20 for group, count in zip(groups, before, strict=True)), 60,
+            "all groups to go on",
+        )  # fmt: skip
+    assert commits.faults == []
