@@ -14,7 +14,7 @@ from odradek.ipc import roles, rundir
 from odradek.ipc.region import RegionError
 from odradek.ipc.shm import Shared
 
-__all__ = ["Observer", "RegionError", "Sample", "render"]
+__all__ = ["Observer", "RegionError", "Sample", "render", "table"]
 
 STATES = ("free", "recovering", "leader", "follower", "offline", "deleting")
 RATES = ("requests", "messages_in", "bytes_in", "bytes_out", "appends")
@@ -126,13 +126,13 @@ def render(sample: Sample, most_partitions: int = 20) -> str:
         f"{'serving' if sample.ready else 'NOT SERVING'} on {', '.join(sample.listeners)}; data in {sample.data_dir}",
         _rates_line(sample),
         "",
-        _table(_process_cells(sample)),
+        table(_process_cells(sample)),
         "",
         _partitions_line(sample),
     ]
     if sample.partitions:
         longest = sorted(sample.partitions, key=lambda one: -one.get("log_end", 0))
-        parts += ["", _table(_partition_cells(longest[:most_partitions]))]
+        parts += ["", table(_partition_cells(longest[:most_partitions]))]
     return "\n".join(parts)
 
 
@@ -183,7 +183,7 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-def _table(rows: list[list[str]]) -> str:
+def table(rows: list[list[str]]) -> str:
     """Columns as wide as their widest cell; the first flush left, numbers flush right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
