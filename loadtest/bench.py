@@ -19,6 +19,7 @@ import click
 from odradek.loadtest import cluster_rows, recovery, starts
 from odradek.loadtest.brokers import KINDS, Broker
 from odradek.loadtest.clients import LoadError
+from odradek.loadtest.cluster_works import WORKS, Work
 from odradek.loadtest.clusters import CLUSTERS, Cluster
 from odradek.loadtest.curves import CURVES, Bench
 from odradek.loadtest.report import markdown, micros, summary
@@ -36,7 +37,7 @@ GROUPS = {
     "start": list(SIZES),
     RECOVERY: [RECOVERY],
     "curves": list(CURVES),
-    "cluster": [*(row.key for row in cluster_rows.ROWS), cluster_rows.IDLE, cluster_rows.FAILOVER],
+    "cluster": [*(row.key for row in cluster_rows.ROWS), *WORKS],
 }
 Kinds = Sequence[type[Broker]]
 
@@ -123,17 +124,9 @@ def measure_cluster_rows(kinds: Kinds, keys: Sequence[str], bench: Bench, result
     for row in [row for row in cluster_rows.ROWS if row.key in keys]:
         if attempt(row.key, partial(_in_turn, kinds, row.key, partial(_one_row, row), bench), results):
             yield row.key
-    if cluster_rows.IDLE in keys and attempt(
-        cluster_rows.IDLE, partial(_in_turn, kinds, cluster_rows.IDLE, _idle, bench), results
-    ):
-        yield cluster_rows.IDLE
-    if cluster_rows.FAILOVER in keys and attempt(
-        cluster_rows.FAILOVER, partial(_in_turn, kinds, cluster_rows.FAILOVER, _failover, bench), results
-    ):
-        yield cluster_rows.FAILOVER
-
-
-Work = Callable[[Cluster, Bench], list[dict[str, Any]]]
+    for key, work in WORKS.items():
+        if key in keys and attempt(key, partial(_in_turn, kinds, key, work, bench), results):
+            yield key
 
 
 def _in_turn(kinds: Kinds, key: str, work: Work, bench: Bench) -> Entry:
@@ -153,22 +146,6 @@ def _one_row(row: Row, cluster: Cluster, bench: Bench) -> list[dict[str, Any]]:
         late = f", p50 {micros(cost.p50)}, p99 {micros(cost.p99)}" if cost.p99 else ""
         say(f"{row.key}: {cluster.name} {cost.rate:,.0f} msg/s, {cost.cpu_us:.2f} µs{late}")
     return [cost.as_dict() for cost in costs[1:]]
-
-
-def _idle(cluster: Cluster, bench: Bench) -> list[dict[str, Any]]:
-    found = [cluster_rows.idle(cluster) for _ in range(min(bench.rounds, 3))]
-    say(f"idle: {cluster.name} {found}")
-    return found
-
-
-def _failover(cluster: Cluster, bench: Bench) -> list[dict[str, Any]]:
-    rounds = []
-    for _ in range(min(bench.rounds, 3)):
-        one: dict[str, Any] = {}
-        for count in cluster_rows.FAILOVER_PARTITIONS:
-            one |= {f"{name}_{count}": value for name, value in cluster_rows.failover(cluster, count).items()}
-        rounds.append(one)
-    return rounds
 
 
 def measure_curve(kinds: Kinds, key: str, bench: Bench) -> Entry:

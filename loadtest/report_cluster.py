@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from odradek.loadtest.cluster_rows import FAILOVER, FAILOVER_PARTITIONS, IDLE, IDLE_PARTITIONS, ROWS
+from odradek.loadtest.catching_up import CATCH_UP
+from odradek.loadtest.cluster_rows import IDLE, IDLE_PARTITIONS, ROWS
+from odradek.loadtest.failovers import CONTROLLER, CONTROLLER_PARTITIONS, FAILOVER, FAILOVER_PARTITIONS
 from odradek.loadtest.report import summary, table
 from odradek.loadtest.store import Results
 from odradek.loadtest.zookeeper import VERSION
 
 _KAFKA, _ODRADEK = "Apache Kafka", "Odradek"
-_IDLE_CPU, _IDLE_MEMORY, _FAILOVER_S = 1 / 2, 1 / 5, 2.0
+_IDLE_CPU, _IDLE_MEMORY, _FAILOVER_S, _CATCH_UP = 1 / 2, 1 / 5, 2.0, 0.7
 _METHOD = f"""\
 Three brokers and ZooKeeper on this machine's cores, Apache Kafka {VERSION} in ZooKeeper mode with a heap of 1 GiB each,
 one cluster running at a time while it is measured. Factor 3, acks=all, min.insync.replicas=2, librdkafka; one partition
@@ -19,8 +21,8 @@ def cluster_section(results: Results) -> str:
     """Loads, idleness, and what the loss of a leader costs."""
     rows = [row for row in ROWS if row.key in results.entries]
     parts = [table(results, ROWS, (_KAFKA, _ODRADEK)), summary(results, ROWS)] if rows else []
-    parts += [_idle(results)] if IDLE in results.entries else []
-    parts += [_failover(results)] if FAILOVER in results.entries else []
+    others = {IDLE: _idle, FAILOVER: _failover, CONTROLLER: _controller, CATCH_UP: _catch_up}
+    parts += [tell(results) for key, tell in others.items() if key in results.entries]
     return "\n\n".join(["## Three brokers", _METHOD, *parts]) if parts else ""
 
 
@@ -28,7 +30,7 @@ def _idle(results: Results) -> str:
     head = f"Idle with {IDLE_PARTITIONS:,} partitions, factor 3:\n\n| brokers | CPU s a second | RSS | PSS |\n"
     lines = [_idle_line(results, name) for name in results.entries[IDLE].data]
     text = head + "| --- " * 4 + "|\n" + "\n".join(lines)
-    pairs = [("cpu", _IDLE_CPU, "CPU"), ("rss", _IDLE_MEMORY, "RSS")]
+    pairs = [("cpu", _IDLE_CPU, "CPU"), ("pss", _IDLE_MEMORY, "Memory (PSS: pages that processes share count once)")]
     return text + "\n\n" + " ".join(_share(results, IDLE, what, most, word) for what, most, word in pairs)
 
 
@@ -59,3 +61,25 @@ def _failover_line(results: Results, name: str, count: int) -> str:
     if first is None or last is None:
         return ""
     return f"| {name} | {count} | {first:.2f} s | {last:.2f} s |"
+
+
+def _controller(results: Results) -> str:
+    names = results.entries[CONTROLLER].data
+    times = [f"{name} {results.middle(CONTROLLER, name, 'controller') or 0:.2f} s" for name in names]
+    return (
+        f"From kill -9 of the controller to the next topic made, with {CONTROLLER_PARTITIONS:,} partitions: "
+        f"{', '.join(times)}."
+    )
+
+
+def _catch_up(results: Results) -> str:
+    head = "A follower with an empty disk copies 2 GB, and one consumer reads them, of the same leader:\n\n"
+    title = "| brokers | follower | consumer |\n" + "| --- " * 3 + "|\n"
+    lines, told = [], ""
+    for name in results.entries[CATCH_UP].data:
+        copied, read = (results.middle(CATCH_UP, name, what) or 0 for what in ("copied", "read"))
+        lines.append(f"| {name} | {copied / 1e6:,.0f} MB/s | {read / 1e6:,.0f} MB/s |")
+        if name == _ODRADEK and read:
+            met = "met" if copied / read >= _CATCH_UP else "MISSED"
+            told = f"\n\nOdradek's follower ≥ {_CATCH_UP:g} of its consumer: {copied / read:.2f}, {met}."
+    return head + title + "\n".join(lines) + told

@@ -167,6 +167,26 @@ def delete_anywhere(ports: list[int], topic: str) -> None:
     _of_controller(ports, _DELETE_TOPICS, 1, body, lambda answer: int(struct.unpack(">h", answer[-2:])[0]))
 
 
+def controller(port: int) -> int:
+    """The id of the broker that Metadata v4 says is the controller."""
+    reader = _Reader(ask(port, _METADATA, 4, struct.pack(">i", 0) + b"\x00", 10))
+    reader.take("i")
+    for _ in range(reader.take("i")):
+        reader.skip("i", "text", "i", "text")
+    reader.skip("text")
+    return reader.take("i")
+
+
+def create_somewhere(ports: list[int], topic: str, replicas: int) -> bool:
+    """Try to make a topic of one partition by whichever broker is the controller; whether that was done."""
+    body = struct.pack(">i", 1) + text(topic) + struct.pack(">ihii", 1, replicas, 0, 0) + struct.pack(">ib", 5000, 0)
+    try:
+        _of_controller(ports, _CREATE_TOPICS, 1, body, lambda answer: _create_error(answer, topic))
+    except (OSError, WireError):
+        return False
+    return True
+
+
 def _of_controller(ports: list[int], api: int, version: int, body: bytes, error_of: Callable[[bytes], int]) -> None:
     for port in ports:
         error = error_of(ask(port, api, version, body))
