@@ -154,8 +154,10 @@ class ByLibrdkafka(Producer):
 
 
 class ByPython(Producer):
-    """kafka-python: idempotent with five requests at a time, or without retries.
+    """kafka-python: idempotent with one request at a time, or without retries and with five.
 
+    Idempotent with more it gives records up: when the broker refuses a batch for now (NOT_ENOUGH_REPLICAS), and has to
+    refuse the next one as out of order, it sends the first again, but not the second.
     (librdkafka has no way to send only once: what is answered NOT_LEADER it sends again.)
     """
 
@@ -228,7 +230,7 @@ def _librdkafka(bootstrap: str, mode: Mode, told: Any) -> Any:
 def _python(bootstrap: str, mode: Mode) -> Any:
     from kafka import KafkaProducer
 
-    retrying = {"delivery_timeout_ms": 300_000, "request_timeout_ms": 3000}
+    retrying = {"delivery_timeout_ms": 300_000, "request_timeout_ms": 3000, "max_in_flight_requests_per_connection": 1}
     once = {"retries": 0, "delivery_timeout_ms": 15_000, "request_timeout_ms": 5000}
     return KafkaProducer(
         bootstrap_servers=bootstrap.split(","),
