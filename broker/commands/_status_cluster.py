@@ -14,23 +14,50 @@ from kafka.protocol.admin import DescribeLogDirsRequest
 from odradek.broker.commands._client import BROKER, TOPIC, Cluster, Partition, RequestFailed, explain
 from odradek.broker.commands._cluster_overview import Dir, Node, Overview, Row, overview
 from odradek.broker.commands._reassign import Reassignment, moving
+from odradek.broker.errors import OdradekError
 from odradek.broker.listeners import bracket
 
-PATIENCE_MS = 5000  # for an answer
+PATIENCE_MS = 3000  # for an answer
+_TRIES = 5  # so many brokers may be silent before one answers
 _SESSION_MS, _CONNECT_MS = 6000, 2000  # with ZooKeeper
 
 
 def connect(bootstrap: str) -> Cluster:
-    """A connection that does not wait long for who does not answer. Raises OdradekError when nobody does."""
-    return Cluster(bootstrap, {"request.timeout.ms": str(PATIENCE_MS)}, PATIENCE_MS)
+    """A connection that waits for nobody long. Raises OdradekError when nobody answers.
+
+    The servers are tried one by one: kafka-python gives all its time to one that takes a connection and is silent.
+    """
+    *others, last = bootstrap.split(",")
+    for server in others:
+        try:
+            return _hasty(server)
+        except OdradekError:
+            continue
+    return _hasty(last)
+
+
+def _hasty(server: str) -> Cluster:
+    made = Cluster(server, {"request.timeout.ms": str(PATIENCE_MS)}, PATIENCE_MS)
+    made.admin._manager.config["socket_connection_setup_timeout_ms"] = PATIENCE_MS  # no option of the client
+    return made
 
 
 def look(cluster: Cluster) -> Overview:
     """The cluster as it is now. Raises OdradekError, or what kafka-python raises when no broker answers."""
-    seen = cluster.metadata()
+    seen = _metadata(cluster)
     nodes = _nodes(cluster, seen.brokers)
     controller = -1 if seen.controller_id is None else seen.controller_id
     return overview(_rows(cluster, seen.topics, controller), nodes, seen.cluster_id, controller, _epoch(cluster, nodes))
+
+
+def _metadata(cluster: Cluster) -> Any:
+    """A client may well ask the one broker that is silent; once that has timed out it asks another."""
+    for _ in range(_TRIES - 1):
+        try:
+            return cluster.metadata()
+        except (kafka_errors.KafkaTimeoutError, kafka_errors.RequestTimedOutError):
+            continue
+    return cluster.metadata()
 
 
 # -- brokers
@@ -94,7 +121,7 @@ def _zookeeper(cluster: Cluster, alive: Sequence[int]) -> str | None:
 
 
 def _rows(cluster: Cluster, topics: Sequence[Any], controller: int) -> dict[Partition, Row]:
-    moves = moving(cluster) if controller >= 0 else {}
+    moves = _moves(cluster) if controller >= 0 else {}
     configs = cluster.configs(TOPIC, [topic.name for topic in topics])
     return {
         (topic.name, part.partition_index): _row(part, moves.get((topic.name, part.partition_index)), least)
@@ -102,6 +129,14 @@ def _rows(cluster: Cluster, topics: Sequence[Any], controller: int) -> dict[Part
         for least in [_min_isr(configs[topic.name])]
         for part in topic.partitions
     }
+
+
+def _moves(cluster: Cluster) -> dict[Partition, Reassignment]:
+    """What is being moved; nothing where the controller is silent, which is told as a fault of its own."""
+    try:
+        return moving(cluster)
+    except (RequestFailed, kafka_errors.KafkaError):
+        return {}
 
 
 def _row(part: Any, move: Reassignment | None, min_isr: int) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,13 @@ def test_one_broker_without_zookeeper(broker: Any, tmp_path: Path) -> None:
     assert done.returncode == 0, done
     found = json.loads(done.stdout)
     assert (found["controller_epoch"], [one["id"] for one in found["brokers"]]) == (None, [0])
+
+
+def test_who_takes_connections_and_is_silent_is_passed_over(broker: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = f"127.0.0.1:{silent.getsockname()[1]},{broker.bootstrap}"
+        done = broker.command("status", "--cluster", "--bootstrap-server", servers)
+    assert done.returncode == 0 and done.stdout.startswith("nothing is wrong\n"), done
 
 
 def test_wrong_usage_and_nobody_there(broker: Any) -> None:
