@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from odradek.broker import strays
 from odradek.broker.replicas import Replicas
 from odradek.cluster.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH
 from odradek.cluster.telling import DURING_DELETE, Stop
@@ -59,7 +60,7 @@ class Orders:
 
     def lead_and_follow(self, office: Office, told: Sequence[Told], done: Done) -> None:
         """LeaderAndIsr: lead some partitions, follow others' leaders in others."""
-        steps = [((one.topic, one.number), self._becoming(one)) for one in told]
+        steps = [((one.topic, one.number), self._becoming(one, office.full)) for one in told]
         self._take(office, steps, done)
 
     def stop(self, office: Office, stops: Sequence[Stop], done: Done) -> None:
@@ -69,7 +70,9 @@ class Orders:
 
     def know(self, office: Office, told: Sequence[Told], brokers: list[dict[str, Any]], done: Done) -> None:
         """UpdateMetadata: who is alive, and what has become of partitions anywhere."""
-        steps = [((one.topic, one.number), self._knowing(one)) for one in told]
+        steps = [((one.topic, one.number), self._knowing(one, office.full)) for one in told]
+        if office.full:
+            steps.append((("", 0), self._keeping(told)))
         shown = (("", 0), self._showing({one.topic for one in told}))
         self._take(office, [(("", 0), self._meeting(office, brokers)), *steps, shown], done)
 
@@ -94,8 +97,13 @@ class Orders:
 
     # -- steps; each may be Busy
 
-    def _becoming(self, told: Told) -> Step:
-        return lambda: self._replicas.become(told)
+    def _becoming(self, told: Told, full: bool) -> Step:
+        def become() -> int:
+            if full:
+                strays.make_way(self._replicas, told)
+            return self._replicas.become(told)
+
+        return become
 
     def _stopping(self, stop: Stop) -> Step:
         return lambda: self._replicas.stop(*stop.partition, stop.leader_epoch, stop.delete)
@@ -114,8 +122,17 @@ class Orders:
 
         return show
 
-    def _knowing(self, told: Told) -> Step:
+    def _keeping(self, told: Sequence[Told]) -> Step:
+        def keep() -> int:
+            strays.keep(self._replicas, told)
+            return NONE
+
+        return keep
+
+    def _knowing(self, told: Told, full: bool) -> Step:
         def know() -> int:
+            if full:
+                strays.make_way(self._replicas, told)
             if told.leader == DURING_DELETE:
                 if self._view.row(told.topic, told.number) is not None and self._replicas.same_topic(told):
                     self._replicas.delete_topic(told.topic)

@@ -170,9 +170,9 @@ class PartitionDirs:
         self._rename(topic, partition, names.DELETE_DIR)
 
     def set_aside(self, topic: str, partition: int) -> None:
-        """Rename a directory that belongs to no topic of this cluster; nobody removes it."""
+        """Rename a directory that belongs to no replica of this broker's; nobody removes it, as with Kafka."""
         moved = self._rename(topic, partition, names.STRAY_DIR)
-        log.warning("%s-%d belongs to no topic of this cluster: its log is now in %s", topic, partition, moved)
+        log.warning("%s-%d is none of this broker's replicas: its log is now in %s", topic, partition, moved)
 
     def _rename(self, topic: str, partition: int, mark: str) -> str:
         number = self._where[(topic, partition)]

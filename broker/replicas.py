@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from odradek.cluster.slotalloc import SlotsExhausted
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import EPOCH, INCARNATION, LOG_DIR, NOWHERE, REPLICAS, SLOT
 from odradek.cluster.telling import DURING_DELETE
-from odradek.cluster.view import Row, Told, View
+from odradek.cluster.view import NO_ID, Row, Told, View
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
@@ -169,13 +169,14 @@ class Replicas:
         return True
 
     def same_topic(self, told: Told) -> bool:
-        """Whether the topic of that name here is the one that was told of."""
-        return bool(self.view.topics[told.topic]["id"] == told.topic_id.hex())
+        """Whether the topic of that name here is the one that was told of, for all that was said of its id."""
+        return told.topic_id == NO_ID or bool(self.view.topics[told.topic]["id"] == told.topic_id.hex())
 
     def give_way(self, told: Told) -> int:
         """A topic of the same name that is not the same goes first, if nothing of it is here; an error code.
 
-        Else it goes by the order to delete it, which comes before there is another: what is told here is late.
+        Else it goes by the order to delete it, which comes before there is another: what is told here is late. Or it
+        was taken out of ZooKeeper by hand; then it goes when the controller tells everything (broker.strays).
         """
         if told.topic not in self.view.topics or self.same_topic(told):
             return NONE
@@ -246,7 +247,7 @@ class Replicas:
             return FENCED_LEADER_EPOCH
         self._undone.pop((topic, index), None)
         if delete:
-            self._retire(topic, index, row)
+            self.put_away(topic, index, row, self.dirs.retire)
             return NONE
         partition = self.partition(topic, index)
         assert partition is not None
@@ -259,21 +260,23 @@ class Replicas:
         """Take all of a topic's replicas here out of use, and forget the topic. Busy: some may be gone already."""
         for index, row in enumerate(self.view.topics[topic]["partitions"]):
             if row[SLOT] != NOWHERE:
-                self._retire(topic, index, row)
+                self.put_away(topic, index, row, self.dirs.retire)
         self.view.forget(topic)
 
-    def _retire(self, topic: str, index: int, row: Row) -> None:
+    def put_away(self, topic: str, index: int, row: Row, rename: Callable[[str, int], None]) -> None:
+        """Take a replica out of use, and `rename` its directory. Busy: try again."""
         if not self.book.try_lock(row[SLOT]):
             raise Busy
         self.book.mark_deleting(row[SLOT])
         try:
             if (topic, index) in self.dirs:
-                self.dirs.retire(topic, index)
+                rename(topic, index)
         except OSError as error:
             log.error("%s-%d: its directory could not be renamed: %s", topic, index, error)
         for role in self.book.unlock(row[SLOT]):
             self._log.ring(role)
         self.to_free.append(row[SLOT])
+        self._undone.pop((topic, index), None)
         row[SLOT], row[INCARNATION], row[LOG_DIR] = NOWHERE, 0, NOWHERE
         self._log.refresh()
 

@@ -51,18 +51,32 @@ class Telling:
         self._peers = peers
         self._heard = heard
         self._count = 0
+        self._owed: set[int] = set()  # brokers that are to be told everything, once there is everything to tell
 
     def changed(
         self, partitions: Sequence[Partition], new: Collection[Partition | Replica] = (),
         stop: Mapping[Replica, bool] | None = None,
     ) -> None:  # fmt: skip
         """The standings of some partitions are others, and some replicas shall `stop` (True: and be deleted)."""
+        self._tell_all()
         if partitions or stop:
             self._tell(telling.requests(self.leadership, partitions, new=new, stop=stop))
 
     def welcome(self, brokers: Collection[int]) -> None:
         """Everything, to brokers that know nothing yet; to the others, that these are there."""
-        self._tell(telling.welcome(self.leadership, brokers))
+        full = {broker for broker in brokers if telling.is_full(self.leadership, broker)}
+        self._owed = (self._owed | set(brokers)) - full
+        self._tell(telling.welcome(self.leadership, brokers), full=full)
+
+    def _tell_all(self) -> None:
+        """To brokers that have heard nothing full yet, or may have logs of a topic whose name is another's now."""
+        if self.leadership.remade:
+            self.leadership.remade.clear()
+            self._owed.update(self.leadership.live)
+        waiting = self._owed & self.leadership.live.keys()
+        due = {broker for broker in waiting if telling.is_full(self.leadership, broker)}
+        if due:
+            self.welcome(due)
 
     def show(self, partitions: Sequence[Partition] = ()) -> None:
         """Who is alive, and how some partitions stand."""
@@ -70,6 +84,7 @@ class Telling:
 
     def stop(self, stop: Mapping[Replica, bool], shown: Sequence[Partition], stopped: Stopped) -> None:
         """Have replicas stop; `stopped` is called for each broker that has done so, or could not."""
+        self._tell_all()
         self._tell(telling.requests(self.leadership, stop=stop, shown=shown), stopped)
 
     def probe(self, broker: int) -> None:
@@ -79,9 +94,11 @@ class Telling:
 
     # -- saying it
 
-    def _tell(self, told: Mapping[int, Requests], stopped: Stopped | None = None) -> None:
+    def _tell(
+        self, told: Mapping[int, Requests], stopped: Stopped | None = None, full: Collection[int] = ()
+    ) -> None:  # fmt: skip
         for broker, requests in told.items():
-            office = Office(self._own, self._epoch, self.epochs.get(broker, -1))
+            office = Office(self._own, self._epoch, self.epochs.get(broker, -1), full=broker in full)
             if requests.leader_and_isr:
                 self._lead(broker, office, requests.leader_and_isr)
             self._know(broker, office, requests.metadata)

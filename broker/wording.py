@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from odradek.cluster.telling import LeaderAndIsr, Metadata, Stop
-from odradek.cluster.view import Office
+from odradek.cluster.view import FULL, Office
 from odradek.cluster.znodes import BrokerNode, Partition
 from odradek.protocol import interbroker
 
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 7, 4, 8  # versions
 _PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _NO_ID = UUID(int=0)
+_ANY_TYPE = 0
 
 Fields = dict[str, Any]
 One = TypeVar("One", LeaderAndIsr, Metadata)
@@ -26,7 +27,7 @@ def leader_and_isr(office: Office, parts: Sequence[LeaderAndIsr], nodes: Mapping
     leaders = {broker: nodes[broker] for broker in sorted({one.leader for one in parts} & nodes.keys())}
     ends = {broker: next(iter(node.endpoints.values())) for broker, node in leaders.items()}
     return _from(office) | {
-        "type": 0,
+        "type": FULL if office.full else _ANY_TYPE,
         "topic_states": [
             request.TopicState(topic_name=name, topic_id=topic_id, partition_states=[_led(one) for one in some])
             for (name, topic_id), some in _by_topic(parts).items()
@@ -50,7 +51,7 @@ def update_metadata(office: Office, parts: Sequence[Metadata], nodes: Mapping[in
     """The fields of UpdateMetadata."""
     request = interbroker.message_class("UpdateMetadataRequest")
     return _from(office) | {
-        "type": 0,
+        "type": FULL if office.full else _ANY_TYPE,
         "topic_states": [
             request.TopicState(topic_name=name, topic_id=topic_id, partition_states=[_known(one) for one in some])
             for (name, topic_id), some in _by_topic(parts).items()

@@ -68,11 +68,21 @@ class Leadership:
         self.shutting_down: set[int] = set()
         self.offline: dict[int, set[Partition]] = {}  # by broker: replicas in log directories that failed
         self.deleting: set[str] = set()  # topics about which nothing is decided any more
+        self.remade: set[str] = set()  # topics whose names were others', of which brokers may still have logs
+        self._removed: dict[str, TopicNode] = {}  # topics that were taken out of the tree by hand
 
     # -- facts
 
     def put_topic(self, name: str, node: TopicNode) -> None:
-        """What a topic's node says: a new topic, more partitions, another assignment."""
+        """What a topic's node says: a new topic, more partitions, another assignment.
+
+        Of another id it is another topic, made after the nodes of the former were taken out of the tree by hand.
+        """
+        former = self._removed.pop(name, None) or self.topics.get(name)
+        if former is not None and former.id and node.id and former.id != node.id:
+            self.remade.add(name)
+            for index in former.replicas:
+                self.standings.pop((name, index), None)
         self.topics[name] = node
 
     def drop_topic(self, name: str) -> None:
@@ -80,6 +90,8 @@ class Leadership:
         node = self.topics.pop(name, None)
         for index in node.replicas if node else ():
             self.standings.pop((name, index), None)
+        if node is not None and name not in self.deleting:
+            self._removed[name] = node
         self.deleting.discard(name)
 
     def put(self, partition: Partition, standing: Standing) -> None:

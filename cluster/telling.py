@@ -7,10 +7,10 @@ StopReplica. Fields are named and meant as in Kafka's requests; encoding them an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from odradek.cluster.leadership import Leadership
+from odradek.cluster.leadership import Leadership, Standing
 from odradek.cluster.znodes import Partition
 
 DURING_DELETE = -2  # the leader, and the epoch of StopReplica, of a topic that is being deleted
@@ -98,7 +98,9 @@ def welcome(state: Leadership, brokers: Collection[int]) -> dict[int, Requests]:
     told = requests(state, theirs)
     everything = [_metadata(state, partition) for partition in known]
     return {
-        broker: Requests(of.leader_and_isr, everything, []) if broker in brokers else Requests([], of.metadata, [])
+        broker: Requests(of.leader_and_isr, everything + _going(state, broker), [])
+        if broker in brokers
+        else Requests([], of.metadata, [])
         for broker, of in told.items()
     }
 
@@ -107,6 +109,25 @@ def probe(state: Leadership, broker: int) -> Requests:
     """LeaderAndIsr for all that `broker` replicates, however it stands there: its answer says what is offline."""
     theirs = [each for each in state.partitions() if each in state.standings and broker in state.replicas(each)]
     return Requests([_leader_and_isr(state, each, False) for each in theirs], [], [])
+
+
+def is_full(state: Leadership, broker: int) -> bool:
+    """Whether `welcome` names all that `broker` may have a log of: any other log is a stray."""
+    topics = state.topics.keys() - state.deleting
+    return all(partition in state.standings for partition in _on(state, topics, broker))
+
+
+def _going(state: Leadership, broker: int) -> list[Metadata]:
+    """What waits for its deletion: the broker keeps it until it is told to stop."""
+    there = (each for each in _on(state, state.deleting, broker) if each in state.standings)
+    return [_shown(state, partition, state.standings[partition]) for partition in there]
+
+
+def _on(state: Leadership, topics: Iterable[str], broker: int) -> Iterator[Partition]:
+    for name in topics:
+        for index, replicas in state.topics[name].replicas.items():
+            if broker in replicas:
+                yield name, index
 
 
 def _replicated_on(state: Leadership, partition: Partition, stop: Mapping[Replica, bool]) -> list[int]:
@@ -127,9 +148,14 @@ def _leader_and_isr(state: Leadership, partition: Partition, is_new: bool) -> Le
 
 
 def _metadata(state: Leadership, partition: Partition) -> Metadata:
-    now, replicas = state.standings[partition], state.replicas(partition)
+    now = state.standings[partition]
     if partition[0] in state.deleting:
         now = now._replace(leader=DURING_DELETE, leader_epoch=0, version=0)
+    return _shown(state, partition, now)
+
+
+def _shown(state: Leadership, partition: Partition, now: Standing) -> Metadata:
+    replicas = state.replicas(partition)
     online = state.online(partition)
     gone = tuple(broker for broker in replicas if broker not in online)
     node = state.topics.get(partition[0])

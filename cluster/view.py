@@ -15,6 +15,7 @@ from odradek.cluster.state import EPOCH, ISR, LEADER, NOWHERE, OFFLINE, REPLICAS
 from odradek.cluster.znodes import BrokerNode
 
 CONTROLLER = "odradek-controller"  # the client id of a controller's requests; behind an order's there is its number
+FULL = 2  # the type of a LeaderAndIsr or UpdateMetadata (Kafka's AbstractControlRequest.Type)
 NO_LEADER = -1
 NO_ID = bytes(16)
 Row = list[Any]
@@ -43,19 +44,22 @@ class Office(NamedTuple):
     """Who orders: the controller's broker and epoch, and the epoch of the broker that it takes us for.
 
     `number` counts the orders of one time in office, as far as that is told (-1: by controllers that are not ours).
+    `full`: the order names all that this broker shall have a replica of.
     """
 
     controller: int
     epoch: int
     broker_epoch: int
     number: int = -1
+    full: bool = False
 
     @classmethod
     def of(cls, request: Any, client_id: str | None) -> Office:
         """As a LeaderAndIsr, StopReplica or UpdateMetadata request says it; the number is in its client id."""
         name, _, number = (client_id or "").rpartition("-")
         counted = int(number) if name == CONTROLLER and number.isdecimal() else -1
-        return cls(request.controller_id, request.controller_epoch, getattr(request, "broker_epoch", -1), counted)
+        full = getattr(request, "type", None) == FULL
+        return cls(request.controller_id, request.controller_epoch, getattr(request, "broker_epoch", -1), counted, full)
 
 
 def raw_broker(broker: int, node: BrokerNode) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek.cluster import reassignment
 from odradek.cluster.leadership import Leadership
-from odradek.cluster.telling import LeaderAndIsr, Metadata, Requests, Stop, requests, welcome
+from odradek.cluster.telling import LeaderAndIsr, Metadata, Requests, Stop, is_full, requests, welcome
 from odradek.cluster.znodes import Partition, TopicNode
 
 from .test_leadership import P, Q, never, world
@@ -101,6 +101,41 @@ def test_a_broker_that_starts_hears_all_and_is_heard_of() -> None:
     assert named(made.state, told) == {5: ([Q], [P, Q], []), **dict.fromkeys((1, 2, 3, 4), ([], [Q], []))}
     assert told[1].metadata[0].offline_replicas == ()
     assert made.state.brokers_started(never) == []
+
+
+def test_all_is_told_when_nothing_that_a_broker_may_have_is_left_out() -> None:
+    made = world([1, 2], [2, 5], [9])
+    assert is_full(made.state, 1)
+    made.state.put_topic("u", TopicNode(None, {0: [1]}))
+    assert not is_full(made.state, 1)
+    assert is_full(made.state, 2)
+    made.state.deleting.add("u")
+    assert is_full(made.state, 1)
+
+
+def test_what_waits_for_its_deletion_is_told_to_who_starts_as_it_stands() -> None:
+    made = world([1, 2])
+    made.state.deleting.add("t")
+    told = welcome(made.state, [1, 3])
+    assert [(each.partition, each.leader) for each in told[1].metadata] == [(P, 1)]
+    assert told[3].metadata == told[2].metadata == []
+
+
+def test_a_topic_of_another_id_is_another() -> None:
+    made, other = world([1, 2]), TopicNode(ID, {0: [2]})
+    made.state.put_topic("t", other)
+    assert (made.state.remade, P in made.state.standings) == (set(), True)  # it is given an id
+    made.state.put_topic("t", other._replace(id=ID[::-1]))
+    assert (made.state.remade, P in made.state.standings) == ({"t"}, False)
+    made.state.remade.clear()
+    made.state.drop_topic("t")
+    made.state.put_topic("t", other)
+    assert made.state.remade == {"t"}
+    made.state.remade.clear()
+    made.state.deleting.add("t")
+    made.state.drop_topic("t")
+    made.state.put_topic("t", other._replace(id=ID[::-1]))
+    assert not made.state.remade  # its logs are gone
 
 
 def test_a_topic_that_has_gone_meanwhile() -> None:

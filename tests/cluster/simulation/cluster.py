@@ -109,6 +109,23 @@ class Cluster:
         self.world.say(f"delete {name}")
         self.tool(lambda tree: admin.delete_topic(tree, name))
 
+    def remake_topic(self, name: str, replicas: dict[int, list[int]]) -> None:
+        """Somebody takes its nodes out of ZooKeeper by hand (rmr) and makes another topic of that name."""
+        self.world.say(f"remake {name}: {replicas}")
+
+        def remake(tree: Session) -> None:
+            tree.multi(tree.removal(znodes.topic_path(name)))
+            admin.create_topic(tree, TopicPlan(name, replicas, {}))
+
+        self.tool(remake)
+
+    def move(self, name: str, replicas: dict[int, list[int]]) -> None:
+        """As Kafka's tool did before 2.4."""
+        self.world.say(f"move {name}: {replicas}")
+        rows = [{"topic": name, "partition": index, "replicas": some} for index, some in replicas.items()]
+        node = znodes.to_json({"version": 1, "partitions": rows})
+        self.tool(lambda tree: tree.create(znodes.REASSIGN_PARTITIONS, node))
+
     def state(self, topic: str, index: int) -> Any:
         """The state node of a partition, None while there is none."""
         node = self.zookeeper.nodes.get(znodes.state_path(topic, index))
@@ -166,6 +183,8 @@ class Cluster:
     def _ill_topic(self, name: str) -> str:
         for index, replicas in self.topic(name).replicas.items():
             state = self.state(name, index)
+            if self.topic(name).adding or self.topic(name).removing:
+                return f"{name} moves"
             if state is None or state.leader < 0:
                 return f"{name}-{index} has no leader: {state}"
             if set(state.isr) != set(replicas):
@@ -191,9 +210,10 @@ class Cluster:
         return "" if all(log == logs[0] for log in logs) else f"logs differ: {[len(log) for log in logs]}"
 
     def _left_over(self) -> str:
-        there = set(self.topics)
+        topics = {name: self.topic(name) for name in self.topics}
         for broker in self.brokers.values():
-            for name, _ in broker.disk.directories:
-                if name not in there:
-                    return f"broker {broker.number} still has {name}"
+            for (name, index), directory in broker.disk.directories.items():
+                node = topics.get(name)
+                if node is None or node.id != directory.topic_id or broker.number not in node.replicas[index]:
+                    return f"broker {broker.number} still has {name}-{index}"
         return ""

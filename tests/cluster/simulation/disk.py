@@ -116,6 +116,9 @@ class Dirs:
         self._all[topic, partition] = Directory(self.log_dirs[0], topic, partition, topic_id)
         return 0
 
+    def set_aside(self, topic: str, partition: int) -> None:
+        self.retire(topic, partition)
+
     def retire(self, topic: str, partition: int) -> None:
         directory = self._all.pop((topic, partition))
         directory.deleted = True

@@ -249,13 +249,26 @@ class Faults:
 
     def create(self, name: str) -> None:
         """A topic of one or two partitions."""
+        self.cluster.create_topic(name, self._assignment(self.world.random.randint(1, 2)))
+
+    def _assignment(self, partitions: int) -> dict[int, list[int]]:
         brokers = list(self.cluster.brokers)
         factor = self.world.random.choice((1, 2, 3, 3, 3))
-        replicas = {
-            index: self.world.random.sample(brokers, min(factor, len(brokers)))
-            for index in range(self.world.random.randint(1, 2))
-        }
-        self.cluster.create_topic(name, replicas)
+        return {index: self.world.random.sample(brokers, min(factor, len(brokers))) for index in range(partitions)}
+
+    def do_remake(self) -> None:
+        """A topic is made anew behind the controller's back, where all is well."""
+        if not self.cluster.topics or not self._well():
+            return
+        name = self.world.random.choice(self.cluster.topics)
+        if all(self.cluster.state(name, index) is not None for index in self.cluster.topic(name).replicas):
+            self.cluster.remake_topic(name, self._assignment(self.world.random.randint(1, 2)))
+
+    def do_move(self) -> None:
+        """A topic's partitions go to other brokers."""
+        if self.cluster.topics:
+            name = self.world.random.choice(self.cluster.topics)
+            self.cluster.move(name, self._assignment(len(self.cluster.topic(name).replicas)))
 
     def do_delete(self) -> None:
         """A topic, which is made again perhaps."""

@@ -89,7 +89,7 @@ class Invariants:
         path = operation.path
         if path == znodes.CONTROLLER_EPOCH and isinstance(operation, t.Set):
             self._offices[int(operation.data)] = session.broker
-        if isinstance(operation, t.Delete) and path.startswith(znodes.TOPICS + "/"):
+        if isinstance(operation, t.Delete) and path.startswith(znodes.TOPICS + "/") and session.broker:
             self._in_office(session.broker, path)
         if not path.endswith("/state"):
             return

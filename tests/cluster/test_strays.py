@@ -1,0 +1,132 @@
+"""Replicas that were moved away, and topics that are no more or not the same, while a broker had their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.broker.partition_dirs import PartitionDirs
+from odradek.broker.strays import keep
+from odradek.cluster.view import Told, View
+from odradek.storage import names
+
+from .simulation.history import History
+from .simulation.seams import installed
+
+SOON_S = 20.0
+
+
+class Scene:
+    """A simulated cluster of three brokers in which nothing goes wrong of itself."""
+
+    def __init__(self) -> None:
+        self.history = History(3, unclean=False, brokers=3)
+        self.cluster = self.history.cluster
+
+    def begin(self) -> None:
+        for broker in self.cluster.brokers.values():
+            broker.start()
+        self.until(lambda: not self.cluster.ill(), "all are there")
+
+    def until(self, there: Any, what: str) -> None:
+        world = self.cluster.world
+        deadline = world.now + SOON_S
+        while not there():
+            assert world.now < deadline, f"not within {SOON_S} s: {what}: {self.cluster.ill()}"
+            world.run(world.now + 0.1)
+
+    def well(self) -> None:
+        """Everybody has what the tree says, and nothing else."""
+        self.until(lambda: not self.cluster.ill(), "it is well")
+
+    def create(self, name: str, *replicas: list[int]) -> None:
+        self.cluster.create_topic(name, dict(enumerate(replicas)))
+        self.until(lambda: name in self.cluster.topics, "the topic")
+        self.well()
+
+    def logs(self, broker: int) -> list[tuple[str, int]]:
+        return sorted(self.cluster.brokers[broker].disk.directories)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    made = Scene()
+    with installed(made.cluster.world, made.cluster.codec, made.cluster.sockets, 3):
+        made.begin()
+        yield made
+
+
+def test_a_replica_that_is_moved_away_from_the_dead(scene: Scene) -> None:
+    scene.create("t", [3, 1], [1, 3])
+    dead = scene.cluster.brokers[3]
+    dead.die("is killed")
+    scene.until(lambda: scene.cluster.state("t", 0).leader == 1, "another leader")
+    scene.cluster.move("t", {0: [1, 2], 1: [1, 2]})
+    scene.until(lambda: scene.cluster.topic("t").replicas == {0: [1, 2], 1: [1, 2]}, "it has moved")
+    assert scene.logs(3) == [("t", 0), ("t", 1)]
+    dead.start()
+    scene.well()
+    assert scene.logs(3) == []
+
+
+def test_a_topic_that_is_deleted_while_a_broker_is_away(scene: Scene) -> None:
+    scene.create("t", [3, 1])
+    scene.create("u", [3, 1])
+    dead = scene.cluster.brokers[3]
+    dead.die("is killed")
+    scene.cluster.delete_topic("t")
+    scene.until(scene.cluster.going, "the deletion is asked for")
+    dead.start()
+    scene.well()
+    assert scene.logs(3) == [("u", 0)]
+
+
+def test_what_waits_for_its_deletion_is_no_stray(scene: Scene) -> None:
+    """The broker that is back does not have it deleted before the others are back too."""
+    scene.create("t", [3, 2])
+    for number in (2, 3):
+        scene.cluster.brokers[number].die("is killed")
+    scene.cluster.delete_topic("t")
+    scene.cluster.brokers[3].start()
+    scene.until(lambda: scene.cluster.brokers[3].registered, "one is back")
+    scene.cluster.world.run(scene.cluster.world.now + 3.0)
+    assert scene.logs(3) == [("t", 0)]
+    scene.cluster.brokers[2].start()
+    scene.well()
+    assert scene.logs(3) == []
+
+
+@pytest.mark.parametrize("replicas", [{0: [1, 2, 3]}, {0: [1]}, {0: [3, 2], 1: [2, 3]}])
+def test_a_topic_that_is_made_again_after_its_nodes_were_removed(scene: Scene, replicas: dict[int, list[int]]) -> None:
+    scene.create("t", [1, 2, 3], [3, 2, 1])
+    lives = {number: broker.lives for number, broker in scene.cluster.brokers.items()}
+    scene.cluster.remake_topic("t", replicas)
+    scene.cluster.world.run(scene.cluster.world.now + 0.5)
+    scene.well()
+    assert {number: broker.lives for number, broker in scene.cluster.brokers.items()} == lives, "nobody starts anew"
+
+
+class Slots:
+    """Replicas without slots: logs that were found, of topics that nobody knows."""
+
+    def __init__(self, dirs: PartitionDirs) -> None:
+        self.view = View(1, "c")
+        self.dirs = dirs
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+def test_a_log_of_no_topic_is_put_aside_and_not_deleted(tmp_path: Path) -> None:
+    dirs: Any = PartitionDirs([str(tmp_path)])
+    for topic in "ab":
+        dirs.create(topic, 0, topic.encode() * 16)
+    dirs.create("b", 1, b"b" * 16)
+    told = [Told("b", b"b" * 16, index, 1, 2, 0, [2], 0, replicas) for index, replicas in ((0, [1, 2]), (1, [2, 3]))]
+    replicas: Any = Slots(PartitionDirs([str(tmp_path)]))
+    keep(replicas, told)
+    left = [entry.name for entry in tmp_path.iterdir()]
+    assert sorted(name[:3] for name in left) == ["a-0", "b-0", "b-1"]
+    assert sorted(name for name in left if not name.endswith(names.STRAY_DIR)) == ["b-0"]
