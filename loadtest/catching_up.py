@@ -18,7 +18,7 @@ _LATE = 2  # the member that copies
 
 
 def catch_up(cluster: Cluster, scale: float) -> dict[str, Any]:
-    """Bytes of message values a second of both; the follower from its first byte until it is in sync."""
+    """Bytes of message values a second of both; the follower once it has begun."""
     topic, messages = f"catch-up-{time.monotonic_ns()}", max(1000, round(MESSAGES * scale))
     cluster.create(topic)
     sent = Call("client", "produce", {"messages": messages, "size": SIZE, "producers": 1}, ("acks=all", "linger.ms=5"))
@@ -32,18 +32,20 @@ def catch_up(cluster: Cluster, scale: float) -> dict[str, Any]:
 
 
 def _copy_anew(cluster: Cluster, topic: str) -> float:
-    late = cluster.members[_LATE]
+    """Seconds for what lies between its first tenth and its end, as if for all: not those in which it starts."""
+    late, whole = cluster.members[_LATE], _bytes(cluster.members[0].folder / "data" / f"{topic}-0")
     late.stop()
     shutil.rmtree(late.folder / "data")
     late.launch()
-    deadline = time.monotonic() + _LONGEST_S
-    _await(lambda: _has_bytes(late.folder / "data" / f"{topic}-0"), deadline)
-    began = time.monotonic()
-    _await(lambda: _in_sync(cluster, topic), deadline)
+    folder, deadline = late.folder / "data" / f"{topic}-0", time.monotonic() + _LONGEST_S
+    _await(lambda: _bytes(folder) >= whole / 10, deadline)
+    began, first = time.monotonic(), _bytes(folder)
+    _await(lambda: _bytes(folder) >= whole, deadline)
     took = time.monotonic() - began
+    _await(lambda: _in_sync(cluster, topic), deadline)
     late.started()
     cluster.wait_for_all()
-    return took
+    return took * whole / (whole - first)
 
 
 def _await(there: Any, deadline: float) -> None:
@@ -53,8 +55,8 @@ def _await(there: Any, deadline: float) -> None:
         time.sleep(0.005)
 
 
-def _has_bytes(folder: Path) -> bool:
-    return any(path.stat().st_blocks for path in folder.glob("*.log"))
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.log"))
 
 
 def _in_sync(cluster: Cluster, topic: str) -> bool:
