@@ -187,11 +187,11 @@ class Partition:
             log.exception("%r cannot be repaired", self)
             raise Unrepaired(f"{self!r}: {error}") from error
 
-    def release(self) -> None:
-        """Give the lock back and ring whoever waits for a change of this slot."""
+    def release(self, changed: bool = True) -> None:
+        """Give the lock back and ring whoever waits for a change of this slot; nobody if it was not `changed`."""
         self._unlock()
         slot = self.slot
-        if slot.map[slot.row_at] != NOBODY:
+        if changed and slot.map[slot.row_at] != NOBODY:
             for role in slot.waiters():
                 self.owner.ring(role)
 

@@ -81,7 +81,8 @@ class Followers:
 
     def _noted(self, progress: Progress) -> bool:
         """Do it; False while another process has the lock."""
-        partition = progress.partition
+        partition, slot = progress.partition, progress.partition.slot
+        before = slot.sequence
         try:
             values = partition.acquire()
         except Busy:
@@ -91,7 +92,7 @@ class Followers:
         try:
             self._note(progress, values)
         finally:
-            partition.release()
+            partition.release(slot.sequence != before)  # mostly only the row has changed: nobody waits for that
         return True
 
     def _note(self, progress: Progress, values: Fields) -> None:
