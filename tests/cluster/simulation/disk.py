@@ -159,9 +159,10 @@ class MemoryPartition:
             raise Gone
         return values
 
-    def release(self) -> None:
+    def release(self, changed: bool = True) -> None:
         self.directory.disk.touched(self)
-        self.owner.changed()
+        if changed:
+            self.owner.changed()
 
     def close_files(self) -> None:
         pass
