@@ -54,7 +54,7 @@ class Deletions:
 
     def changed(self) -> None:
         """Somebody asks for deletions."""
-        self._elected.topics_changed()
+        self._elected.topics.changed()
         self.read()
         self.go_on()
 
@@ -107,13 +107,13 @@ class Deletions:
     def _delete(self, operations: Sequence[Operation]) -> None:
         """In office only: another controller may be done with it, and the name given to a new topic."""
         try:
-            self._elected.tree.multi([self._elected.in_office(), *operations])
+            self._elected.tree.multi([self._elected.fenced.in_office, *operations])
         except TreeError as error:
-            self._elected.check_refusal(error)
+            self._elected.fenced.check_refusal(error)
             raise TreeUnavailable(f"{error!r}: what was to be deleted has changed") from error
 
     def _drop_node(self, path: str) -> None:
         try:
-            self._elected.tree.multi([self._elected.in_office(), Delete(path)])
+            self._elected.tree.multi([self._elected.fenced.in_office, Delete(path)])
         except (NoNode, BadVersion) as error:
-            self._elected.check_refusal(error)
+            self._elected.fenced.check_refusal(error)

@@ -34,7 +34,7 @@ def run(elected: Elected) -> None:
 
 def _prefer(elected: Elected, data: bytes) -> None:
     partitions = notices.decode_partitions(data)
-    refused = elected.elect(partitions, unclean=False)
+    refused = elected.elections.elect(partitions, unclean=False)
     log.info("preferred leaders: %d asked for, %d not elected", len(partitions), len(refused))
 
 

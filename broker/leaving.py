@@ -70,7 +70,7 @@ class Leaving:
         own, epoch = self._me.config["broker.id"], self._orders.broker_epoch
         if elected is not None:
             try:
-                self._told(len(elected.controlled_shutdown(own, epoch)))
+                self._told(len(elected.elections.controlled_shutdown(own, epoch)))
             except (ApiError, TreeError) as error:
                 self._again(str(error))
         elif peer is not None:

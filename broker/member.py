@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection
+from typing import Any
 
 from odradek.broker import joining
+from odradek.broker.administration import Administration
 from odradek.broker.candidate import Candidate
 from odradek.broker.elected import Elected
 from odradek.broker.failed_dirs import FailedDirs
@@ -27,39 +28,28 @@ from odradek.broker.orders import Orders
 from odradek.broker.peers import Sources, Switchboard
 from odradek.broker.process import Process
 from odradek.broker.replicas import Replicas
-from odradek.broker.tree_configs import TreeConfigs
-from odradek.cluster import admin, configdef, znodes
-from odradek.cluster.errors import KAFKA_STORAGE_ERROR, NOT_CONTROLLER, TOPIC_ALREADY_EXISTS, ApiError, Outcomes
-from odradek.cluster.planning import TopicPlan
-from odradek.cluster.reassignment import Assignment
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster import znodes
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import CONNECTED, DISCONNECTED, Event, NodeExists, TreeError, TreeUnavailable
+from odradek.cluster.tree import CONNECTED, DISCONNECTED, Event, NodeExists, TreeUnavailable
 from odradek.cluster.view import View
-from odradek.cluster.znodes import Partition
 from odradek.cluster.zookeeper import ZooKeeperTree
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 _AGAIN_S = 0.25
 
 
-class Member:
+class Member(Administration):
     """The controller process's owner of metadata in a cluster; see broker.metadata_owner for the one alone."""
 
     def __init__(
         self, me: Process, tree: ZooKeeperTree, store: ClusterState, view: View, replicas: Replicas,
         registration: bytes,
     ) -> None:  # fmt: skip
-        self.config = me.config
+        super().__init__(me.config, tree, store, view)
         self.changed = True
-        self.version = 0
         self.book = replicas.book
         self._me = me
-        self._tree = tree
-        self._store = store
-        self._view = view
         self._replicas = replicas
         self._registration = registration
         self._registered = False
@@ -67,7 +57,6 @@ class Member:
         self._connected = False
         self._again_at = 0.0
         self.orders = Orders(view, replicas, self._view_changed)
-        self._configs = TreeConfigs(view, tree, self._configs_changed)
         self._failed_dirs = FailedDirs(me.shared, tree, view.broker)
         self._isr = IsrKeeper(view, replicas, tree, me.config["replica.lag.time.max.ms"], self._view_changed)
         self._switchboard: Switchboard
@@ -113,7 +102,7 @@ class Member:
         if self.elected is None:
             action()
         else:
-            self.elected.when_told(action)
+            self.elected.telling.when_heard(action)
 
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
@@ -152,20 +141,6 @@ class Member:
         except TreeUnavailable as error:
             log.warning("%s", error)
             self._again_at = time.monotonic() + _AGAIN_S
-
-    def snapshot_at(self, version: int) -> Snapshot:
-        """The metadata as it is now, to be published as `version`."""
-        return self._view.snapshot(version, self.config)
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The metadata as it is now, published or not."""
-        return self.snapshot_at(self.version)
-
-    @property
-    def topics(self) -> dict[str, dict[str, Any]]:
-        """Topics by name, as in snapshots."""
-        return self._view.topics
 
     def close(self) -> None:
         """Leave the cluster: the session ends, and with it the registration and the office."""
@@ -245,107 +220,3 @@ class Member:
         self._registered = True
         self._me.running()
         log.info("registered as broker %d, epoch %d", self._view.broker, stat.czxid)
-
-    # -- for the handlers of requests
-
-    def _stored(self, write: Callable[[], T]) -> T:
-        try:
-            return write()
-        except TreeError as error:
-            raise _unwritable(error) from error
-
-    def check_office(self) -> None:
-        """ApiError NOT_CONTROLLER unless this broker is the elected controller."""
-        self._in_office()
-
-    def _in_office(self) -> Elected:
-        if self.elected is None:
-            raise ApiError(NOT_CONTROLLER, "This is not the correct controller for this cluster.")
-        return self.elected
-
-    def create_topic(self, plan: TopicPlan) -> bytes:
-        """Make a topic; its id. The elected controller, which may be this broker, gives it leaders."""
-        try:
-            topic_id = admin.create_topic(self._tree, plan)
-        except NodeExists:  # another broker was faster
-            raise ApiError(TOPIC_ALREADY_EXISTS, f"Topic '{plan.name}' already exists.") from None
-        except TreeError as error:
-            raise _unwritable(error) from error
-        self._see_to_topics()
-        return topic_id
-
-    def add_partitions(self, name: str, replicas: dict[int, list[int]]) -> None:
-        """Add planned partitions to a topic."""
-        self._stored(lambda: admin.add_partitions(self._tree, name, replicas))
-        self._see_to_topics(name)
-
-    def _see_to_topics(self, changed: str | None = None) -> None:
-        """If this broker is the controller, at once; else its watch is as quick as may be."""
-        if self.elected is not None:
-            self._guarded(lambda: self.elected.topics_changed(changed) if self.elected else None)
-
-    def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> None:
-        """Delete a topic; `done` when it is gone."""
-        elected = self._in_office()
-        self._stored(lambda: admin.delete_topic(self._tree, name))
-        elected.deletions.when_gone(name, done)
-        self._guarded(elected.deletions.changed)
-
-    def set_topic_config(self, name: str, configs: dict[str, str]) -> None:
-        """Replace a topic's overrides (already validated)."""
-        self._stored(lambda: admin.set_topic_config(self._tree, name, configs))
-        self._configs.topic_changed(name)
-        self._guarded(self._configs.read)
-
-    def set_broker_config(self, broker: int | None, configs: dict[str, str]) -> None:
-        """Replace dynamic broker configs (already validated)."""
-        self._stored(lambda: admin.set_broker_config(self._tree, broker, configs))
-        self._configs.stale()
-        self._guarded(self._configs.read)
-
-    def broker_setting(self, name: str) -> Any:
-        """A broker config in force on this broker."""
-        return self.snapshot.broker_config(name, self._view.broker)
-
-    def _topic_setting(self, topic: str, name: str) -> Any:
-        overrides = self._view.topics[topic]["config"] if topic in self._view.topics else {}
-        dynamic = (self._view.dynamic.get(str(self._view.broker), {}), self._view.dynamic.get("", {}))
-        return configdef.resolve_one(name, overrides, dynamic, self.config)
-
-    def producer_ids(self) -> tuple[int, int]:
-        """(first, count) of a block of producer ids. ApiError KAFKA_STORAGE_ERROR."""
-        return self._stored(lambda: admin.producer_ids(self._tree, self._view.broker))
-
-    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
-        """Where ZooKeeper-based consumers look for it."""
-        self._store.commit_offset(group, topic, partition, offset)
-
-    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
-        """Where ZooKeeper-based consumers wrote it."""
-        return self._store.committed_offset(group, topic, partition)
-
-    def controlled_shutdown(self, broker: int, epoch: int) -> list[tuple[str, int]]:
-        """Have others lead what `broker` leads; what it still leads. ApiError."""
-        elected = self._in_office()
-        return self._stored(lambda: elected.controlled_shutdown(broker, epoch))
-
-    def elect_leaders(self, partitions: Collection[Partition] | None, unclean: bool) -> Outcomes:
-        """Elect preferred leaders (or any) for partitions, None: for all; what became of each."""
-        elected = self._in_office()
-        wanted = list(elected.leadership.partitions()) if partitions is None else list(partitions)
-        refused = self._stored(lambda: elected.elect(wanted, unclean))
-        return {partition: refused.get(partition) for partition in wanted}
-
-    def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
-        """Move partitions to other replicas, None: back; the refused ones."""
-        elected = self._in_office()
-        return self._stored(lambda: elected.moves.ask(targets))
-
-    def moves(self) -> dict[Partition, Assignment]:
-        """Moves under way."""
-        return self._in_office().moves.under_way()
-
-
-def _unwritable(error: TreeError) -> ApiError:
-    log.error("metadata: %r", error)
-    return ApiError(KAFKA_STORAGE_ERROR, f"ZooKeeper cannot be written: {error!r}")

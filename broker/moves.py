@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from odradek.cluster import reassignment, znodes
 from odradek.cluster.errors import ApiError
 from odradek.cluster.reassignment import Assignment, Step
-from odradek.cluster.tree import BadVersion, NoNode
+from odradek.cluster.tree import BadVersion, NoNode, Set
 from odradek.cluster.znodes import Partition
 
 if TYPE_CHECKING:
@@ -78,14 +78,14 @@ class Moves:
 
     def _assign(self, partition: Partition, assignment: Assignment) -> None:
         """Put an assignment into the topic's node, whatever else has changed there."""
-        tree, (topic, index) = self._elected.tree, partition
+        tree, fenced, (topic, index) = self._elected.tree, self._elected.fenced, partition
         for _ in range(_TRIES):
             try:
                 data, stat = tree.get(znodes.topic_path(topic))
                 node = assignment.into(znodes.decode_topic(data), index)
-                tree.multi([self._elected.in_office(), self._elected.write_topic(topic, node, stat.version)])
+                tree.multi([fenced.in_office, Set(znodes.topic_path(topic), znodes.encode_topic(node), stat.version)])
             except BadVersion as error:
-                self._elected.check_refusal(error)
+                fenced.check_refusal(error)
                 continue
             except NoNode:
                 return

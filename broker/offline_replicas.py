@@ -38,7 +38,7 @@ class OfflineReplicas:
         for broker in sorted({broker for broker in found if broker is not None}):
             log.warning("broker %d has lost a log directory", broker)
             self._elected.telling.probe(broker)
-        tree.each([[self._elected.in_office(), Delete(path)] for path in paths])
+        tree.each([[self._elected.fenced.in_office, Delete(path)] for path in paths])
 
     @property
     def waiting(self) -> bool:

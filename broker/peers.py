@@ -3,7 +3,7 @@
 A dead process closes its connections, and a host whose broker is dead refuses new ones, all in milliseconds, where a
 session with ZooKeeper lasts for seconds. So each peer tells its broker's standing: REACHED, or REFUSED when nobody
 listens there. REFUSED is a suspicion, not knowledge: whoever acts on it must be right also when it is wrong
-(broker.elected). What does not answer at all is left to the session.
+(broker.brokers). What does not answer at all is left to the session.
 
 Requests to a broker are sent one at a time, in order, and again after a lost connection, until the peer is closed: the
 receiver takes each twice without harm (Kafka's RequestSendThread). How connections are made, and when they are given

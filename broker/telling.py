@@ -7,21 +7,26 @@ Who is told what is `cluster.telling`'s. Requests reach a broker in the order in
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from odradek.broker import wording
+from odradek.broker.brokers import Brokers
+from odradek.broker.facts import Facts
 from odradek.broker.orders import Done, Errors, Orders
-from odradek.broker.peers import CLIENT_ID, Peer
+from odradek.broker.peers import CLIENT_ID
 from odradek.cluster import telling
 from odradek.cluster.errors import NONE
 from odradek.cluster.leadership import Leadership
 from odradek.cluster.telling import LeaderAndIsr, Metadata, Replica, Requests, Stop
 from odradek.cluster.view import NO_ID, Office, Told, raw_broker
-from odradek.cluster.znodes import BrokerNode, Partition
+from odradek.cluster.znodes import Partition
 from odradek.protocol import interbroker
 
 log = logging.getLogger(__name__)
+
+_PATIENCE_S = 1.0  # a broker that does not answer is stopped or far away: clients do not wait for it
 
 Stopped = Callable[[int, int, Errors], None]  # broker, error code, errors of partitions
 Heard = Callable[[int, Sequence[Partition], Errors], None]  # broker, what it was told of, errors of partitions
@@ -33,25 +38,24 @@ def _ignore(error: int, errors: Errors) -> None:
 
 
 class Telling:
-    """What a controller says. `nodes` are all registered brokers, `peers` the connections to others.
+    """What one controller says in one time in office, to `brokers`; to itself by `orders`.
 
     `heard` is called with every answer to LeaderAndIsr.
     """
 
-    def __init__(
-        self, own: int, epoch: int, leadership: Leadership, orders: Orders, nodes: Mapping[int, BrokerNode],
-        peers: Mapping[int, Peer], heard: Heard,
-    ) -> None:  # fmt: skip
-        self.leadership = leadership
-        self.epochs: dict[int, int] = {}
+    def __init__(self, own: int, facts: Facts, orders: Orders, brokers: Brokers, heard: Heard) -> None:
         self._own = own
-        self._epoch = epoch
+        self._facts = facts
         self._orders = orders
-        self._nodes = nodes
-        self._peers = peers
+        self._brokers = brokers
         self._heard = heard
         self._count = 0
         self._owed: set[int] = set()  # brokers that are to be told everything, once there is everything to tell
+        self._waiting: list[tuple[float, Callable[[], None]]] = []
+
+    @property
+    def _leadership(self) -> Leadership:
+        return self._facts.leadership
 
     def changed(
         self, partitions: Sequence[Partition], new: Collection[Partition | Replica] = (),
@@ -60,45 +64,68 @@ class Telling:
         """The standings of some partitions are others, and some replicas shall `stop` (True: and be deleted)."""
         self._tell_all()
         if partitions or stop:
-            self._tell(telling.requests(self.leadership, partitions, new=new, stop=stop))
+            self._tell(telling.requests(self._leadership, partitions, new=new, stop=stop))
 
     def welcome(self, brokers: Collection[int]) -> None:
         """Everything, to brokers that know nothing yet; to the others, that these are there."""
-        full = {broker for broker in brokers if telling.is_full(self.leadership, broker)}
+        full = {broker for broker in brokers if telling.is_full(self._leadership, broker)}
         self._owed = (self._owed | set(brokers)) - full
-        self._tell(telling.welcome(self.leadership, brokers), full=full)
+        self._tell(telling.welcome(self._leadership, brokers), full=full)
 
     def _tell_all(self) -> None:
         """To brokers that have heard nothing full yet, or may have logs of a topic whose name is another's now."""
-        if self.leadership.remade:
-            self.leadership.remade.clear()
-            self._owed.update(self.leadership.live)
-        waiting = self._owed & self.leadership.live.keys()
-        due = {broker for broker in waiting if telling.is_full(self.leadership, broker)}
+        if self._leadership.remade:
+            self._leadership.remade.clear()
+            self._owed.update(self._leadership.live)
+        waiting = self._owed & self._leadership.live.keys()
+        due = {broker for broker in waiting if telling.is_full(self._leadership, broker)}
         if due:
             self.welcome(due)
 
     def show(self, partitions: Sequence[Partition] = ()) -> None:
         """Who is alive, and how some partitions stand."""
-        self._tell(telling.requests(self.leadership, shown=partitions))
+        self._tell(telling.requests(self._leadership, shown=partitions))
 
     def stop(self, stop: Mapping[Replica, bool], shown: Sequence[Partition], stopped: Stopped) -> None:
         """Have replicas stop; `stopped` is called for each broker that has done so, or could not."""
         self._tell_all()
-        self._tell(telling.requests(self.leadership, stop=stop, shown=shown), stopped)
+        self._tell(telling.requests(self._leadership, stop=stop, shown=shown), stopped)
 
     def probe(self, broker: int) -> None:
         """Ask a broker which of its replicas are in order: by telling it all of them again."""
-        if broker in self.leadership.live:
-            self._tell({broker: telling.probe(self.leadership, broker)})
+        if broker in self._leadership.live:
+            self._tell({broker: telling.probe(self._leadership, broker)})
+
+    # -- who has heard it
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `tick` should be called in a millisecond."""
+        return bool(self._waiting)
+
+    def when_heard(self, action: Callable[[], None]) -> None:
+        """Call `action` when all brokers have heard what was told so far, or take too long to say so."""
+        self._waiting.append((time.monotonic() + _PATIENCE_S, action))
+
+    def tick(self, now: float) -> None:
+        """Whatever is due (monotonic seconds)."""
+        if not self._waiting:
+            return
+        live, peers = self._leadership.live, self._brokers.peers
+        all_have = all(peers[broker].idle for broker in live if broker in peers)
+        due = [action for deadline, action in self._waiting if all_have or deadline <= now]
+        self._waiting = [] if all_have else [entry for entry in self._waiting if entry[0] > now]
+        for action in due:
+            action()
 
     # -- saying it
 
     def _tell(
         self, told: Mapping[int, Requests], stopped: Stopped | None = None, full: Collection[int] = ()
     ) -> None:  # fmt: skip
+        epoch = self._leadership.controller_epoch
         for broker, requests in told.items():
-            office = Office(self._own, self._epoch, self.epochs.get(broker, -1), full=broker in full)
+            office = Office(self._own, epoch, self._brokers.epochs.get(broker, -1), full=broker in full)
             if requests.leader_and_isr:
                 self._lead(broker, office, requests.leader_and_isr)
             self._know(broker, office, requests.metadata)
@@ -114,7 +141,7 @@ class Telling:
         if broker == self._own:
             self._orders.lead_and_follow(office, [_told(one, one.is_new) for one in parts], done)
             return
-        nodes = dict(self._nodes)
+        nodes = dict(self._brokers.nodes)
         self._send(
             broker, "LeaderAndIsr", wording.LEADER_AND_ISR, lambda: wording.leader_and_isr(office, parts, nodes),
             lambda answer: done(answer.error_code, wording.not_led(answer, parts)),
@@ -123,7 +150,7 @@ class Telling:
     def _know(self, broker: int, office: Office, parts: Sequence[Metadata]) -> None:
         """All registered brokers are named, also those taken for dead: of a leader that vanishes altogether while it is
         being replaced, librdkafka takes a second longer to let go."""
-        nodes = {number: self._nodes[number] for number in sorted(self._nodes)}
+        nodes = dict(sorted(self._brokers.nodes.items()))
         if broker == self._own:
             brokers = [raw_broker(number, node) for number, node in nodes.items()]
             self._orders.know(office, list(map(_shown, parts)), brokers, _ignore)
@@ -147,7 +174,7 @@ class Telling:
         answered: Callable[[Any], None],
     ) -> None:  # fmt: skip
         """The fields are made when they are sent: they may never be."""
-        peer = self._peers.get(broker)
+        peer = self._brokers.peers.get(broker)
         if peer is None:
             return
 

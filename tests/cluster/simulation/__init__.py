@@ -10,9 +10,9 @@
     seams.py       where the real modules find all this: instead of sockets, files and the clock
     invariants.py  what must be so after each step                clients.py  producers
 
-Real are: Member, Candidate, Office, Elected, Telling, Deletions, Peer, Orders, Replicas, SlotBook, IsrKeeper, Leaving,
-TreeConfigs and enrolment; Leadership and all pure decisions; storage.leading; a follower's Replicator, Leader, Link,
-Following and copies; what workers know of followers (workers.following, workers.followers) and of acks=all
+Real are: Member, Candidate, Office, Elected and its parts, Telling, Peer, Orders, Replicas, SlotBook, IsrKeeper,
+Leaving, TreeConfigs and enrolment; Leadership and all pure decisions; storage.leading; a follower's Replicator, Leader,
+Link, Following and copies; what workers know of followers (workers.following, workers.followers) and of acks=all
 (workers.replicated).
 
     .venv/bin/python -m tests.cluster.simulation SEED [steps]

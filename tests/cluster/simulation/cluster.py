@@ -140,7 +140,7 @@ class Cluster:
     def suspected(self) -> set[int]:
         """Brokers that a controller takes for dead."""
         chosen = [one.controller.owner.elected for one in self.brokers.values() if one.controller is not None]
-        return {broker for elected in chosen if elected is not None for broker in elected._suspected}
+        return {broker for elected in chosen if elected is not None for broker in elected.brokers.suspected}
 
     def topic(self, name: str) -> Any:
         """The node of a topic."""

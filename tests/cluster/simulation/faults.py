@@ -290,5 +290,5 @@ class Faults:
         elected = controller.owner.elected
         if elected is not None:
             self.world.say("preferred leaders are elected")
-            elected.attempt(lambda: elected.elect(list(elected.leadership.partitions()), unclean=False))
+            elected.attempt(lambda: elected.elections.elect(list(elected.leadership.partitions()), unclean=False))
             controller.loop.go_on()

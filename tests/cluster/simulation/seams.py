@@ -15,6 +15,7 @@ from typing import Any
 from odradek.broker import (
     copies,
     elected,
+    elections,
     enrolment,
     isr,
     leader,
@@ -41,8 +42,8 @@ from .sockets import Resolver, Sockets
 from .world import World
 
 _TIMED = (
-    member, elected, leaving, isr, replicas, office, enrolment, leader, link, replicator, slotbook, following,
-    followers, replicated,
+    member, elected, elections, telling, leaving, isr, replicas, office, enrolment, leader, link, replicator, slotbook,
+    following, followers, replicated,
 )  # fmt: skip
 _SPOKEN = (
     telling,

@@ -1,0 +1,74 @@
+"""What the tree says of topics and of their partitions' states, read into the elected controller's Leadership."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from odradek.cluster import notices, znodes
+from odradek.cluster.leadership import Leadership, Standing
+from odradek.cluster.tree import Delete, Operation, Tree
+from odradek.cluster.znodes import Partition
+
+
+class Facts:
+    """One time in office. Methods raise TreeUnavailable."""
+
+    def __init__(self, tree: Tree, epoch: int) -> None:
+        self.leadership = Leadership(epoch)
+        self._tree = tree
+        self._written: dict[Partition, int] = {}  # transactions that have last written the states
+
+    def begin_anew(self) -> None:
+        """Know nothing but what the tree says now, and which topics were being deleted."""
+        former = self.leadership
+        self.leadership = Leadership(former.controller_epoch)
+        self.leadership.deleting = former.deleting
+        self.read_topics(self.topics())
+
+    def topics(self) -> list[str]:
+        """The names of all, watched from now on."""
+        return self._tree.children(znodes.TOPICS, watch=True)
+
+    def read_topics(self, names: Iterable[str]) -> list[str]:
+        """Topics and the states of their partitions; those that are there."""
+        names = list(names)
+        found = self._tree.get_many([znodes.topic_path(name) for name in names], watch=True)
+        there = []
+        for name, node in zip(names, found, strict=True):
+            if node is not None:
+                self.leadership.put_topic(name, znodes.decode_topic(node[0]))
+                there.append(name)
+        self.read_states([(name, index) for name in there for index in self.leadership.topics[name].replicas])
+        return there
+
+    def read_states(self, partitions: Sequence[Partition]) -> None:
+        """How some partitions stand."""
+        found = self._tree.get_many([znodes.state_path(*partition) for partition in partitions])
+        for partition, node in zip(partitions, found, strict=True):
+            if node is not None:
+                standing = Standing.read(znodes.decode_state(node[0]), node[1].version)
+                self.leadership.put(partition, standing)
+                self._written[partition] = node[1].mzxid
+
+    def take_notices(self, in_office: Operation) -> list[Partition]:
+        """The partitions that notices under /isr_change_notification name; the notices go."""
+        names = self._tree.children(znodes.ISR_CHANGES, watch=True)
+        paths = [f"{znodes.ISR_CHANGES}/{name}" for name in names]
+        found = self._tree.get_many(paths)
+        self._tree.each([[in_office, Delete(path)] for path in paths])
+        named = [partition for node in found if node is not None for partition in notices.decode_partitions(node[0])]
+        return list(dict.fromkeys(named))
+
+    def reborn(self) -> dict[int, set[Partition]]:
+        """Brokers that died and came back unseen, after a state was written, are no better than others that stayed.
+
+        A controller in office would have taken them out of the ISR; nobody knows what is left of their logs.
+        """
+        state, reborn = self.leadership, defaultdict(set)
+        for partition, now in state.standings.items():
+            new = {broker for broker in now.isr if state.live.get(broker, 0) > self._written.get(partition, 0)}
+            if new and state.there(partition, now.isr) - new:
+                for broker in new:
+                    reborn[broker].add(partition)
+        return dict(reborn)

@@ -1,0 +1,57 @@
+"""What others have written about topics, as the elected controller follows it: new ones, partitions, ISRs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.facts import Facts
+from odradek.cluster.znodes import Partition
+
+if TYPE_CHECKING:
+    from odradek.broker.elected import Elected
+
+
+class Topics:
+    """One time in office. Methods raise TreeUnavailable."""
+
+    def __init__(self, elected: Elected, facts: Facts) -> None:
+        self._elected = elected
+        self._facts = facts
+
+    def changed(self) -> None:
+        """Topics were made, or are gone."""
+        state, names = self._facts.leadership, set(self._facts.topics())
+        for name in state.topics.keys() - names:
+            state.drop_topic(name)
+        for name in self._facts.read_topics(sorted(names - state.topics.keys())):
+            self._make_new(name)
+
+    def one_changed(self, name: str) -> None:
+        """More partitions, or another assignment."""
+        if name in self._facts.leadership.topics and self._facts.read_topics([name]):
+            self._make_new(name)
+
+    def make_all_new(self) -> None:
+        """Leaders for partitions that have none yet; those whose replicas are all away wait for one."""
+        for name in list(self._facts.leadership.topics):
+            self._make_new(name)
+
+    def _make_new(self, name: str) -> None:
+        self._elected.settle(lambda: self._facts.leadership.new_partitions(name), new=True)
+
+    def isrs_changed(self) -> None:
+        """Leaders have changed ISRs of theirs: tell everybody."""
+        named = self._facts.take_notices(self._elected.fenced.in_office)
+        changed = [partition for partition in named if partition in self._facts.leadership.standings]
+        self._facts.read_states(changed)
+        if changed:
+            self._elected.telling.show(changed)
+            self._elected.moves.go_on(changed)
+        if any(self._waits_for_the_dead(partition) for partition in changed):
+            self._elected.replace_failed()
+
+    def _waits_for_the_dead(self, partition: Partition) -> bool:
+        """Whether its leader, which had not heard yet, has taken somebody into the ISR who is gone."""
+        state = self._facts.leadership
+        now = state.standings.get(partition)
+        return now is not None and bool(set(now.isr) - state.there(partition))
