@@ -104,4 +104,4 @@ class Leaving:
 
     def _go(self) -> None:
         self._state = _GONE
-        self._me.draining()
+        self._me.left()

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from odradek.broker import joining
+from odradek.broker import joining, systemd
 from odradek.broker.administration import Administration
 from odradek.broker.candidate import Candidate
 from odradek.broker.elected import Elected
@@ -75,7 +75,11 @@ class Member(Administration):
         sources.watch(self._tree.fileno(), 1, lambda _: self._tree_events())
 
     def begin(self) -> None:
-        """The loop runs; others rely on this process once the broker is registered."""
+        """The loop runs; others rely on this process once the broker is registered.
+
+        Before that its logs are recovered, by processes that a service manager starts when this one is ready.
+        """
+        systemd.notify("READY=1\nSTATUS=joining the cluster")
 
     @property
     def to_free(self) -> list[int]:

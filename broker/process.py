@@ -62,6 +62,10 @@ class Process:
         """From every turn of the process's loop: it is alive. Costs nothing where nobody watches."""
         self.watchdog.beat()
 
+    def left(self) -> None:
+        """Say that others may stop now. A service manager would take this process for stopping, and give it so long."""
+        self.shared.processes.set(self.role, "state", processes.DRAINING)
+
     def draining(self) -> None:
         """Say that it finishes what it has and takes nothing new."""
         self.shared.processes.set(self.role, "state", processes.DRAINING)

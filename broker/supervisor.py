@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from odradek.broker import control, logs, spawn, systemd
@@ -20,13 +21,14 @@ from odradek.broker.banner import banner, ready_line
 from odradek.broker.boot import Boot
 from odradek.broker.children import Children, Death, is_fatal
 from odradek.broker.errors import FAILED, FATAL_BOOT, OK, OdradekError
-from odradek.broker.process import Signals
+from odradek.broker.process import Signals, wait_for
 from odradek.broker.stopped import StoppedProcesses
 from odradek.broker.sweep import StuckHolders
 from odradek.ipc import processes, roles, shm
 from odradek.ipc.doorbell import Ringer
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.roles import role_name
+from odradek.ipc.shm import Shared
 from odradek.ipc.slots import RECOVERING
 
 log = logging.getLogger(__name__)
@@ -311,6 +313,15 @@ class Supervisor:
         self._boot.shared.control.words[shm.LOG_VERSION] += 1
         signal.raise_signal(signal.SIGUSR2)
         self._children.signal(self._children.living(), signal.SIGUSR2)
+
+
+def leave_cluster(shared: Shared, run_dir: Path) -> bool:
+    """For who is no supervisor (systemd): have others lead what this broker leads; whether they do."""
+    shared.control.words[shm.DRAINING] = 1
+    Ringer(run_dir).ring(roles.CONTROLLER)
+    return wait_for(
+        lambda: shared.processes.get(roles.CONTROLLER, "state") != processes.RUNNING, LEAVE_PATIENCE_S, RESTART_TURN_S
+    )
 
 
 def helpers(config: Mapping[str, Any]) -> set[int]:

@@ -27,11 +27,23 @@ PLACES = {
     "odradek-janitor.service": "etc/systemd/system",
     "odradek-replicator.service": "etc/systemd/system",
     "odradek-acceptor.service": "etc/systemd/system",
+    "odradek-cluster.service": "etc/systemd/system",
     "odradek-worker@.service": "etc/systemd/system",
     "sysusers.conf": "etc/sysusers.d",
     "tmpfiles.conf": "etc/tmpfiles.d",
 }
 _NAMES = {"sysusers.conf": "odradek.conf", "tmpfiles.conf": "odradek.conf"}
+_CONNECTING = tuple(f"odradek-{name}.service" for name in ("memory", "controller", "coordinator", "replicator"))
+_ALONE = """
+# No process opens an Internet socket: systemd listens (odradek.socket), the acceptor passes connections on.
+PrivateNetwork=yes
+RestrictAddressFamilies=AF_UNIX
+IPAddressDeny=any
+"""
+_CONNECTED = """
+# Costs points: it speaks to ZooKeeper, or to other brokers.
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+"""
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))  # what ProtectHome= hides
 PRIVATE = (Path("/tmp"), Path("/var/tmp"))  # what PrivateTmp= hides
 _HIDDEN = _HOMES + PRIVATE
@@ -61,7 +73,10 @@ class Machine:
 def files(machine: Machine) -> dict[str, str]:
     """Every file to install, by its path below the root."""
     values = _values(machine)
-    return {f"{place}/{_NAMES.get(name, name)}": fill(_text(name), values) for name, place in PLACES.items()}
+    return {
+        f"{place}/{_NAMES.get(name, name)}": fill(_text(name), values | {"NETWORK": _network(machine, name)})
+        for name, place in PLACES.items()
+    }
 
 
 def properties() -> str:
@@ -96,8 +111,12 @@ def _values(machine: Machine) -> dict[str, str]:
         "BACKLOG": str(machine.backlog),
         "WORKERS": " ".join(f"odradek-worker@{number}.service" for number in range(machine.workers)),
         "DRAIN": str(machine.drain + 15),
-        "REPLICATOR": " odradek-replicator.service" if machine.cluster else "",
+        "CLUSTER": " odradek-replicator.service odradek-cluster.service" if machine.cluster else "",
     }
+
+
+def _network(machine: Machine, unit: str) -> str:
+    return (_CONNECTED if machine.cluster and unit in _CONNECTING else _ALONE).strip()
 
 
 def escaped(path: Path) -> str:

@@ -66,6 +66,20 @@ def prepare(properties: Path, run_dir: Path) -> None:
 
 @command.command()
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its run directory.")
+def leave(run_dir: Path) -> None:
+    """For odradek-cluster.service: have other brokers lead what this one leads, while it still serves."""
+    from odradek.broker import config as configuration
+    from odradek.broker import supervisor
+    from odradek.ipc import rundir
+    from odradek.ipc.shm import Shared
+
+    config = configuration.saved(run_dir)
+    if not supervisor.leave_cluster(Shared.attach(rundir.shm_prefix(config.data_dir)), run_dir):
+        click.echo("odradek: warning: the cluster's controller did not take over what this broker leads", err=True)
+
+
+@command.command()
+@click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its run directory.")
 def finish(run_dir: Path) -> None:
     """For odradek-memory.service: flush, mark the clean shutdown, and give back what the processes shared."""
     from odradek.broker import boot, logs, shutdown

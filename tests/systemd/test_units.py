@@ -81,7 +81,7 @@ def test_exposure(installed: Path, service: str) -> None:
 def test_install_names_this_interpreter(installed: Path) -> None:
     for service in SERVICES:
         text = (installed / "etc/systemd/system" / service).read_text()
-        assert f"ExecStart={sys.executable} -P -m odradek.broker " in text
+        assert re.search(f"Exec(Start|Stop)={re.escape(sys.executable)} -P -m odradek.broker ", text)
         assert "@" not in re.sub(r"worker@|@system-service|@privileged|@resources", "", text), "all is filled in"
 
 
@@ -93,7 +93,16 @@ def test_only_a_cluster_wants_the_replicator(tmp_path: Path) -> None:
         properties.write("zookeeper.connect=localhost:2181\n")
     install(tmp_path)
     wanted = [line for line in target.read_text().splitlines() if "odradek-replicator.service" in line]
-    assert len(wanted) == 1 and wanted[0].startswith("Wants=")
+    assert len(wanted) == 1 and wanted[0].startswith("Wants=") and "odradek-cluster.service" in wanted[0]
+
+
+def test_only_who_speaks_to_others_has_a_network(tmp_path: Path) -> None:
+    connected = {"memory", "controller", "coordinator", "replicator"}
+    for cluster in (False, True):
+        texts = render.files(dataclasses.replace(PLAIN, cluster=cluster))
+        names = [name.removesuffix(".service").removeprefix("odradek-") for name in SERVICES]
+        alone = {name for name in names if "PrivateNetwork=yes" in texts[f"etc/systemd/system/odradek-{name}.service"]}
+        assert alone == set(names) - (connected if cluster else set())
 
 
 def test_install_again_keeps_the_configuration(tmp_path: Path) -> None:

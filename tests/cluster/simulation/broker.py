@@ -131,7 +131,7 @@ class Broker:
         self.epoch = node.czxid if node is not None else self.epoch
         self.world.say(f"broker {self.number} is registered")
 
-    def draining(self) -> None:
+    def left(self) -> None:
         """Others lead what it led, or it could not be helped."""
         self.world.after(0.02, self.loop, self._leave)
 
