@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.workers.apis import k00_produce
 from odradek.workers.connection import LAST, Connection
 from odradek.workers.dispatch import MALFORMED
+from odradek.workers.gather import gathered
 from odradek.workers.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -352,7 +353,11 @@ class Loop:
             return
         connection.waiting = False
         connection.parked = None
-        connection.queue_all(pieces)
+        try:
+            connection.queue_all(gathered(pieces))
+        except (OSError, EOFError) as error:
+            self._worker.drop(connection, str(error))
+            return
         self.send(connection)
         if not (connection.closing or connection.waiting or connection.blocked):
             self.resume(connection)
