@@ -5,12 +5,18 @@ In this order, of which each step may be the last one if this process dies:
   shrinking: the state node is written → the follower counts no longer.
 So no replica is ever in the ISR of the tree, and electable, that the high watermark does not wait for. A write names
 the version of the node that was read, and that node must name this broker and its epoch: whoever was elected meanwhile
-has changed it, and the write is refused. Where the high watermark waits for others than the ISR that is known here (a
-write was refused, or nobody knows its outcome, or this process died behind it), the next look asks the tree.
+has changed it, and the write is refused.
+
+Where the high watermark waits for others than the ISR that is known here (a write was refused, or nobody knows its
+outcome, or this process died behind it), the next look writes what it reads, changed or not, and only a write that is
+done settles it. Reading alone would not do: the server that is asked may be behind, and even the newest state (`sync`)
+may be followed by a write of ours that was on its way when the connection was lost. Of two writes that name the same
+version one is refused; if it is the later one, the next look reads what the earlier one has written.
 
 Who joins must have fetched just now: a follower's row outlives it, and says nothing of the log that it comes back with.
 
-The controller learns of it by a node under /isr_change_notification, and tells everybody else.
+The controller learns of it by a node under /isr_change_notification, and tells everybody else. A node that could not
+be made is made at the next look.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from odradek.broker.replicas import Replicas
 from odradek.cluster import isr as rules
 from odradek.cluster import notices, znodes
 from odradek.cluster.state import EPOCH, ISR, LEADER
-from odradek.cluster.tree import Create, Set, Tree, TreeError
+from odradek.cluster.tree import Create, Set, Tree, TreeError, TreeUnavailable
 from odradek.cluster.view import Row, View
 from odradek.ipc import replicas as followers
 from odradek.ipc import slots
@@ -59,6 +65,8 @@ class IsrKeeper:
         self._asked = False
         self._last = 0.0
         self._undecided: list[tuple[Partition, int, list[int]]] = []  # written, but the lock was taken
+        self._unknown: dict[tuple[str, int], int] = {}  # epochs of partitions of whose last write nobody knows
+        self._untold: dict[tuple[str, int], None] = {}  # changed, and the controller does not know
 
     def rung(self) -> None:
         """A worker saw a follower that may join."""
@@ -84,11 +92,13 @@ class IsrKeeper:
     def _look(self) -> None:
         wanted = [change for one in self._replicas if (change := self._wanted(*one)) is not None]
         wanted = [change for change in wanted if self._expect(change)]
-        if not wanted:
-            return
         try:
-            self._write(wanted)
+            if wanted:
+                self._write(wanted)
+            if self._untold:
+                self._notify()
         except TreeError as error:
+            self._asked = True
             log.warning("ISRs cannot be changed now: %s", error)
 
     def _wanted(self, topic: str, index: int, row: Row) -> _Change | None:
@@ -104,7 +114,8 @@ class IsrKeeper:
         fresh = [one for one in known if now_ms - one.seen_ms <= _FRESH_MS]
         joining = rules.joining(fresh, row[ISR], self._view.brokers, hw, start)
         leaving = rules.leaving(known, row[ISR], values[slots.F_LEO], now_ms, self._lag_ms)
-        unsure = any((one.standing != OUT) != (one.broker in row[ISR]) for one in known)
+        unsure = self._unknown.get((topic, index)) == row[EPOCH]
+        unsure |= any((one.standing != OUT) != (one.broker in row[ISR]) for one in known)
         if not (joining or leaving or unsure):
             return None
         return _Change(topic, index, row, partition, joining, leaving)
@@ -133,22 +144,23 @@ class IsrKeeper:
             if found is None or state is None or (state.leader, state.leader_epoch) != _claim(change.row):
                 continue  # another decision is on its way here
             members = rules.changed(state.isr, change.joining, change.leaving)
-            if members == list(state.isr):  # it says so already
-                self._written(change, members)
-            else:
-                writes.append([Set(path, znodes.encode_state(state._replace(isr=members)), found[1].version)])
-                written.append((change, members))
-        done = []
+            writes.append([Set(path, znodes.encode_state(state._replace(isr=members)), found[1].version)])
+            written.append((change, members))
         for (change, members), result in zip(written, self._tree.each(writes), strict=True):
             if isinstance(result, TreeError):
-                log.info("%s-%d: the ISR %s is refused: %r", change.topic, change.number, members, result)
-                continue
-            self._written(change, members)
-            done.append((change.topic, change.number))
-        if done:
-            self._notify(done)
+                self._not_written(change, members, result)
+            else:
+                self._written(change, members)
+
+    def _not_written(self, change: _Change, members: list[int], error: TreeError) -> None:
+        log.info("%s-%d: the ISR %s is refused: %r", change.topic, change.number, members, error)
+        self._asked = True
+        if isinstance(error, TreeUnavailable):
+            self._unknown[change.topic, change.number] = change.row[EPOCH]
 
     def _written(self, change: _Change, members: list[int]) -> None:
+        self._unknown.pop((change.topic, change.number), None)
+        self._untold[change.topic, change.number] = None
         what = "expanded" if change.joining else "shrunk" if change.leaving else "corrected"
         if members != change.row[ISR]:
             log.info("%s-%d: ISR %s from %s to %s", change.topic, change.number, what, change.row[ISR], members)
@@ -170,8 +182,9 @@ class IsrKeeper:
             except (Gone, OSError) as error:
                 log.warning("%r: its ISR is not taken over: %r", partition, error)
 
-    def _notify(self, done: list[tuple[str, int]]) -> None:
-        self._tree.multi([Create(znodes.ISR_CHANGE, notices.encode_partitions(done), sequence=True)])
+    def _notify(self) -> None:
+        self._tree.multi([Create(znodes.ISR_CHANGE, notices.encode_partitions(list(self._untold)), sequence=True)])
+        self._untold.clear()
 
 
 def _claim(row: Row) -> tuple[Any, Any]:

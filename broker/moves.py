@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from odradek.cluster import reassignment, znodes
 from odradek.cluster.errors import ApiError
 from odradek.cluster.reassignment import Assignment, Step
+from odradek.cluster.telling import Replica
 from odradek.cluster.tree import BadVersion, NoNode, Set
 from odradek.cluster.znodes import Partition
 
@@ -44,9 +45,18 @@ class Moves:
                 refused[partition] = error
                 continue
             log.info("%s-%d moves to %s", *partition, target if target is not None else "where it was")
-            self._do(reassignment.begin(self._elected.leadership, partition, planned))
+            self._begin(partition, planned)
             self.go_on([partition])
         return refused
+
+    def _begin(self, partition: Partition, planned: Assignment) -> None:
+        """Also when the state has changed meanwhile: who is given up by the first try is not known to the next."""
+        stop: dict[Replica, bool] = {}
+        for _ in range(_TRIES):
+            step = reassignment.begin(self._elected.leadership, partition, planned)
+            stop |= step.stop
+            if self._do(step._replace(stop=stop)):
+                return
 
     def go_on(self, partitions: Iterable[Partition]) -> None:
         """End the moves whose targets are in sync by now."""

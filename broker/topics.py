@@ -27,9 +27,15 @@ class Topics:
             self._make_new(name)
 
     def one_changed(self, name: str) -> None:
-        """More partitions, or another assignment."""
-        if name in self._facts.leadership.topics and self._facts.read_topics([name]):
+        """More partitions, or another assignment; or it is gone, and there may be another of that name already."""
+        state = self._facts.leadership
+        if name not in state.topics:
+            return
+        if self._facts.read_topics([name]):
             self._make_new(name)
+        else:
+            state.drop_topic(name)
+            self.changed()
 
     def make_all_new(self) -> None:
         """Leaders for partitions that have none yet; those whose replicas are all away wait for one."""

@@ -110,6 +110,18 @@ def test_what_an_event_leaves_undone_is_done_soon(cluster: Any) -> None:
     assert tree.find(znodes.state_path("u", 0)) is not None
 
 
+def test_another_topic_of_a_name_that_was_just_removed_is_not_missed(cluster: Any) -> None:
+    """It came between two looks: the first one at the node that was gone, the second one at all names."""
+    tree = tree_of(cluster, 1)
+    elected = in_office(cluster, tree)
+    elected.tick(cluster.world.now)
+    tree.multi(tree.removal(znodes.topic_path("t")))
+    elected.event(Event("deleted", znodes.topic_path("t")))
+    tree.create(znodes.topic_path("t"), znodes.encode_topic(TopicNode(bytes(15) + b"u", {0: [1]})))
+    elected.event(Event(CHILDREN, znodes.TOPICS))
+    assert tree.find(znodes.state_path("t", 0)) is not None
+
+
 def test_a_former_controller_writes_nothing(cluster: Any) -> None:
     tree, other = tree_of(cluster, 1), tree_of(cluster, 2)
     office, next_office = Office(tree, 1), Office(other, 2)

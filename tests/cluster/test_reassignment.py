@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from odradek.broker.moves import Moves
 from odradek.cluster import errors, reassignment
 from odradek.cluster.errors import ApiError
-from odradek.cluster.leadership import Leadership
+from odradek.cluster.leadership import Change, Leadership
 from odradek.cluster.reassignment import Assignment
 from odradek.cluster.znodes import Partition, TopicNode
 
 from .leadership_world import World
 from .test_elections import ids, lines
-from .test_leadership import BROKERS, Cluster, choice
+from .test_leadership import BROKERS, Cluster, choice, world
 
 P = ("t", 0)
 targets = st.none() | st.permutations(BROKERS).flatmap(lambda p: st.integers(1, 4).map(lambda n: p[:n]))
@@ -240,3 +243,22 @@ def test_the_dead_may_stay_where_they_are() -> None:
     world = World([1])
     world.create("t", [1, 2])
     assert reassignment.plan(world.state, P, [2, 1]) == Assignment((2, 1))
+
+
+def test_who_a_new_plan_gives_up_is_stopped_though_the_state_was_another() -> None:
+    """The assignment was written without it; then its leader's last change of the ISR was found in the state node."""
+    made = world([1, 2])
+    told: list[Any] = []
+    made.follow(reassignment.begin(made.state, P, reassignment.plan(made.state, P, [2, 3])))
+    made.leader_writes(P, [1, 2, 3], seen=False)
+
+    def refused(changes: list[Change]) -> list[Partition]:
+        return [] if made.write(changes) else [P]
+
+    telling = SimpleNamespace(changed=lambda *of: told.append(of))
+    elected: Any = SimpleNamespace(leadership=made.state, refused=refused, telling=telling)
+    moves = Moves(elected)
+    moves._assign = lambda partition, planned: made.state.put_topic("t", planned.into(made.state.topics["t"], 0))  # type: ignore[method-assign]
+    assert moves.ask({P: [2, 1]}) == {}
+    assert 3 not in made.nodes[P].isr
+    assert {replica for _, _, stop in told for replica in stop} == {(P, 3)}

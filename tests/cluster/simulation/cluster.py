@@ -115,6 +115,7 @@ class Cluster:
 
         def remake(tree: Session) -> None:
             tree.multi(tree.removal(znodes.topic_path(name)))
+            self.world.elapse(self.world.between(0.0, 1.0))
             admin.create_topic(tree, TopicPlan(name, replicas, {}))
 
         self.tool(remake)

@@ -257,8 +257,15 @@ class Faults:
         return {index: self.world.random.sample(brokers, min(factor, len(brokers))) for index in range(partitions)}
 
     def do_remake(self) -> None:
-        """A topic is made anew behind the controller's back, where all is well."""
-        if not self.cluster.topics or not self._well():
+        """A topic is made anew behind the controller's back, where all is well and nothing else goes wrong.
+
+        Versions of nodes begin anew: what is written by older knowledge of the former topic may be taken for the new.
+        """
+        self._calm_until = self.world.now + 4.0
+        self.world.after(2.0, None, self._remake)
+
+    def _remake(self) -> None:
+        if self.over or not self.cluster.topics or not self._well():
             return
         name = self.world.random.choice(self.cluster.topics)
         if all(self.cluster.state(name, index) is not None for index in self.cluster.topic(name).replicas):

@@ -40,6 +40,7 @@ class History:
             **{"min.insync.replicas": random.choice((1, 2)), "replica.fetch.max.bytes": random.choice((24, 100, 9999))},
         )  # fmt: skip
         self.cluster.zookeeper.slow = random.choice((0.002, 0.02, 0.2))
+        self.cluster.zookeeper.lag = options.get("lag", random.choice((0.0, 0.0, 0.02, 0.4)))
         self.cluster.network.usual = random.choice((0.001, 0.001, 0.03))
         self.cluster.network.stray_s = random.choice((0.05, 0.5, 3.0))
         self.faults = Faults(self.cluster, **options)

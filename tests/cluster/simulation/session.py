@@ -15,7 +15,7 @@ from odradek.cluster.tree import Event, Operation, Stat, Tree, TreeError, TreeUn
 from .world import Killed
 
 if TYPE_CHECKING:
-    from .tree import ZooKeeper
+    from .tree import Seen, ZooKeeper
 
 SESSION_S = 2.0
 
@@ -36,6 +36,8 @@ class Session(Tree):
         self._connected = True
         self._closed = False
         self._lost_at = 0.0
+        self._seen = servers.zxid  # the last transaction that its server has
+        self._told = len(servers.fired)  # of `fired`, what its watches have seen
         self._events: deque[Event] = deque([Event(t.CONNECTED, "/")])
         self._world.after(0.1, None, self._beat)
 
@@ -96,9 +98,25 @@ class Session(Tree):
             self._servers._last += 1
             self._number = self._servers._last
             self._servers.sessions[self._number] = self
+            self.see(self._servers.zxid)
         self._connected = True
         self._world.say(f"broker {self.broker}: connected to zookeeper, session {self._number}")
         self.tell(Event(t.CONNECTED, "/"))
+
+    def see(self, zxid: int) -> None:
+        """Its server has all transactions up to that one: watches fire."""
+        self._seen = max(self._seen, zxid)
+        fired = self._servers.fired
+        while self._told < len(fired) and fired[self._told][0] <= self._seen:
+            self._told += 1
+            for kind, path in fired[self._told - 1][1]:
+                self._fire(kind, path)
+
+    def _fire(self, kind: str, path: str) -> None:
+        hit = {(path, kind == t.CHILDREN)} | ({(path, True)} if kind == t.DELETED else set())
+        if hit & self.watches:
+            self.watches -= hit
+            self.tell(Event(kind, path))
 
     def tell(self, event: Event) -> None:
         """An event is on its way to the client."""
@@ -165,12 +183,16 @@ class Session(Tree):
         return self._call(path, lambda: self._get(path, watch))
 
     def _get(self, path: str, watch: bool) -> tuple[bytes, Stat]:
-        node = self._servers.nodes.get(path)
-        if node is None:
-            raise t.NoNode(path)
+        node = self._look(path)
         if watch:
             self.watches.add((path, False))
-        return node.data, self._servers.stat(node)
+        return node.data, node.stat
+
+    def _look(self, path: str) -> Seen:
+        node = self._servers.look(path, self._seen)
+        if node is None:
+            raise t.NoNode(path)
+        return node
 
     def get_many(self, paths: Sequence[str], watch: bool = False) -> list[tuple[bytes, Stat] | None]:
         return self._call("/", lambda: [self._find(path, watch) for path in paths])
@@ -185,19 +207,17 @@ class Session(Tree):
         def look() -> Stat | None:
             if watch:
                 self.watches.add((path, False))
-            node = self._servers.nodes.get(path)
-            return None if node is None else self._servers.stat(node)
+            node = self._servers.look(path, self._seen)
+            return None if node is None else node.stat
 
         return self._call(path, look)
 
     def children(self, path: str, watch: bool = False) -> list[str]:
         def look() -> list[str]:
-            node = self._servers.nodes.get(path)
-            if node is None:
-                raise t.NoNode(path)
+            node = self._look(path)
             if watch:
                 self.watches.add((path, True))
-            return sorted(node.children)
+            return list(node.children)
 
         return self._call(path, look)
 

@@ -1,12 +1,18 @@
-"""ZooKeeper's servers: one tree for all sessions; watches see its changes, ephemeral nodes go with their session."""
+"""ZooKeeper's servers: one tree for all sessions; watches see its changes, ephemeral nodes go with their session.
+
+What a session reads may be behind what others have written (`lag`), as its server is; never behind what it has written
+or read itself. A new session's server is not behind, since the session's beginning is a transaction like any other.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.cluster import tree as t
-from odradek.cluster.tree import Event, Operation, Stat, TreeError, TreeUnavailable
+from odradek.cluster.tree import Operation, Stat, TreeError, TreeUnavailable
 
 from .session import Session
 from .world import World
@@ -25,6 +31,14 @@ class Node:
         self.children: dict[str, None] = {}
 
 
+class Seen(NamedTuple):
+    """A node as it was at some time."""
+
+    data: bytes
+    stat: Stat
+    children: list[str]
+
+
 class ZooKeeper:
     """The servers. `written(session, operation, before)` is called for each write that is done."""
 
@@ -32,10 +46,13 @@ class ZooKeeper:
         self.world = world
         self.up = True
         self.slow = 0.004  # seconds that a call may take
+        self.lag = 0.0  # seconds that a server may be behind
         self.zxid = 0
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
         self.sessions: dict[int, Session] = {}
         self.written: Callable[[Session | None, Operation, bytes | None], None] = lambda *_: None
+        self.fired: list[tuple[int, list[tuple[str, str]]]] = []  # what watches see, by zxid
+        self._past: dict[str, list[tuple[int, Seen | None]]] = defaultdict(list)  # by path; by zxid, what was from then
         self._last = 100
 
     # -- sessions
@@ -74,12 +91,38 @@ class ZooKeeper:
         except TreeError:
             for step in reversed(undo):
                 step()
+            if session is not None:
+                session.see(self.zxid)
             raise
         for operation, before in zip(operations, befores, strict=True):
             self.written(session, operation, before)
-        for kind, path in fired:
-            self._fire(kind, path)
+        self._show(session, fired)
         return results
+
+    def _show(self, writer: Session | None, fired: list[tuple[str, str]]) -> None:
+        """To the writer at once, to other sessions when their servers have it."""
+        zxid = self.zxid
+        self.fired.append((zxid, fired))
+        if self.lag:
+            for path in {path for _, path in fired}:
+                self._past[path].append((zxid, self._now(path)))
+        for session in list(self.sessions.values()):
+            if session is writer or not self.lag:
+                session.see(zxid)
+            else:
+                self.world.after(self.world.between(0, self.lag), None, lambda session=session: session.see(zxid))  # type: ignore[misc]
+
+    def look(self, path: str, zxid: int) -> Seen | None:
+        """A node as it was after the transaction of that number."""
+        past = self._past.get(path, [])
+        at = bisect_right(past, zxid, key=lambda one: one[0])
+        if at == len(past):
+            return self._now(path)
+        return past[at - 1][1] if at else None
+
+    def _now(self, path: str) -> Seen | None:
+        node = self.nodes.get(path)
+        return None if node is None else Seen(node.data, self.stat(node), sorted(node.children))
 
     def _do(self, session: Session | None, operation: Operation, undo: list[Any], fired: list[Any]) -> Any:
         path = operation.path
@@ -138,10 +181,3 @@ class ZooKeeper:
             node.czxid, node.mzxid, 0, 0, node.version, node.cversion, node.owner, len(node.data),
             len(node.children), node.pzxid,
         )  # fmt: skip
-
-    def _fire(self, kind: str, path: str) -> None:
-        hit = {(path, kind == t.CHILDREN)} | ({(path, True)} if kind == t.DELETED else set())
-        for session in list(self.sessions.values()):
-            if hit & session.watches:
-                session.watches -= hit
-                session.tell(Event(kind, path))

@@ -1,0 +1,141 @@
+"""What a leader believes of its ISR when ZooKeeper is slow to tell, or does not tell what became of a write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from odradek.broker.isr import IsrKeeper
+from odradek.cluster import notices, znodes
+from odradek.cluster.tree import TreeUnavailable
+from odradek.cluster.view import Told, View
+from odradek.cluster.znodes import PartitionState
+from odradek.ipc import replicas, slots
+from odradek.ipc.replicas import IN, JOINING, OUT
+from odradek.storage import leading
+
+from .simulation.memory import MemoryTable
+from .simulation.tree import ZooKeeper
+from .simulation.world import World
+
+STATE = znodes.state_path("t", 0)
+LATE = 1e6  # a time at which the next look is due
+
+
+class Led:
+    """Broker 1 leads t-0, with the follower 2, in a slot without a log."""
+
+    incarnation = 1
+
+    def __init__(self) -> None:
+        self.slot = MemoryTable()[0]
+        self.slot.publish(slots.SlotState(state=slots.LEADER, incarnation=1, epoch_noted=9, leo=5, led_since=0))
+        replicas.lead(self.slot, [2], [1, 2], 0, ())
+
+    @contextmanager
+    def locked(self) -> Iterator[Any]:
+        yield self.slot.fields()
+
+    def standing(self) -> int:
+        return replicas.read(self.slot)[0].standing
+
+
+class Scene:
+    """The leader's keeper of ISRs with a session of its own; `other` is what else writes."""
+
+    def __init__(self, isr: list[int]) -> None:
+        self.servers = ZooKeeper(World(1))
+        self.servers.lag = 1e9  # nothing comes by itself
+        self.other, self.tree = (self.servers.connect(number, lambda: None) for number in (0, 1))
+        self.tree.ensure(znodes.ISR_CHANGES)
+        self.tree.ensure(znodes.partition_path("t", 0))
+        self.tree.create(STATE, znodes.encode_state(PartitionState(1, 0, isr, 1)))
+        self.other.see(self.servers.zxid)
+        self.led = Led()
+        view = View(1, "c")
+        self.row = view.tell(Told("t", b"t" * 16, 0, 1, 1, 0, isr, 0, [1, 2]))
+        self.keeper = IsrKeeper(view, self, self.tree, 1000, lambda: None)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        yield "t", 0, self.row
+
+    def partition(self, topic: str, index: int) -> Any:
+        return self.led
+
+    def look(self) -> None:
+        self.keeper._last = -LATE
+        self.keeper.tick(0.0)
+
+    def isr(self) -> list[int]:
+        return znodes.decode_state(self.servers.nodes[STATE].data).isr
+
+    def written_by_other(self, isr: list[int]) -> None:
+        """As by a write of the keeper's own whose outcome it does not know: its server does not have it yet."""
+        self.other.set(STATE, znodes.encode_state(PartitionState(1, 0, isr, 1)))
+
+    def told(self) -> list[Any]:
+        paths = [f"{znodes.ISR_CHANGES}/{name}" for name in self.servers.nodes[znodes.ISR_CHANGES].children]
+        return [one for path in paths for one in notices.decode_partitions(self.servers.nodes[path].data)]
+
+
+def test_who_is_in_the_isr_counts_though_the_server_that_is_asked_does_not_know_it_yet() -> None:
+    scene = Scene([1])
+    leading.expect(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
+    scene.written_by_other([1, 2])
+    scene.look()
+    assert scene.led.standing() == JOINING, "the high watermark must wait for it"
+    scene.look()
+    assert (scene.led.standing(), scene.isr(), scene.row[5]) == (IN, [1, 2], [1, 2])
+
+
+def test_what_was_never_written_is_settled_by_a_write() -> None:
+    scene = Scene([1])
+    leading.expect(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
+    version = scene.servers.nodes[STATE].version
+    scene.look()
+    assert (scene.led.standing(), scene.isr()) == (OUT, [1])
+    assert scene.servers.nodes[STATE].version == version + 1, "a write that is still on its way is refused"
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_shrinking_of_which_nobody_knows_is_looked_after(done: bool) -> None:
+    """The follower catches up meanwhile, so that nothing else would have it asked for."""
+    scene = Scene([1, 2])
+    scene.led.slot.update(leo=9)
+    each = scene.tree.each
+
+    def lost(transactions: Any) -> Any:
+        if done:
+            each(transactions)
+        return [TreeUnavailable("/") for _ in transactions]
+
+    scene.tree.each = lost  # type: ignore[method-assign]
+    scene.look()
+    scene.tree.each = each  # type: ignore[method-assign]
+    assert (scene.led.standing(), scene.isr()) == (IN, [1] if done else [1, 2])
+    fields = scene.led.slot.fields()
+    replicas.fetched(scene.led.slot, fields, replicas.find(scene.led.slot, 2), 9, 0, 9, 10**15)
+    scene.look()
+    assert scene.row[5] == scene.isr(), "the leader knows who is in the ISR"
+    assert scene.told() == [("t", 0)]
+
+
+def test_the_controller_hears_of_it_though_the_notice_was_lost() -> None:
+    scene = Scene([1, 2])
+    scene.led.slot.update(leo=9)
+    multi = scene.tree.multi
+
+    def lost(operations: Any) -> Any:
+        if operations[0].path == znodes.ISR_CHANGE:
+            raise TreeUnavailable("/")
+        return multi(operations)
+
+    scene.tree.multi = lost  # type: ignore[method-assign]
+    scene.look()
+    assert (scene.isr(), scene.told()) == ([1], [])
+    scene.tree.multi = multi  # type: ignore[method-assign]
+    assert scene.keeper.due() <= 0.2, "soon"
+    scene.look()
+    assert scene.told() == [("t", 0)]
