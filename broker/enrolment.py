@@ -51,7 +51,7 @@ def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
     book = SlotBook(me.shared, PartitionLocks(Path(me.run_dir) / "partition.lock"), start)
     replicas = Replicas(view, dirs, book, me.shared, me.run_dir, me.config)
     replicas.open(former)
-    member = Member(me, tree, store, view, replicas, _registration(me))
+    member = Member(me, tree, store, view, replicas, _registration(me), former is not None)
     member.orders.least_epoch = _least_epoch(tree, store.broker)
     return member
 

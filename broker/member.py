@@ -44,8 +44,9 @@ class Member(Administration):
 
     def __init__(
         self, me: Process, tree: ZooKeeperTree, store: ClusterState, view: View, replicas: Replicas,
-        registration: bytes,
+        registration: bytes, successor: bool,
     ) -> None:  # fmt: skip
+        """`registration`: what its node says; `successor`: this process follows one that died, in the same broker."""
         super().__init__(me.config, tree, store, view)
         self.changed = True
         self.book = replicas.book
@@ -57,7 +58,7 @@ class Member(Administration):
         self._connected = False
         self._again_at = 0.0
         self.orders = Orders(view, replicas, self._view_changed)
-        self._failed_dirs = FailedDirs(me.shared, tree, view.broker)
+        self._failed_dirs = FailedDirs(me.shared, tree, view.broker, successor)
         self._isr = IsrKeeper(view, replicas, tree, me.config["replica.lag.time.max.ms"], self._view_changed)
         self._switchboard: Switchboard
         self._candidate: Candidate

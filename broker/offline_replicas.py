@@ -36,7 +36,7 @@ class OfflineReplicas:
         paths = [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in tree.children(znodes.LOG_DIR_EVENTS, watch=True)]
         found = [notices.decode_log_dir_event(node[0]) for node in tree.get_many(paths) if node is not None]
         for broker in sorted({broker for broker in found if broker is not None}):
-            log.warning("broker %d has lost a log directory", broker)
+            log.info("broker %d has lost a log directory or a process: it is told again what it replicates", broker)
             self._elected.telling.probe(broker)
         tree.each([[self._elected.fenced.in_office, Delete(path)] for path in paths])
 

@@ -18,6 +18,7 @@ from odradek.cluster.znodes import TopicNode
 
 from .simulation.history import History
 from .simulation.seams import installed
+from .simulation.world import Killed
 
 
 @pytest.fixture
@@ -198,3 +199,27 @@ def test_no_life_takes_the_orders_for_the_one_before(cluster: Any) -> None:
         broker.die("dies")
         cluster.world.run(cluster.world.now + 5.0)
     assert epochs == sorted(set(epochs))
+
+
+def test_who_dies_once_it_has_answered_does_what_it_was_told(cluster: Any) -> None:
+    """Nobody repeats an order that was answered, and what is published does not tell of a new topic yet."""
+    broker, world = cluster.brokers[2], cluster.world
+    for one in cluster.brokers.values():  # the first is elected
+        one.start()
+        world.run(world.now + 5.0)
+    take, died = broker.order, []
+
+    def order(name: str, version: int, client: str, request: Any, reply: Any) -> bool:
+        def answer(response: Any) -> None:
+            reply(response)
+            if name == "LeaderAndIsr" and not died:
+                died.append(name)
+                broker.kill_controller()
+                raise Killed
+
+        return take(name, version, client, request, answer)
+
+    broker.order = order
+    cluster.create_topic("t", {0: [2]})
+    world.run(world.now + 10.0)
+    assert died and not cluster.ill()

@@ -1,8 +1,7 @@
 """LeaderAndIsr (key 4), versions 0 to 7: the elected controller says what this broker leads and what it follows.
 
-Served by members of a cluster on ZooKeeper. Answered when every replica has its role and that is published: it must
-outlive this process, since nobody says it again. An error for each replica that has not. Versions without topic ids
-(0 to 4) leave a topic the id that it was told with.
+Served by members of a cluster on ZooKeeper. Answered when every replica has its role; an error for each one that has
+not. Versions without topic ids (0 to 4) leave a topic the id that it was told with.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def handle(controller: Any, request: Any, context: Context) -> Any:
     office = Office.of(request, context.client_id)
 
     def done(error: int, errors: dict[tuple[str, int], int]) -> None:
-        controller.when_published(lambda: context.reply(_response(context.version, error, told, errors)))
+        context.reply(_response(context.version, error, told, errors))
 
     controller.owner.orders.lead_and_follow(office, told, done)
     return None
