@@ -28,6 +28,7 @@ from odradek.broker.offline_replicas import OfflineReplicas
 from odradek.broker.orders import Orders
 from odradek.broker.peers import Switchboard
 from odradek.broker.telling import Telling
+from odradek.broker.topic_ids import TopicIds
 from odradek.broker.topics import Topics
 from odradek.cluster import znodes
 from odradek.cluster.leadership import Change, Leadership
@@ -58,9 +59,9 @@ class Elected:
         self._stale = True
         self._again_at = 0.0
         self._own = config["broker.id"]
-        self._facts = Facts(tree, office.epoch)
-        self.brokers = Brokers(config, tree, switchboard, self._lost, self._found)
         self.fenced = Fenced(tree, office.epoch_version, self._depose)
+        self._facts = Facts(tree, office.epoch, TopicIds(tree, self.fenced, orders.topic_id))
+        self.brokers = Brokers(config, tree, switchboard, self._lost, self._found)
         self.offline = OfflineReplicas(self)
         self.telling = Telling(self._own, self._facts, orders, self.brokers, self.offline.heard)
         self.topics = Topics(self, self._facts)

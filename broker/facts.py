@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from odradek.broker.topic_ids import TopicIds
 from odradek.cluster import notices, znodes
 from odradek.cluster.leadership import Leadership, Standing
 from odradek.cluster.tree import Delete, Operation, Tree
@@ -14,9 +15,10 @@ from odradek.cluster.znodes import Partition
 class Facts:
     """One time in office. Methods raise TreeUnavailable."""
 
-    def __init__(self, tree: Tree, epoch: int) -> None:
+    def __init__(self, tree: Tree, epoch: int, ids: TopicIds) -> None:
         self.leadership = Leadership(epoch)
         self._tree = tree
+        self._ids = ids
         self._written: dict[Partition, int] = {}  # transactions that have last written the states
 
     def begin_anew(self) -> None:
@@ -37,7 +39,7 @@ class Facts:
         there = []
         for name, node in zip(names, found, strict=True):
             if node is not None:
-                self.leadership.put_topic(name, znodes.decode_topic(node[0]))
+                self.leadership.put_topic(name, self._ids.identified(name, node[0], node[1].version))
                 there.append(name)
         self.read_states([(name, index) for name in there for index in self.leadership.topics[name].replicas])
         return there

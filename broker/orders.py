@@ -18,7 +18,7 @@ from odradek.broker import strays
 from odradek.broker.replicas import Replicas
 from odradek.cluster.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH
 from odradek.cluster.telling import DURING_DELETE, Stop
-from odradek.cluster.view import Office, Told, View
+from odradek.cluster.view import NO_ID, Office, Told, View
 from odradek.storage.partition import Busy
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,11 @@ class Orders:
     def waiting(self) -> bool:
         """Whether `tick` has something to do."""
         return bool(self._queue)
+
+    def topic_id(self, name: str) -> bytes | None:
+        """The id by which this broker was told of a topic."""
+        topic = self._view.topics.get(name)
+        return None if topic is None or topic["id"] == NO_ID.hex() else bytes.fromhex(topic["id"])
 
     def lead_and_follow(self, office: Office, told: Sequence[Told], done: Done) -> None:
         """LeaderAndIsr: lead some partitions, follow others' leaders in others."""

@@ -34,7 +34,7 @@ def _partitions(request: Any, version: int) -> list[tuple[str, bytes, Any]]:
     if version < 2:
         return [(part.topic_name, NO_ID, part) for part in request.ungrouped_partition_states]
     return [
-        (topic.topic_name, topic.topic_id.bytes if version >= BY_ID else NO_ID, part)
+        (topic.topic_name, topic.topic_id.bytes if version >= BY_ID and topic.topic_id else NO_ID, part)
         for topic in request.topic_states
         for part in topic.partition_states
     ]

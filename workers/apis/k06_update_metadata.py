@@ -48,7 +48,7 @@ def _told(request: Any, version: int) -> Iterator[Told]:
             yield _partition(part.topic_name, NO_ID, part)
         return
     for topic in request.topic_states:
-        topic_id = topic.topic_id.bytes if version >= BY_ID else NO_ID
+        topic_id = topic.topic_id.bytes if version >= BY_ID and topic.topic_id else NO_ID
         for part in topic.partition_states:
             yield _partition(topic.topic_name, topic_id, part)
 

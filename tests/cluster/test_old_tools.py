@@ -1,0 +1,148 @@
+"""Apache Kafka's own tools of ZooKeeper's time: they write znodes, and the elected controller does the rest.
+
+Those of 0.8.2.2 know no topic ids: what they leave out is added, and is what it was where a topic is known already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from odradek.cluster import znodes
+from odradek.cluster.zookeeper import ZooKeeperTree
+
+from ..clients.admin import unique
+from ..harness import java
+from ..harness.cluster import Cluster
+from ..harness.process import wait_until
+
+VERSION = "0.8.2.2"
+RECORDS = 300
+
+pytestmark = [pytest.mark.needs("java-3.9.1", f"java-{VERSION}"), pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
+    opened = ZooKeeperTree(cluster.zookeeper.connect)
+    yield opened
+    opened.close()
+
+
+def tool(cluster: Cluster, name: str, *words: str) -> str:
+    """What an admin tool of the old version says."""
+    done = java.run(VERSION, f"kafka.admin.{name}", "--zookeeper", cluster.zookeeper.connect, *words)
+    return done.stdout.decode()
+
+
+def rows(cluster: Cluster, topic: str) -> dict[int, Any]:
+    """The partitions of a topic as Metadata has them, those without a leader left out."""
+    found = cluster.metadata(topic).topics[0].partitions
+    return {row.partition_index: row for row in found if row.leader_id >= 0}
+
+
+def send(cluster: Cluster, topic: str, partitions: int) -> None:
+    """RECORDS records to each partition, all acknowledged by all."""
+    errors: list[Any] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    for number in range(RECORDS * partitions):
+        producer.produce(
+            topic, b"%d" % number, partition=number % partitions, on_delivery=lambda e, _: failed.append(e)
+        )
+    assert producer.flush(60) == 0
+    assert not any(errors)
+
+
+def count(cluster: Cluster, topic: str, partition: int) -> int:
+    """How many records a partition has."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "counts"})
+    try:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+    finally:
+        consumer.close()
+    return high - low
+
+
+def make(cluster: Cluster, *words: str) -> str:
+    """A topic of two partitions and factor 3, when both are led."""
+    name = unique("old")
+    tool(cluster, "TopicCommand", "--create", "--topic", name, "--partitions", "2", "--replication-factor", "3", *words)
+    wait_until(lambda: len(rows(cluster, name)) == 2, 30, f"leaders of {name}")
+    return name
+
+
+def test_a_topic_that_they_make_is_one(cluster: Cluster, tree: ZooKeeperTree) -> None:
+    name = make(cluster, "--config", "retention.ms=7200000")
+    node = znodes.decode_topic(tree.get(znodes.topic_path(name))[0])
+    assert node.id is not None
+    send(cluster, name, 2)
+    assert [count(cluster, name, index) for index in range(2)] == [RECORDS, RECORDS]
+    described = tool(cluster, "TopicCommand", "--describe", "--topic", name)
+    assert "PartitionCount:2\tReplicationFactor:3\tConfigs:retention.ms=7200000" in described
+
+
+def test_more_partitions_leave_a_topic_its_records(cluster: Cluster, tree: ZooKeeperTree) -> None:
+    """They write the node anew, without its id."""
+    name = make(cluster)
+    send(cluster, name, 2)
+    before = znodes.decode_topic(tree.get(znodes.topic_path(name))[0]).id
+    tool(cluster, "TopicCommand", "--alter", "--topic", name, "--partitions", "4")
+    wait_until(lambda: len(rows(cluster, name)) == 4, 30, "four leaders")
+    assert znodes.decode_topic(tree.get(znodes.topic_path(name))[0]).id == before
+    send(cluster, name, 4)
+    assert [count(cluster, name, index) for index in range(4)] == [2 * RECORDS] * 2 + [RECORDS] * 2
+
+
+def test_configs_that_they_set_are_in_force(cluster: Cluster) -> None:
+    from confluent_kafka.admin import AdminClient, ConfigResource
+
+    name = make(cluster)
+    tool(cluster, "TopicCommand", "--alter", "--topic", name, "--config", "max.message.bytes=65536")
+    admin, resource = AdminClient({"bootstrap.servers": cluster.bootstrap}), ConfigResource("topic", name)
+
+    def value() -> str:
+        return admin.describe_configs([resource])[resource].result(30)["max.message.bytes"].value
+
+    wait_until(lambda: value() == "65536", 30, "the config to be in force")
+
+
+def test_partitions_move_and_leaders_are_elected(cluster: Cluster, tmp_path: Path) -> None:
+    name = make(cluster)
+    send(cluster, name, 2)
+    wanted = {0: [2, 1], 1: [0, 2]}
+    plan = tmp_path / "plan.json"
+    moves = [{"topic": name, "partition": index, "replicas": brokers} for index, brokers in wanted.items()]
+    plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+    tool(cluster, "ReassignPartitionsCommand", "--reassignment-json-file", str(plan), "--execute")
+
+    def moved() -> bool:
+        return {index: list(row.replica_nodes) for index, row in rows(cluster, name).items()} == wanted
+
+    wait_until(moved, 60, "the partitions to move")
+    assert "failed" not in tool(cluster, "ReassignPartitionsCommand", "--reassignment-json-file", str(plan), "--verify")
+    tool(cluster, "PreferredReplicaLeaderElectionCommand")
+    wait_until(lambda: [rows(cluster, name)[index].leader_id for index in (0, 1)] == [2, 0], 30, "preferred leaders")
+    assert [count(cluster, name, index) for index in range(2)] == [RECORDS, RECORDS]
+
+
+def test_a_topic_that_they_delete_is_gone(cluster: Cluster, tree: ZooKeeperTree) -> None:
+    name = make(cluster)
+    tool(cluster, "TopicCommand", "--delete", "--topic", name)
+    wait_until(lambda: tree.exists(znodes.topic_path(name)) is None, 30, "the topic to go")
+    left = lambda: [path for one in cluster.brokers for path in one.data_dir.glob(f"{name}-*")]  # noqa: E731
+    wait_until(lambda: not left(), 30, "its logs to go")
+
+
+def test_none_of_it_is_an_error_of_a_broker(cluster: Cluster) -> None:
+    for broker in cluster.brokers:
+        assert "Traceback" not in broker.log
