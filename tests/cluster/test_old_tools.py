@@ -57,7 +57,7 @@ def send(cluster: Cluster, topic: str, partitions: int) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     for number in range(RECORDS * partitions):
         producer.produce(
-            topic, b"%d" % number, partition=number % partitions, on_delivery=lambda e, _: failed.append(e)
+            topic, b"%d" % number, partition=number % partitions, on_delivery=lambda e, _: errors.append(e)
         )
     assert producer.flush(60) == 0
     assert not any(errors)
