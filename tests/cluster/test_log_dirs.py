@@ -170,6 +170,19 @@ def test_a_broker_without_any_directory_stops(disks: Disks) -> None:
     assert 0 not in {row.leader_id for row in rows(cluster, topic)}
 
 
+def test_a_new_log_goes_where_it_can_be_made(disks: Disks) -> None:
+    """That its directory has failed shows when it is to be made there."""
+    cluster = disks.cluster
+    victim = cluster.broker(1)
+    disks.break_(victim, "open")
+    topic = make_topic(cluster, PARTITIONS)
+    for index in range(PARTITIONS):
+        cluster.wait_isr(topic, index, 3)
+    assert errors_of_dirs(victim) == [0, STORAGE_ERROR]
+    assert len(list(victim.data_dir.glob(f"{topic}-[0-9]"))) == PARTITIONS
+    assert not offline(cluster, topic, 1)
+
+
 def test_the_coordinator_of_a_group_loses_its_directory(disks: Disks) -> None:
     """Its offsets are elsewhere too: another broker coordinates, and no commit goes back."""
     cluster = disks.cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek.cluster import reassignment
 from odradek.cluster.leadership import Leadership
-from odradek.cluster.telling import LeaderAndIsr, Metadata, Requests, Stop, is_full, requests, welcome
+from odradek.cluster.telling import LeaderAndIsr, Metadata, Requests, Stop, is_full, probe, requests, welcome
 from odradek.cluster.znodes import Partition, TopicNode
 
 from .test_leadership import P, Q, never, world
@@ -143,3 +143,9 @@ def test_a_topic_that_has_gone_meanwhile() -> None:
     made.state.drop_topic("t")
     made.state.put_topic("u", TopicNode(None, {}))
     assert requests(made.state, [P], shown=[Q])[1] == Requests([], [], [])
+
+
+def test_who_has_lost_a_directory_is_asked_about_all_it_has() -> None:
+    made = world([1, 2, 3], [2, 1], [1, 3])
+    made.state.log_dirs(2, {P}, ())
+    assert [each.partition for each in probe(made.state, 2).leader_and_isr] == [P, Q]

@@ -50,3 +50,12 @@ def test_a_new_topic_is_shown_whole() -> None:
     assert shown(view) == 4
     orders.lead_and_follow(OFFICE, [told(0, topic_id=2)], done)  # made anew under the same name
     assert shown(view) is None
+
+
+def test_offline_replicas_are_what_was_said_last() -> None:
+    view = View(0, "c")
+    for said, known in (([1], [1]), (None, [1]), ([], [])):
+        view.tell(told(0)._replace(offline=said))
+        info = view.snapshot(1, {}).partition("t", 0)
+        assert info is not None
+        assert list(info.offline) == known
