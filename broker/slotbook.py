@@ -1,7 +1,8 @@
 """The controller's side of the partition table: giving slots out, marking them deleted, taking them back.
 
 Owner     : the controller. Lock: each change is made with the slot's partition lock held, only ever tried.
-Crash rule: which slots are whose is in the last published snapshot; a respawned controller takes it from there.
+Crash rule: which slots are whose is in the last published snapshot; a respawned controller takes it from there. Before
+            the first one all slots are nobody's, whatever a controller that died has made of them.
 """
 
 from __future__ import annotations
@@ -28,9 +29,14 @@ class SlotBook:
         self._table = shared.slots
         self._prefix = shared.prefix
         self._locks = locks
-        # Before the first snapshot nobody had a slot: no need to look.
-        used = self._table.numbers(*_USED) if shared.metadata.version else []
-        self._free = SlotAllocator(self._table.capacity, start, used)
+        if not shared.metadata.version:
+            self._forget()
+        self._free = SlotAllocator(self._table.capacity, start, self._table.numbers(*_USED))
+
+    def _forget(self) -> None:
+        """No snapshot tells of any slot: who gave some out died before, and nobody would ever recover those."""
+        for slot in self._table.numbers(*_USED):
+            self._table[slot].update(state=slots.FREE)
 
     def open(self, first: SlotState) -> tuple[int, int]:
         """Publish a slot for a partition; (slot, incarnation), which `first` need not know.

@@ -14,7 +14,7 @@ from typing import Any
 from odradek.cluster import topicnames, znodes
 from odradek.cluster.planning import TopicPlan
 from odradek.cluster.snapshot import Snapshot, raw_snapshot
-from odradek.cluster.tree import Create, NodeExists, Operation, Set, Tree
+from odradek.cluster.tree import BadVersion, Create, NodeExists, NoNode, Operation, Set, Tree
 from odradek.cluster.znodes import PartitionState, TopicNode
 
 SLOT, INCARNATION, LEADER, EPOCH, REPLICAS, ISR, LOG_DIR = range(7)  # columns of a partition's row
@@ -57,9 +57,20 @@ class ClusterState:
 
     def count_start(self) -> int:
         """The number of this start, durable before it is returned: no other start ever has it."""
-        starts = int(self.tree.find(znodes.STARTS) or b"0") + 1
-        self._write(znodes.STARTS, str(starts).encode())
-        return starts
+        while True:
+            try:
+                return self._count_start()
+            except (NodeExists, BadVersion):  # another broker's start was counted meanwhile, or what was read is old
+                continue
+
+    def _count_start(self) -> int:
+        try:
+            data, stat = self.tree.get(znodes.STARTS)
+        except NoNode:
+            self.tree.create(znodes.STARTS, b"1")
+            return 1
+        self.tree.set(znodes.STARTS, str(int(data) + 1).encode(), stat.version)
+        return int(data) + 1
 
     def register(
         self, endpoints: Mapping[str, tuple[str, int]], protocols: Mapping[str, str], rack: str | None, now_ms: int

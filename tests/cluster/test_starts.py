@@ -1,0 +1,73 @@
+"""Starts are counted once each, and one that died half way leaves nothing in shared memory that others wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from odradek.broker.slotbook import SlotBook
+from odradek.cluster import znodes
+from odradek.cluster.state import ClusterState
+from odradek.ipc import slots
+from odradek.ipc.slots import SlotState
+
+from .simulation.cluster import Cluster
+from .simulation.memory import Shared
+from .simulation.world import World
+
+RECOVERING = SlotState(
+    state=slots.RECOVERING, leader_epoch=-1, min_isr=1, isr_count=0, log_dir=0, voters=1, led_since=-1,
+    recovers_to=slots.FOLLOWER,
+)  # fmt: skip
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    yield Cluster(World(1), 3)
+
+
+def state_of(cluster: Any, broker: int) -> ClusterState:
+    """What a broker that starts has, over a session of its own."""
+    state = ClusterState(cluster.zookeeper.connect(broker, lambda: None), broker)
+    state.prepare(None)
+    return state
+
+
+def at_the_same_time(one: ClusterState, other: ClusterState, reads: list[int], counted: list[int]) -> None:
+    """Whenever `one` has read how many starts there were, for the first times, `other` starts."""
+    get = one.tree.get
+
+    def slow_get(path: str, watch: bool = False) -> Any:
+        try:
+            return get(path, watch)
+        finally:
+            if path == znodes.STARTS and reads:
+                reads.pop()
+                counted.append(other.count_start())
+
+    one.tree.get = slow_get  # type: ignore[method-assign]
+
+
+def test_two_that_start_at_the_same_time_get_numbers_of_their_own(cluster: Any) -> None:
+    one, other = state_of(cluster, 1), state_of(cluster, 2)
+    counted: list[int] = []
+    at_the_same_time(one, other, [0, 0], counted)
+    assert one.count_start() == 3 and counted == [1, 2]
+    assert cluster.zookeeper.nodes[znodes.STARTS].data == b"3"
+
+
+def test_a_server_that_is_behind_gives_no_number_twice(cluster: Any) -> None:
+    cluster.zookeeper.lag = 1000.0
+    one, other = state_of(cluster, 1), state_of(cluster, 2)
+    assert [one.count_start(), other.count_start(), one.count_start(), one.count_start()] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("version", "kept"), [(0, []), (1, [0])])
+def test_slots_that_no_snapshot_tells_of_are_free(cluster: Any, version: int, kept: list[int]) -> None:
+    shared: Any = Shared(cluster.world, cluster.brokers[1], busy=0.0)
+    assert SlotBook(shared, shared.locks, 1).open(RECOVERING)[0] == 0
+    shared.metadata.version = version
+    book = SlotBook(shared, shared.locks, 2)
+    assert shared.slots.numbers(slots.RECOVERING) == kept
+    assert book.open(RECOVERING)[0] == len(kept)
