@@ -14,6 +14,7 @@ from odradek.cluster.zookeeper import ZooKeeperTree
 from ..harness.apache import ApacheMember
 from ..harness.broker import Broker
 from ..harness.process import wait_until
+from ..harness.wire import informed
 from ..harness.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.needs("java-3.9.1")
@@ -42,6 +43,7 @@ def mixed(tmp_path: Path) -> Iterator[Mixed]:
         both.zookeeper.start()
         both.kafka.start()
         both.ours.start()
+        wait_until(lambda: informed(both.bootstrap.split(",")), 30, "both to have heard of both")
         yield both
     finally:
         both.ours.close()

@@ -22,6 +22,7 @@ from ..faults.power import SEAM
 from ..harness.apache import ApacheMember
 from ..harness.broker import Broker
 from ..harness.process import wait_until
+from ..harness.wire import informed
 from ..harness.zookeeper import ZooKeeper
 
 KAFKA, OURS = 0, 1
@@ -51,12 +52,12 @@ class Mixed:
         self.bootstrap = f"{self.kafka.bootstrap},{self.ours.bootstrap}"
 
     def start(self, *brokers: Any) -> None:
-        """The first one is the controller."""
+        """The first one is the controller; both are known to whoever asks one of them."""
         self.zookeeper.start()
         self.tree = ZooKeeperTree(self.zookeeper.connect)
         for broker in brokers:
             broker.start()
-        wait_until(lambda: len(self.tree.children(znodes.BROKER_IDS)) == 2, 30, "both to be registered")
+        wait_until(lambda: informed(self.bootstrap.split(",")), 30, "both to have heard of both")
 
     def close(self) -> None:
         self.tree.close()

@@ -6,6 +6,7 @@ import importlib
 import io
 import socket
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 CLIENT_ID = "harness"
@@ -121,6 +122,26 @@ def answers(bootstrap: str, seconds: float = 5) -> bool:
             return bool(wire.api_versions())
     except (OSError, EOFError):
         return False
+
+
+def informed(bootstraps: Iterable[str]) -> bool:
+    """Whether each of these brokers of a cluster tells clients of the controller and of as many brokers as these are.
+
+    One that has not heard from the controller yet, ours or Apache's, answers all the same: that there is no broker. A
+    librdkafka that hears it first keeps the connection, and asks nobody again while it looks for the controller.
+    """
+    bootstraps = list(bootstraps)
+    return all(_informed(bootstrap, len(bootstraps)) for bootstrap in bootstraps)
+
+
+def _informed(bootstrap: str, brokers: int) -> bool:
+    request = importlib.import_module("kafka.protocol.metadata").MetadataRequest[1](topics=[])
+    try:
+        with Wire(bootstrap, 5) as wire:
+            answer = wire.call(request)
+    except (OSError, EOFError):
+        return False
+    return answer.controller_id >= 0 and len(answer.brokers) == brokers
 
 
 def decode_response(request: Any, frame: bytes) -> Any:
