@@ -1,7 +1,7 @@
 """A connection to another broker: one request under way, its answer received into one buffer, used where it lies.
 
-Refused or lost, it is tried again after AGAIN_MS, doubled up to LONGEST_MS; at once after `hurry`, and when it had
-lasted for SETTLED_MS. What is malformed, not asked for, or does not come in time closes it. So does silence of the
+Refused or lost, it is tried again after AGAIN_MS, doubled up to `Limits.longest_ms`; at once after `hurry`, and when it
+had lasted for SETTLED_MS. What is malformed, not asked for, or does not come in time closes it. So does silence of the
 other host for SILENT_S, idle or not: TCP would wait for as long again as the network was away before it sends the next
 packet, and the cluster with it. Times are in ms of CLOCK_MONOTONIC.
 """
@@ -32,12 +32,14 @@ Address = tuple[str, int]
 
 
 class Limits(NamedTuple):
-    """Bytes of answers as they usually are, and at most; ms to wait for one; SO_RCVBUF, -1 for the kernel's choice."""
+    """Bytes of answers as they usually are, and at most; ms to wait for one; SO_RCVBUF, -1 for the kernel's choice; the
+    longest pause in ms between attempts to connect."""
 
     usual: int
     most: int
     patience_ms: int
     receive_buffer: int
+    longest_ms: int = LONGEST_MS
 
 
 class Talk(Protocol):
@@ -185,7 +187,7 @@ class Link:
         self._refusals = self._refusals + 1 if isinstance(error, ConnectionRefusedError) and not self._up else 0
         lasted = self._up and now_ms >= self._since_ms + SETTLED_MS
         self.close()
-        self._due_ms, self._again_ms = now_ms + self._again_ms, min(2 * self._again_ms, LONGEST_MS)
+        self._due_ms, self._again_ms = now_ms + self._again_ms, min(2 * self._again_ms, self._limits.longest_ms)
         if lasted:
             self.hurry()
         self._talk.lost(self)

@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 REACHED, REFUSED = "reached", "refused"
 CLIENT_ID = CONTROLLER
 _LARGEST = 64 << 20  # bytes of an answer
+# Apache's brokers register 0.2 s and more before they listen, and tell clients that there is no broker at all until they
+# hear from the controller: librdkafka may ask nobody else. This is the pause of Kafka's RequestSendThread.
+_LONGEST_MS = 100
 
 Encode = Callable[[int], bytes]  # correlation id → the whole frame
 Answered = Callable[[bytes], None]  # the response frame without its length
@@ -55,7 +58,9 @@ class Switchboard:
 
     def __init__(self, sources: Sources, patience_ms: int) -> None:
         self._sources = sources
-        self._limits = Limits(usual=SMALL, most=_LARGEST, patience_ms=patience_ms, receive_buffer=-1)
+        self._limits = Limits(
+            usual=SMALL, most=_LARGEST, patience_ms=patience_ms, receive_buffer=-1, longest_ms=_LONGEST_MS
+        )
         self._resolver = Resolver()
         self._peers: WeakSet[Peer] = WeakSet()
         sources.watch(self._resolver.fileno(), select.EPOLLIN, lambda _: self._resolved())

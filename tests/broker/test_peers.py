@@ -241,6 +241,15 @@ def test_who_was_dead_is_reached_again(desk: Desk) -> None:
         desk.turn_until(lambda: desk.told == [REFUSED, REACHED], "the connection")
 
 
+def test_who_comes_late_is_reached_soon(desk: Desk) -> None:
+    """What has registered tells clients nothing of use before it has heard from the controller."""
+    port = nobody()
+    desk.connect("127.0.0.1", port)
+    desk.turn_for(1.4)  # 20 + 40 + … + 640 ms, were the pauses doubled all the time: the next one would be of a second
+    with socket.create_server(("127.0.0.1", port)):
+        desk.turn_until(lambda: desk.told == [REFUSED, REACHED], "the connection", 0.4)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_who_is_not_there_is_not_pestered(desk: Desk, host: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", link.__name__)
