@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 REACHED, REFUSED = "reached", "refused"
 CLIENT_ID = CONTROLLER
 _LARGEST = 64 << 20  # bytes of an answer
-# Apache's brokers register 0.2 s and more before they listen, and tell clients that there is no broker at all until they
-# hear from the controller: librdkafka may ask nobody else. This is the pause of Kafka's RequestSendThread.
+# Apache's brokers register 0.2 s and more before they listen, and tell clients that there is no broker at all until
+# they hear from the controller: librdkafka may ask nobody else. This is the pause of Kafka's RequestSendThread.
 _LONGEST_MS = 100
 
 Encode = Callable[[int], bytes]  # correlation id → the whole frame
