@@ -210,6 +210,8 @@ def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Ba
     else:
         error, duplicate = staged.let_in(batch, leo)
     if error:
+        known = staged.known(batch.producer_id)  # its epoch, and the sequence that is next
+        log.debug("%r: batch %d/%d/%d is refused: %d, of %s", partition, *_sequence(batch), error, known)
         batch.refuse(error)
         return False
     if duplicate >= 0:
@@ -218,6 +220,10 @@ def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Ba
     if batch.transactional and values[slots.F_UNSTABLE] < 0:
         values[slots.F_UNSTABLE] = leo
     return True
+
+
+def _sequence(batch: Batch) -> tuple[int, int, int]:
+    return batch.producer_id, batch.epoch, batch.sequence
 
 
 def add_entries(files: ActiveFiles, values: Fields, entries: list[tuple[int, int, int, int]]) -> None:

@@ -202,6 +202,10 @@ class Staged:
             self.producer_id, self.epoch, self._next = producer_id, epoch, last + 1
         return _LET_IN
 
+    def known(self, producer_id: int) -> tuple[int, int] | None:
+        """A producer's epoch and next sequence, as far as is let in; None for one that nobody knows."""
+        return self._expected.get(producer_id) or self._known(producer_id)
+
     def _known(self, producer_id: int) -> tuple[int, int] | None:
         """A producer's epoch and next sequence by the table: -1 if it has written nothing in its epoch."""
         table = self._table
