@@ -38,7 +38,8 @@ def tree_of(cluster: Any, broker: int) -> Any:
 
 def candidate(cluster: Any, tree: Any) -> Candidate:
     config, unused = cluster.brokers[tree.broker].config, Any
-    return Candidate(config, tree, unused, unused, lambda *_: None, lambda action: action())  # type: ignore[arg-type]
+    orders = Orders(View(tree.broker, "c"), unused, lambda: None)  # type: ignore[arg-type]
+    return Candidate(config, tree, orders, unused, lambda *_: None, lambda action: action())  # type: ignore[arg-type]
 
 
 def test_who_was_elected_begins_though_the_connection_is_lost_at_that_moment(cluster: Any) -> None:

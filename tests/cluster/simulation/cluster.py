@@ -140,8 +140,15 @@ class Cluster:
 
     def suspected(self) -> set[int]:
         """Brokers that a controller takes for dead."""
+        return {broker for elected in self._elected() for broker in elected.brokers.suspected}
+
+    def led(self) -> bool:
+        """Whether a controller has read the whole tree and follows it; one that still reads may know parts of it."""
+        return any(not elected._stale for elected in self._elected())
+
+    def _elected(self) -> list[Any]:
         chosen = [one.controller.owner.elected for one in self.brokers.values() if one.controller is not None]
-        return {broker for elected in chosen if elected is not None for broker in elected.brokers.suspected}
+        return [elected for elected in chosen if elected is not None]
 
     def topic(self, name: str) -> Any:
         """The node of a topic."""

@@ -114,8 +114,8 @@ class Faults:
     def _well(self) -> bool:
         """Whether nothing else is wrong at the moment."""
         cluster = self.cluster
-        calm = cluster.zookeeper.up and not cluster.network.cuts and not cluster.cut_off and not cluster.going()
-        return calm and all(
+        wrong = cluster.network.cuts or cluster.cut_off or cluster.going() or not cluster.led()
+        return cluster.zookeeper.up and not wrong and all(
             one.up and one.registered and one.controller is not None and one.loop.stopped_until < self.world.now
             and one.number not in cluster.suspected() and not one.shared.draining
             and one.session is not None and one.session.connected
