@@ -128,6 +128,7 @@ def test_our_controller_hears_of_kafkas_directory(mixed: Mixed) -> None:
     mixed.start(mixed.ours, mixed.kafka)
     assert znodes.decode_controller(mixed.tree.get(znodes.CONTROLLER)[0]) == OURS
     mixed.make_topic(OURS, KAFKA)
+    assert mixed.produce() == [], "acks=all: Kafka has made its logs, which its place in the first ISRs does not say"
     wait_until(lambda: mixed.in_sync(KAFKA) == set(range(PARTITIONS)), 60, "Kafka to be in sync")
     lost = mixed.break_(KAFKA)
     assert lost and lost != set(range(PARTITIONS))
