@@ -21,7 +21,7 @@ from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import Tree, TreeError
 from odradek.cluster.view import NO_ID, NO_LEADER, Told, View, raw_broker
-from odradek.cluster.znodes import PartitionState, TopicNode
+from odradek.cluster.znodes import BrokerNode, PartitionState, TopicNode
 from odradek.cluster.zookeeper import ZooKeeperTree
 from odradek.ipc.locks import PartitionLocks
 
@@ -46,12 +46,13 @@ def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
     store = ClusterState(tree, me.config["broker.id"])
     view = View(store.broker, store.prepare(None))
     start = store.count_start()
-    _load(tree, view)
+    registration = _registration(me)
+    _load(tree, view, znodes.decode_broker(registration))
     dirs = PartitionDirs(me.config.log_dirs, me.shared.failed_dirs)
     book = SlotBook(me.shared, PartitionLocks(Path(me.run_dir) / "partition.lock"), start)
     replicas = Replicas(view, dirs, book, me.shared, me.run_dir, me.config)
     replicas.open(former)
-    member = Member(me, tree, store, view, replicas, _registration(me), former is not None)
+    member = Member(me, tree, store, view, replicas, registration, former is not None)
     member.orders.least_epoch = _least_epoch(tree, store.broker)
     return member
 
@@ -76,8 +77,11 @@ def _registration(me: Process) -> bytes:
     return znodes.encode_broker(endpoints, protocols, me.config["broker.rack"], time.time_ns() // 1_000_000)
 
 
-def _load(tree: Tree, view: View) -> None:
-    """Topics, configs, partitions and brokers as the tree has them: good enough until the controller tells."""
+def _load(tree: Tree, view: View, own: BrokerNode) -> None:
+    """Topics, configs, partitions and brokers as the tree has them: good enough until the controller tells.
+
+    This broker is among them, registered or not: librdkafka asks a cluster that has no brokers nothing any more.
+    """
     names = tree.children(znodes.TOPICS)
     nodes = tree.get_many([znodes.topic_path(name) for name in names])
     configs = tree.get_many([f"{znodes.TOPIC_CONFIGS}/{name}" for name in names])
@@ -89,7 +93,7 @@ def _load(tree: Tree, view: View) -> None:
     ids = tree.children(znodes.BROKER_IDS)
     found = zip(ids, tree.get_many([f"{znodes.BROKER_IDS}/{number}" for number in ids]), strict=True)
     brokers = {int(number): znodes.decode_broker(node[0]) for number, node in found if node is not None}
-    view.set_brokers(raw_broker(number, node) for number, node in brokers.items())
+    view.set_brokers(raw_broker(number, node) for number, node in {**brokers, view.broker: own}.items())
 
 
 def _load_topic(tree: Tree, view: View, name: str, topic: TopicNode) -> None:

@@ -1,0 +1,53 @@
+"""A broker that no controller has told anything yet, since none is elected that knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from odradek.cluster import znodes
+from odradek.cluster.zookeeper import ZooKeeperTree
+
+from ..harness.broker import Broker
+from ..harness.process import wait_until
+from ..harness.zookeeper import ZooKeeper
+
+ELSEWHERE = 99  # a broker that does nothing with its office
+
+pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
+    running = ZooKeeper(tmp_path / "zookeeper")
+    running.start()
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def tree(zookeeper: ZooKeeper) -> Iterator[ZooKeeperTree]:
+    """Where somebody else is in office."""
+    opened = ZooKeeperTree(zookeeper.connect)
+    opened.create(znodes.CONTROLLER, znodes.encode_controller(ELSEWHERE, 0), ephemeral=True)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def broker(zookeeper: ZooKeeper, tree: ZooKeeperTree, tmp_path: Path) -> Iterator[Broker]:
+    running = Broker(tmp_path / "broker", broker_id=7, zookeeper_connect=zookeeper.connect)
+    try:
+        yield running.start()
+    finally:
+        running.close()
+
+
+def test_it_names_itself_so_that_clients_ask_again(broker: Broker, tree: ZooKeeperTree) -> None:
+    """A librdkafka that is told of no broker sends nothing more on that connection, and tries no other server."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    assert [*admin.list_topics(timeout=20).brokers] == [7]
+    tree.delete(znodes.CONTROLLER)
+    wait_until(lambda: admin.list_topics(timeout=20).controller_id == 7, 30, "the same client to hear of a controller")
