@@ -17,6 +17,7 @@ FAILOVER, CONTROLLER = "cluster-failover", "cluster-controller"
 FAILOVER_PARTITIONS, CONTROLLER_PARTITIONS = (1, 100, 1000), 1000
 _LONGEST_S = 60
 _PAUSE_S = 0.002
+_ON_THEIR_WAY_S = 0.1  # answers that were sent before the kill have come by then
 
 
 def failover(cluster: Cluster, partitions: int) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def failover(cluster: Cluster, partitions: int) -> dict[str, Any]:
     time.sleep(1)
     killed = time.monotonic()
     cluster.members[0]._end(signal.SIGKILL)
-    came_back = load.all_answered_after(killed + 0.001, _LONGEST_S)
+    came_back = load.all_answered_after(killed + _ON_THEIR_WAY_S, _LONGEST_S)
     load.stop()
     cluster.members[0].start()
     cluster.wait_for_all()
