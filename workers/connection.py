@@ -150,8 +150,7 @@ class Connection:
         """To a socket that took only a part of the last large slice, acks make room bit by bit: no burst."""
         if self.keeps_up:
             asked = min(asked, burst.room(piece.position))
-            more = asked < piece.size or len(self.out) > 1
-            count = _BURST.send(self.fd, piece.file.fd, piece.position, asked, more)
+            count = _BURST.send(self.fd, piece.file.fd, piece.position, asked, asked < piece.size)
         else:
             count = os.sendfile(self.fd, piece.file.fd, piece.position, asked)
         self.keeps_up = count == asked

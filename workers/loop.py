@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from odradek.workers.apis import k00_produce
 from odradek.workers.connection import LAST, Connection
 from odradek.workers.dispatch import MALFORMED
-from odradek.workers.gather import gathered
 from odradek.workers.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -353,11 +352,7 @@ class Loop:
             return
         connection.waiting = False
         connection.parked = None
-        try:
-            connection.queue_all(gathered(pieces))
-        except (OSError, EOFError) as error:
-            self._worker.drop(connection, str(error))
-            return
+        connection.queue_all(pieces)
         self.send(connection)
         if not (connection.closing or connection.waiting or connection.blocked):
             self.resume(connection)
