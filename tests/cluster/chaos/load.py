@@ -6,6 +6,7 @@ be in the log twice, and what they were not answered for may be there or not.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -138,7 +139,8 @@ class ByLibrdkafka(Producer):
 
     def abandon(self) -> None:
         super().abandon()
-        self._client.purge()
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self._client.purge()
 
     def _decided(self, error: Any, message: Any) -> None:
         number, partition = int(message.value().rstrip(b".").split()[1]), message.partition()

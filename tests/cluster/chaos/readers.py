@@ -160,9 +160,9 @@ def read_all(bootstrap: str, topic: str, partitions: int, seconds: float = 120) 
     consumer = _consumer(bootstrap, {"group.id": f"all-{topic}", "auto.offset.reset": "error"})
     try:
         places = _from_start(topic, partitions)
-        ends = {one.partition: consumer.get_watermark_offsets(one, timeout=30)[1] for one in places}
-        consumer.assign([one for one in places if ends[one.partition]])
         deadline = time.monotonic() + seconds
+        ends = {one.partition: _end(consumer, one, deadline) for one in places}
+        consumer.assign([one for one in places if ends[one.partition]])
         while any((rows[-1].offset + 1 if rows else 0) < ends[partition] for partition, rows in log.items()):
             assert time.monotonic() < deadline, f"{topic} cannot be read: {ends} {_last(log)}"
             message = consumer.poll(0.5)
@@ -171,6 +171,19 @@ def read_all(bootstrap: str, topic: str, partitions: int, seconds: float = 120) 
     finally:
         consumer.close()
     return {partition: [row for row in rows if row.offset < ends[partition]] for partition, rows in log.items()}
+
+
+def _end(consumer: Any, place: Any, deadline: float) -> int:
+    """A partition's high watermark; its leadership may be on its way back to the preferred leader."""
+    from confluent_kafka import KafkaException
+
+    while True:
+        try:
+            return consumer.get_watermark_offsets(place, timeout=30)[1]
+        except KafkaException as error:
+            if error.args[0].name() not in _PASSING or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 def _last(log: Log) -> dict[int, int]:
