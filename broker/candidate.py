@@ -39,6 +39,7 @@ class Candidate:
         self._setting = setting
         self._guarded = guarded
         self._office = Office(tree, config["broker.id"])
+        self._runs = True
 
     @property
     def undecided(self) -> bool:
@@ -58,8 +59,8 @@ class Candidate:
             self.elected.tick(now)
 
     def run(self) -> None:
-        """Take the office if it is vacant, else watch who has it."""
-        taken = self._office.run()
+        """Take the office if it is vacant, unless this broker has withdrawn, else watch who has it."""
+        taken = self._office.run(self._runs)
         if not self._office.ours:
             self.resign()
             self._watch_holder()
@@ -83,8 +84,12 @@ class Candidate:
         if self._office.ours:
             self._office.resign()
 
+    def withdraw(self) -> None:
+        """Run no more: the broker is to stop. Who is in office is watched on."""
+        self._runs = False
+
     def leave(self) -> None:
-        """Vacate the office before the broker stops."""
+        """Vacate the office, if it is ours, so that another broker takes it."""
         if self._office.ours:
             self._office.give_up()
         self.resign()

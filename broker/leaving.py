@@ -3,6 +3,10 @@
 The supervisor says in shared memory that the broker stops, rings, and waits until this process says that it is
 DRAINING. The elected controller is asked, up to controlled.shutdown.max.retries + 1 times; if it cannot help, or nobody
 is elected, the broker stops all the same, and what it leads has other leaders when its session ends.
+
+It runs for controller no more. Clients and brokers are refused soon, and who refuses connections is no controller for
+the others (broker.office): if it is in office, it goes out of it first, and asks who comes into it as any broker does,
+which then knows that this one leads nothing more. Where nobody else is left it asks itself, and is the last in office.
 """
 
 from __future__ import annotations
@@ -13,8 +17,9 @@ import time
 from typing import Any
 
 from odradek.broker.candidate import Candidate
+from odradek.broker.elected import Elected
 from odradek.broker.orders import Orders
-from odradek.broker.peers import CLIENT_ID
+from odradek.broker.peers import CLIENT_ID, Peer
 from odradek.broker.process import Process
 from odradek.cluster.errors import NONE, ApiError
 from odradek.cluster.tree import TreeError
@@ -35,27 +40,36 @@ class Leaving:
         self._me = me
         self._candidate = candidate
         self._orders = orders
+        self._own = me.config["broker.id"]
         self._state = _STAYING
         self._tries = 0
         self._try_at = math.inf
+        self._asked: Peer | None = None  # the controller that was asked last, if it is another broker
 
     def due(self) -> float:
-        """When `tick` has something to do (monotonic seconds)."""
-        return self._try_at if self._state == _ASKING else math.inf
+        """When `tick` has something to do (monotonic seconds): at once if who was asked is not in office any more."""
+        if self._state != _ASKING:
+            return math.inf
+        return self._try_at if self._candidate.holder_peer is self._asked else 0.0
 
     def begin(self) -> None:
         """The broker stops: ask now, once."""
         if self._state != _STAYING:
             return
         self._state, self._try_at = _ASKING, 0.0
+        self._candidate.withdraw()
         self._tries = self._me.config["controlled.shutdown.max.retries"] + 1
         registered = self._orders.broker_epoch > 0
         if not (registered and self._me.config["controlled.shutdown.enable"]):
             self._go()
 
     def tick(self, now: float) -> None:
-        """Ask again when the last answer was none."""
+        """Ask, and again when the last answer was none."""
         if now < self.due():
+            return
+        if self._asked is not None and self._candidate.holder_peer is None:
+            self._asked = None
+            self._again("the controller that was asked has gone")
             return
         if not self._tries:
             log.warning("leaving without a controlled shutdown: what this broker leads must wait for elections")
@@ -66,22 +80,35 @@ class Leaving:
         self._ask()
 
     def _ask(self) -> None:
-        elected, peer = self._candidate.elected, self._candidate.holder_peer
-        own, epoch = self._me.config["broker.id"], self._orders.broker_epoch
-        if elected is not None:
-            try:
-                self._told(len(elected.elections.controlled_shutdown(own, epoch)))
-            except (ApiError, TreeError) as error:
-                self._again(str(error))
-        elif peer is not None:
-            peer.send(
-                lambda number: interbroker.request(
-                    "ControlledShutdown", _VERSION, number, CLIENT_ID, broker_id=own, broker_epoch=epoch
-                ),
-                self._answered,
-            )
+        elected, self._asked = self._candidate.elected, self._candidate.holder_peer
+        if elected is not None and self._others(elected):
+            self._candidate.leave()
+            self._again("another broker is to be the controller")
+        elif elected is not None:
+            self._ask_ourselves(elected)
+        elif self._asked is not None:
+            self._send(self._asked)
         else:
             self._again("no controller is known")
+
+    def _others(self, elected: Elected) -> set[int]:
+        """Brokers that can be in office when this one is not."""
+        return elected.leadership.live.keys() - elected.leadership.shutting_down - {self._own}
+
+    def _ask_ourselves(self, elected: Elected) -> None:
+        try:
+            self._told(len(elected.elections.controlled_shutdown(self._own, self._orders.broker_epoch)))
+        except (ApiError, TreeError) as error:
+            self._again(str(error))
+
+    def _send(self, peer: Peer) -> None:
+        own, epoch = self._own, self._orders.broker_epoch
+        peer.send(
+            lambda number: interbroker.request(
+                "ControlledShutdown", _VERSION, number, CLIENT_ID, broker_id=own, broker_epoch=epoch
+            ),
+            self._answered,
+        )
 
     def _answered(self, frame: bytes) -> None:
         answer: Any = interbroker.response("ControlledShutdown", _VERSION, frame)[1]
@@ -104,4 +131,5 @@ class Leaving:
 
     def _go(self) -> None:
         self._state = _GONE
+        self._candidate.leave()
         self._me.left()

@@ -54,6 +54,7 @@ class Member(Administration):
         self._replicas = replicas
         self._registration = registration
         self._registered = False
+        self._successor = successor
         self._session = 0
         self._connected = False
         self._again_at = 0.0
@@ -120,8 +121,7 @@ class Member(Administration):
     def rung(self) -> None:
         """The doorbell: a follower has caught up, a log is recovered, or the broker stops."""
         self._isr.rung()
-        if self._me.shared.draining:
-            self._leaving.begin()
+        self._leave_if_told()
 
     def tick(self) -> None:
         """Whatever is due."""
@@ -129,8 +129,6 @@ class Member(Administration):
         self.orders.tick()
         self._replicas.settle()
         self.changed |= self._replicas.try_again(now)
-        self._guarded(lambda: self._candidate.tick(now))
-        self._leaving.tick(now)
         if self._connected:
             self._isr.tick(now)
             if self._registered:
@@ -138,6 +136,8 @@ class Member(Administration):
             if now >= self._again_at:
                 self._again_at = now + _AGAIN_S
                 self._guarded(self._catch_up)
+        self._guarded(lambda: self._candidate.tick(now))  # who was elected just now knows all before it is asked
+        self._leaving.tick(now)
 
     def _guarded(self, action: Callable[[], Any]) -> None:
         """ZooKeeper may be away: everything is tried again when there is a connection, or soon."""
@@ -204,7 +204,7 @@ class Member(Administration):
 
     def _catch_up(self) -> None:
         """What could not be done yet: registration, election, configs."""
-        if not self._registered and not self._replicas.recovering and not self._me.shared.draining:
+        if not self._registered and not self._replicas.recovering:
             self._register()
         if self._registered and self._candidate.undecided:
             self._candidate.run()
@@ -213,15 +213,31 @@ class Member(Administration):
 
     def _register(self) -> None:
         path = f"{znodes.BROKER_IDS}/{self._view.broker}"
-        try:
-            self._tree.create(path, self._registration, ephemeral=True)
-        except NodeExists:  # of a process before this one, if it is of our session
-            pass
+        if not self._me.shared.draining:
+            self._create(path)
         stat = self._tree.exists(path)
         if stat is None or stat.owner != self._tree.session:
-            log.warning("broker %d is registered by somebody else: waiting", self._view.broker)
+            self._not_registered()
             return
         self.orders.broker_epoch = stat.czxid
         self._registered = True
         self._me.running()
         log.info("registered as broker %d, epoch %d", self._view.broker, stat.czxid)
+        self._leave_if_told()
+
+    def _create(self, path: str) -> None:
+        try:
+            self._tree.create(path, self._registration, ephemeral=True)
+        except NodeExists:  # of a process before this one, if it is of our session
+            pass
+
+    def _leave_if_told(self) -> None:
+        """Not before a successor has found the registration that its forerunner has left."""
+        if self._me.shared.draining and (self._registered or not self._successor):
+            self._leaving.begin()
+
+    def _not_registered(self) -> None:
+        if self._me.shared.draining:
+            self._leaving.begin()
+        else:
+            log.warning("broker %d is registered by somebody else: waiting", self._view.broker)

@@ -1,8 +1,8 @@
 """Who is the elected controller: the node `/controller`, its epoch, and the contest for it.
 
-Every member of the cluster runs for it when nobody has it. Taking it raises `/controller_epoch` in the same
-transaction (Kafka's registerControllerAndIncrementControllerEpoch), and every later write of the controller checks that
-epoch's version: a controller that was deposed without knowing it writes nothing any more.
+Every member of the cluster that does not stop runs for it when nobody has it. Taking it raises `/controller_epoch` in
+the same transaction (Kafka's registerControllerAndIncrementControllerEpoch), and every later write of the controller
+checks that epoch's version: a controller that was deposed without knowing it writes nothing any more.
 
 A holder whose broker refuses connections is deposed at once (`challenge`), not when its session ends. If it lives all
 the same, it sees the node go, and its writes are refused; whoever was elected instead starts from the tree.
@@ -38,11 +38,11 @@ class Office:
         """Whether this broker is in office, for all it knows."""
         return self.holder == self._broker
 
-    def run(self) -> bool:
-        """Take the office if it is vacant, and watch who has it; whether we have just taken it."""
+    def run(self, wanted: bool = True) -> bool:
+        """Take the office if it is vacant and `wanted`, and watch who has it; whether we have just taken it."""
         while True:
             holder = self._look()
-            if holder != NOBODY:
+            if holder != NOBODY or not wanted:
                 self.holder = holder
                 return False
             if self._take():

@@ -69,6 +69,11 @@ def read_all(cluster: Cluster, topic: str) -> dict[int, list[int]]:
     return found
 
 
+def controllers(tree: ZooKeeperTree) -> int:
+    """How many there have been so far."""
+    return int(tree.get(znodes.CONTROLLER_EPOCH)[0])
+
+
 def load(feed: Feed) -> None:
     """Until some more records are acknowledged."""
     wanted = len(feed.acked) + LOADED
@@ -79,6 +84,7 @@ def test_no_produce_fails_and_leaders_return(cluster: Cluster, tree: ZooKeeperTr
     topic = make_topic(cluster, PARTITIONS)
     first = preferred(tree, topic)
     assert sorted(first) == [0, 0, 1, 1, 2, 2]
+    before = controllers(tree)
     feed, member = Feed(cluster, topic, PARTITIONS), Member(cluster, topic, "rolling", Commits())
     with running(feed, member):
         for number, broker in enumerate(cluster.brokers):
@@ -92,6 +98,7 @@ def test_no_produce_fails_and_leaders_return(cluster: Cluster, tree: ZooKeeperTr
                 cluster.wait_isr(topic, index, 3)
         wait_until(lambda: leaders(tree, topic) == first, 30, "leaders to be where they are preferred")
         load(feed)
+    assert before < controllers(tree) <= before + 3, "who stops is elected no more"
     check(cluster, topic, feed, member)
 
 

@@ -1,0 +1,156 @@
+"""A broker of a simulated cluster stops: it hands over what it leads, and the office if it has it, and then goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from odradek.cluster import znodes
+
+from .simulation.history import History
+from .simulation.seams import installed
+
+RETRIES, BACKOFF_S = 3, 0.5  # controlled.shutdown.max.retries, and controlled.shutdown.retry.backoff.ms here
+SERVED_S = 3.0  # for which a broker serves on once others lead what it led: its connections drain
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[[int], Any]]:
+    """Makes a cluster of so many brokers that are all there; each leads a partition of `t`, and follows the others."""
+    stack = ExitStack()
+
+    def make(brokers: int) -> Any:
+        history = History(1, unclean=False, brokers=brokers, lag=0.0)
+        cluster = history.cluster
+        stack.enter_context(installed(history.world, cluster.codec, cluster.sockets, 1))
+        for broker in cluster.brokers.values():
+            broker.start()
+        pass_(cluster, 2.0)
+        everybody = list(cluster.brokers)
+        cluster.create_topic("t", {index: everybody[index:] + everybody[:index] for index in range(brokers)})
+        pass_(cluster, 3.0)
+        assert not cluster.ill()
+        return cluster
+
+    with stack:
+        yield make
+
+
+def pass_(cluster: Any, seconds: float) -> None:
+    cluster.world.run(cluster.world.now + seconds)
+
+
+def wait(cluster: Any, true: Callable[[], Any], seconds: float) -> None:
+    """Until `true` is, by the simulated clock."""
+    deadline = cluster.world.now + seconds
+    while not true():
+        assert cluster.world.now < deadline, f"not within {seconds} s"
+        pass_(cluster, 0.05)
+
+
+def epoch(cluster: Any) -> int:
+    return int(cluster.zookeeper.nodes[znodes.CONTROLLER_EPOCH].data)
+
+
+def holder(cluster: Any) -> int:
+    """The broker that is the controller, -1 for none."""
+    node = cluster.zookeeper.nodes.get(znodes.CONTROLLER)
+    return -1 if node is None else znodes.decode_controller(node.data)
+
+
+def leaders(cluster: Any) -> list[int]:
+    return [cluster.state("t", index).leader for index in range(len(cluster.brokers))]
+
+
+def serves_on(cluster: Any, broker: Any) -> list[str]:
+    """Have a broker take its time between `left` and its end, with its listener closed; gets "left" then."""
+    said: list[str] = []
+
+    def left() -> None:
+        said.append("left")
+        cluster.network.refusing[broker.number] = cluster.world.now + 60
+        for one in cluster.network.of(broker.number):
+            if one.brokers[1] == broker.number:
+                one.reset()
+
+    broker.left = left
+    return said
+
+
+def test_a_controller_that_leaves_is_elected_no_more(started: Callable[[int], Any]) -> None:
+    cluster = started(3)
+    before, broker = epoch(cluster), cluster.brokers[holder(cluster)]
+    said = serves_on(cluster, broker)
+    broker.shut_down()
+    wait(cluster, lambda: said, 0.5)
+    assert holder(cluster) not in (-1, broker.number), "it does not close its listener while it is the controller"
+    assert broker.number not in leaders(cluster)
+    pass_(cluster, SERVED_S)
+    assert holder(cluster) not in (-1, broker.number)
+    assert epoch(cluster) == before + 1
+
+
+def test_a_broker_that_leaves_does_not_run_when_the_controller_dies(started: Callable[[int], Any]) -> None:
+    cluster = started(3)
+    controller = cluster.brokers[holder(cluster)]
+    leaving = next(one for one in cluster.brokers.values() if one is not controller)
+    said = serves_on(cluster, leaving)
+    leaving.shut_down()
+    controller.die("is killed")
+    wait(cluster, lambda: said, 2.0)
+    (other,) = cluster.brokers.keys() - {controller.number, leaving.number}
+    assert holder(cluster) == other
+    assert leaving.number not in leaders(cluster)
+    wait(cluster, lambda: leaders(cluster) == [other] * 3, 1.0)
+
+
+def test_a_broker_alone_asks_itself_and_nobody_waits(started: Callable[[int], Any]) -> None:
+    cluster = started(1)
+    (broker,) = cluster.brokers.values()
+    said = serves_on(cluster, broker)
+    broker.shut_down()
+    wait(cluster, lambda: said, 0.2)
+    pass_(cluster, SERVED_S)
+    assert holder(cluster) == -1, "it does not take the office again"
+
+
+def test_the_last_one_stops_without_an_answer_after_so_many_tries(started: Callable[[int], Any]) -> None:
+    """Its partitions are replicated, and nobody is left to lead them."""
+    cluster = started(3)
+    *others, last = cluster.brokers.values()
+    for broker in others:
+        broker.die("is killed")
+    wait(cluster, lambda: holder(cluster) == last.number and leaders(cluster) == [last.number] * 3, 5.0)
+    said = serves_on(cluster, last)
+    last.shut_down()
+    pass_(cluster, RETRIES * BACKOFF_S - 0.1)
+    assert not said and holder(cluster) == last.number
+    wait(cluster, lambda: said, 0.3)
+    assert holder(cluster) == -1 and leaders(cluster) == [last.number] * 3
+
+
+def test_all_stop_at_once(started: Callable[[int], Any]) -> None:
+    """Nobody is there to stay, so nobody is elected, and all of them go."""
+    cluster = started(3)
+    before = epoch(cluster)
+    said = [serves_on(cluster, broker) for broker in cluster.brokers.values()]
+    for broker in cluster.brokers.values():
+        broker.shut_down()
+    wait(cluster, lambda: all(said), RETRIES * BACKOFF_S + 0.3)
+    assert holder(cluster) == -1
+    assert epoch(cluster) == before
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_process_that_dies_is_followed_by_one_that_leaves(started: Callable[[int], Any], begun: bool) -> None:
+    """The controller process of the broker that stops, before or after it was told."""
+    cluster = started(3)
+    broker = next(one for one in cluster.brokers.values() if one.number != holder(cluster))
+    said = serves_on(cluster, broker)
+    broker.shut_down()
+    pass_(cluster, 0.0005 if begun else 0.0)
+    broker.kill_controller()
+    wait(cluster, lambda: said, 2.0)
+    assert broker.number not in leaders(cluster)
