@@ -23,7 +23,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError
 from odradek.broker.patience import Patience, recovering
 from odradek.broker.systemd import Watchdog
-from odradek.ipc import processes, rundir
+from odradek.ipc import processes, rundir, shm
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
 from odradek.ipc.roles import role_name
@@ -64,6 +64,7 @@ class Process:
 
     def left(self) -> None:
         """Say that others may stop now. A service manager would take this process for stopping, and give it so long."""
+        self.shared.control.words[shm.LEFT] = 1
         self.shared.processes.set(self.role, "state", processes.DRAINING)
 
     def draining(self) -> None:

@@ -13,22 +13,20 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from odradek.broker import control, logs, spawn, systemd
+from odradek.broker import control, departure, logs, spawn, systemd
 from odradek.broker.banner import banner, ready_line
 from odradek.broker.boot import Boot
 from odradek.broker.children import Children, Death, is_fatal
 from odradek.broker.errors import FAILED, FATAL_BOOT, OK, OdradekError
-from odradek.broker.process import Signals, wait_for
+from odradek.broker.process import Signals
 from odradek.broker.stopped import StoppedProcesses
 from odradek.broker.sweep import StuckHolders
 from odradek.ipc import processes, roles, shm
 from odradek.ipc.doorbell import Ringer
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.roles import role_name
-from odradek.ipc.shm import Shared
 from odradek.ipc.slots import RECOVERING
 
 log = logging.getLogger(__name__)
@@ -39,7 +37,6 @@ BOOT_TURN_S = 0.01  # children say in shared memory that they run, which wakes n
 FIRST_PROGRESS_S = 2.0
 PROGRESS_S = 5.0
 RETIRED_GRACE_S = 5.0
-LEAVE_PATIENCE_S = 30.0  # for a controlled shutdown
 MOST_BOOT_DEATHS = 5  # a broker that never becomes ready helps nobody; once ready it never gives up
 HELPERS = (roles.CONTROLLER, roles.ACCEPTOR, roles.COORDINATOR, roles.JANITOR)
 # Who depends on whom decides the order: no new connections, then no requests, then no state to keep.
@@ -230,7 +227,7 @@ class Supervisor:
         """Other brokers shall lead what this one leads before its clients are sent away (broker.leaving)."""
         if roles.CONTROLLER not in self._children.living((roles.CONTROLLER,)) or not self._boot.config.clustered:
             return
-        table, deadline = self._boot.shared.processes, time.monotonic() + LEAVE_PATIENCE_S
+        table, deadline = self._boot.shared.processes, time.monotonic() + departure.PATIENCE_S
         Ringer(self._boot.run_dir).ring(roles.CONTROLLER)
         while table.get(roles.CONTROLLER, "state") == processes.RUNNING:
             if self._hurry or time.monotonic() >= deadline:
@@ -313,15 +310,6 @@ class Supervisor:
         self._boot.shared.control.words[shm.LOG_VERSION] += 1
         signal.raise_signal(signal.SIGUSR2)
         self._children.signal(self._children.living(), signal.SIGUSR2)
-
-
-def leave_cluster(shared: Shared, run_dir: Path) -> bool:
-    """For who is no supervisor (systemd): have others lead what this broker leads; whether they do."""
-    shared.control.words[shm.DRAINING] = 1
-    Ringer(run_dir).ring(roles.CONTROLLER)
-    return wait_for(
-        lambda: shared.processes.get(roles.CONTROLLER, "state") != processes.RUNNING, LEAVE_PATIENCE_S, RESTART_TURN_S
-    )
 
 
 def helpers(config: Mapping[str, Any]) -> set[int]:

@@ -1,12 +1,12 @@
 """All the fixed shared memory of one broker, created by the supervisor and attached to by everyone else.
 
 Layout    : region `control`: words 0 metadata version, 1 draining, 2 log-level version, 3 bound ports known,
-            words 8 to 15 one byte a log directory, 1 when its disk has failed (`fail_dir`),
+            4 the cluster is left, words 8 to 15 one byte a log directory, 1 when its disk has failed (`fail_dir`),
             words 16.. the process table (ipc.processes), then what throttles count (ipc.traffic).
             Regions `slots-<k>`: ipc.slots. `meta-<v>`: ipc.metadata. `producers-…`: ipc.producers.
 Owner     : the supervisor creates all at start, and unlinks all at stop.
-Writers   : see each module; words 1 to 3 the supervisor; a log directory's byte whoever met the failure. It goes
-            from 0 to 1 and stays so until the next start.
+Writers   : see each module; words 1 to 3 the supervisor, 4 the controller; a log directory's byte whoever met the
+            failure. Words 1 and 4 and those bytes go from 0 to 1 and stay so until the next start.
 Lock      : none; replacing a former run's regions requires that no role byte is held.
 Crash rule: what a killed broker left behind is found by its prefix and replaced.
 """
@@ -22,7 +22,7 @@ from odradek.ipc.traffic import WORDS as TRAFFIC_WORDS
 from odradek.ipc.traffic import Traffic
 
 _KIND = "control"
-META_VERSION, DRAINING, LOG_VERSION = 0, 1, 2
+META_VERSION, DRAINING, LOG_VERSION, LEFT = 0, 1, 2, 4
 _FAILED = slice(8 * 8, 16 * 8)  # bytes
 _TABLE = 16
 _TRAFFIC = _TABLE + TABLE_WORDS
@@ -64,6 +64,11 @@ class Shared:
     def draining(self) -> bool:
         """Whether the broker is stopping."""
         return bool(self.control.words[DRAINING])
+
+    @property
+    def left(self) -> bool:
+        """Whether the controller process has nothing more to do in the cluster, so that the others may stop."""
+        return bool(self.control.words[LEFT])
 
     def fail_dir(self, number: int) -> None:
         """Say to all processes that log directory `number` must not be used any more."""
