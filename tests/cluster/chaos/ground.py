@@ -162,16 +162,18 @@ class Ground:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         topic = NewTopic(name, partitions, len(self.ids), config=settings)
-        wait_until(lambda: _done(admin.create_topics([topic])[name]), HEAL_S, f"{name} is made")
+        made = lambda: _done(admin.create_topics([topic])[name], "TOPIC_ALREADY_EXISTS")  # noqa: E731
+        wait_until(made, HEAL_S, f"{name} is made")
         self.healed(name, partitions)
         return name
 
     def delete_topic(self, name: str) -> None:
-        """Delete it, and wait until no broker has a directory of it."""
+        """Delete it, tried again while ZooKeeper comes back, and wait until no broker has a directory of it."""
         from confluent_kafka.admin import AdminClient
 
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        admin.delete_topics([name], operation_timeout=30)[name].result(60)
+        gone = lambda: _done(admin.delete_topics([name], operation_timeout=30)[name], "UNKNOWN_TOPIC_OR_PART")  # noqa: E731
+        wait_until(gone, HEAL_S, f"{name} is deleted")
         left = lambda: [path for one in self.ids for path in self.data(one).glob(f"{name}-*")]  # noqa: E731
         wait_until(lambda: not left(), HEAL_S, f"the directories of {name} to go")
 
@@ -226,12 +228,12 @@ class Ground:
         return all(answer is not None and len(answer.brokers) == len(self.ids) for answer in answers)
 
 
-def _done(asked: Any) -> bool:
-    """Whether an admin request has succeeded; one that makes what is there already has."""
+def _done(asked: Any, already: str) -> bool:
+    """Whether an admin request has succeeded; one that is refused as `already` done has."""
     from confluent_kafka import KafkaException
 
     try:
         asked.result(60)
     except KafkaException as error:
-        return error.args[0].name() == "TOPIC_ALREADY_EXISTS"
+        return error.args[0].name() == already
     return True
