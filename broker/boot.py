@@ -129,6 +129,7 @@ def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
 
     Also tells which cannot be used. broker.id -1 is the id that the directories have already, else 0: alone there is
     nobody to differ from."""
+    found: list[logdirs.PartitionPlace] = []
     try:
         opened = logdirs.open_log_dirs(config.log_dirs)
         for log_dir in opened:
@@ -136,7 +137,8 @@ def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
                 log.error("log directory %s is offline: %s", log_dir.path, log_dir.problem)
             else:
                 _make_room(str(log_dir.path), config["odradek.disk.reserve.bytes"])
-                logdirs.partitions_in(log_dir.path)  # refuses directories that are none of a broker's
+                found += logdirs.partitions_in(log_dir.path)  # refuses directories that are none of a broker's
+        logdirs.refuse_doubles(found)
         identity = logdirs.agree_on_identity(opened, *_wanted_identity(config, opened))
     except (logdirs.LogDirError, checkpoints.CheckpointError) as error:
         raise BootError(str(error)) from None

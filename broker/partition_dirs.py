@@ -45,7 +45,7 @@ class PartitionDirs:
             if parsed is None or parsed.mark:
                 continue
             key = (parsed.topic, parsed.partition)
-            if key in self._where:
+            if key in self._where:  # a start is refused then (storage.logdirs): somebody put it there meanwhile
                 other = self.log_dirs[self._where[key]]
                 log.error("%s-%d is in %s and in %s: using the first", *key, other, folder)
                 continue

@@ -157,6 +157,25 @@ def partitions_in(log_dir: StrPath) -> list[PartitionPlace]:
     return places
 
 
+def refuse_doubles(places: Iterable[PartitionPlace]) -> None:
+    """LogDirError when a partition has two logs: a start must fail, as Kafka's does (LogManager.loadLog).
+
+    One was made anew while the directory of the other had failed, and nobody can tell here which shall be kept.
+    """
+    logs: dict[tuple[str, int], list[Path]] = {}
+    for path, name in places:
+        if not name.mark:
+            logs.setdefault((name.topic, name.partition), []).append(path)
+    doubles = [paths for paths in logs.values() if len(paths) > 1]
+    if doubles:
+        one, other, *_ = doubles[0]
+        more = f" (and {len(doubles) - 1} more such partitions)" if len(doubles) > 1 else ""
+        raise LogDirError(
+            f"{one.name} has two logs, {one} and {other}{more}: delete one of them or move it out of log.dirs; "
+            "the one in a directory that had failed is most likely out of date"
+        )
+
+
 def _name(entry: os.DirEntry[str]) -> str:
     return entry.name
 

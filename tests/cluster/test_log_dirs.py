@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -208,3 +209,37 @@ def test_the_coordinator_of_a_group_loses_its_directory(disks: Disks) -> None:
             "all groups to go on",
         )  # fmt: skip
     assert commits.faults == []
+
+
+def test_two_logs_of_a_partition_are_refused(disks: Disks, tree: ZooKeeperTree) -> None:
+    """It moved away while its directory had failed, and came back. Kafka does not choose between the two either."""
+    cluster = disks.cluster
+    victim, topic = cluster.broker(1), make_topic(cluster, PARTITIONS)
+    for index in range(PARTITIONS):
+        cluster.wait_isr(topic, index, 3)
+    index = min(disks.in_two(victim, topic))
+    victim.stop()
+    disks.break_(victim, "open")
+    victim.start()
+    move(tree, topic, index, [0, 2])
+    victim.restart()
+    move(tree, topic, index, [0, 2, 1])
+    cluster.wait_isr(topic, index, 3)
+    disks.mend(victim)
+    victim.stop()
+    done = victim.command("start", str(victim.properties_file))
+    logs = [folder / f"{topic}-{index}" for folder in (victim.data_dir, disks.two(victim))]
+    assert done.returncode == 3
+    assert f"{topic}-{index} has two logs, {logs[0]} and {logs[1]}: delete one of them" in done.stderr
+    shutil.rmtree(logs[1])
+    victim.start()
+    cluster.wait_isr(topic, index, 3)
+
+
+def move(tree: ZooKeeperTree, topic: str, index: int, replicas: list[int]) -> None:
+    """As Kafka's tools did before 2.4."""
+    row = {"topic": topic, "partition": index, "replicas": replicas}
+    tree.create(znodes.REASSIGN_PARTITIONS, znodes.to_json({"version": 1, "partitions": [row]}))
+    path = znodes.topic_path(topic)
+    wait_until(lambda: tree.exists(znodes.REASSIGN_PARTITIONS) is None, 30, "the move to be taken up")
+    wait_until(lambda: znodes.decode_topic(tree.get(path)[0]).replicas[index] == replicas, 30, "the move")

@@ -103,6 +103,19 @@ def test_partitions_and_strangers(tmp_path: Path) -> None:
         logdirs.partitions_in(tmp_path)
 
 
+def test_two_logs_of_a_partition_are_refused(tmp_path: Path) -> None:
+    for name in ("one/a-0", "one/b-1.0f0f-delete", "two/a-1", "two/b-1", "two/b-1.0f0f-stray"):
+        (tmp_path / name).mkdir(parents=True)
+    one, two = (logdirs.partitions_in(tmp_path / name) for name in ("one", "two"))
+    logdirs.refuse_doubles([*one, *two])
+    (tmp_path / "one" / "b-1").mkdir()
+    with pytest.raises(LogDirError, match=rf"^b-1 has two logs, {tmp_path}/one/b-1 and {tmp_path}/two/b-1: delete one"):
+        logdirs.refuse_doubles([*logdirs.partitions_in(tmp_path / "one"), *two])
+    (tmp_path / "one" / "a-1").mkdir()
+    with pytest.raises(LogDirError, match="and 1 more such"):
+        logdirs.refuse_doubles([*logdirs.partitions_in(tmp_path / "one"), *two])
+
+
 def test_fewest_partitions_first() -> None:
     assert logdirs.least_loaded({0: 3, 1: 1, 2: 1}, [0, 1, 2]) == 1
     assert logdirs.least_loaded({0: 3}, [2, 0]) == 2
