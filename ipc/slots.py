@@ -2,7 +2,7 @@
 
 Layout    : regions `slots-<k>` of CHUNK slots, STRIDE words each:
               word 0 sequence   1 dirty   2 holder's pid   3 contended since (ms, CLOCK_MONOTONIC)
-              words 8..17 waiter bytes, one for each role (ipc.roles)
+              words 8..17 waiter bytes, one for each role (ipc.roles): of what it is told, NOTHING when it does not wait
               words 20..59 and 60..99 two copies of FIELDS; copy (sequence & 1) is the current one
               words 100..155 what the leader knows of its followers (ipc.replicas)
 Owner     : the controller hands slots out and takes them back; it grows the table by whole regions.
@@ -126,6 +126,7 @@ CHANGED = slice(F_LEO, F_PSTATE_LEO + 1)  # all that a plain one changes
 Fields = array  # of int64: a holder's own copy of the fields, in the order of FIELDS: changed, then published
 
 _COPY_STRUCT = struct.Struct(f"={len(FIELDS)}q")
+NOTHING, ANYTHING, GROWTH = range(3)  # changes of which a role is told: none, all, or all but a high watermark's
 NOBODY = bytes(ROLES)
 _ALL = slice(None)
 
@@ -214,25 +215,29 @@ class Slot:
         if not words[at + CONTENDED]:
             words[at + CONTENDED] = now_ms
 
-    def wait(self, role: int) -> bool:
-        """Ask for a ring of `role`'s bell at the next change; False when it was asked for already.
+    def wait(self, role: int, what: int = ANYTHING) -> bool:
+        """Ask for a ring of `role`'s bell at the next change of that kind; False when it was asked for already.
 
         If it was not: fence, then look again before sleeping.
         """
         row = self._row
-        if row[role]:
+        if NOTHING < row[role] <= what:
             return False
-        row[role] = 1
+        row[role] = what
         return True
 
-    def waiters(self) -> list[int]:
-        """Roles that asked to be rung; forgets them. Call after the change was published and the lock given back."""
-        row, asked = self._row, self.map[self.row_at]
-        roles, role = [], asked.find(1)
-        while role >= 0:
-            row[role] = 0
-            roles.append(role)
-            role = asked.find(1, role + 1)
+    def waiters(self, what: int = GROWTH) -> list[int]:
+        """Roles that asked to be rung for a change of that kind; forgets them. GROWTH is what all have asked for.
+
+        Call after the change was published and the lock given back.
+        """
+        row, asked, roles = self._row, self.map[self.row_at], []
+        for kind in range(ANYTHING, what + 1):
+            role = asked.find(kind)
+            while role >= 0:
+                row[role] = NOTHING
+                roles.append(role)
+                role = asked.find(kind, role + 1)
         return roles
 
 

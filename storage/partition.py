@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
 from odradek.ipc.locks import TAKEN
-from odradek.ipc.slots import DELETING, DIRTY, F_INCARNATION, F_STATE, NOBODY, Fields, Slot, SlotState
+from odradek.ipc.slots import DELETING, DIRTY, F_INCARNATION, F_STATE, GROWTH, NOBODY, Fields, Slot, SlotState
 from odradek.storage import names, repair, swap, truncate
 from odradek.storage.config import LogConfig
 from odradek.storage.index import OffsetIndex, TimeIndex
@@ -187,12 +187,12 @@ class Partition:
             log.exception("%r cannot be repaired", self)
             raise Unrepaired(f"{self!r}: {error}") from error
 
-    def release(self, changed: bool = True) -> None:
-        """Give the lock back and ring whoever waits for a change of this slot; nobody if it was not `changed`."""
+    def release(self, changed: int = GROWTH) -> None:
+        """Give the lock back and ring whoever waits for such a change of this slot (ipc.slots: GROWTH, …)."""
         self._unlock()
         slot = self.slot
         if changed and slot.map[slot.row_at] != NOBODY:
-            for role in slot.waiters():
+            for role in slot.waiters(changed):
                 self.owner.ring(role)
 
     # -- files

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.ipc.slots import F_ACTIVE_BASE, F_ACTIVE_SIZE, F_GENERATION, F_HW, F_LEO
+from odradek.ipc.slots import F_ACTIVE_BASE, F_ACTIVE_SIZE, F_GENERATION, F_LEO
 from odradek.protocol.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD
 from odradek.storage.index import OffsetIndex
 from odradek.storage.openfile import FileSlice, OpenFile
@@ -60,19 +60,19 @@ def fetch(
 
 
 def end_of_log(partition: Partition, values: Values, offset: int, most: int) -> bytes | None:
-    """All records from `offset` on, where a reader stopped there before and they are few and visible; else None."""
+    """All records from `offset` on, where a reader stopped there before and they are few; else None."""
     partition.follow(values[F_GENERATION])
     known, files, base = partition.positions.get(offset), partition.active_files, values[F_ACTIVE_BASE]
     if known is None or files is None or base != known[0] or base != files.base:
         return None
-    leo, end, position = values[F_LEO], values[F_ACTIVE_SIZE], known[1]
+    end, position = values[F_ACTIVE_SIZE], known[1]
     size = end - position
-    if leo != values[F_HW] or size > most or size <= 0:
+    if size > most or size <= 0:
         return None
     data = os.pread(files.log.fd, size, position)
     if len(data) != size:
         return None
-    _remember(partition, leo, base, end)
+    _remember(partition, values[F_LEO], base, end)
     return data
 
 

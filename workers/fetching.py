@@ -35,9 +35,11 @@ class Fetch:
     """One request being answered; parked if there is too little to say (workers.parking.Parked)."""
 
     __slots__ = (
-        "_rack", "_results", "connection", "correlation", "deadline", "finished", "parts", "queued", "request",
-        "session", "slots", "version", "worker",
+        "_following", "_rack", "_results", "connection", "correlation", "deadline", "finished", "parts", "queued",
+        "request", "session", "slots", "version", "worker",
     )  # fmt: skip
+
+    waits_for = slots.ANYTHING
 
     def __init__(
         self, worker: Worker, connection: Connection, version: int, correlation: int, request: FetchRequest,

@@ -92,7 +92,8 @@ class Followers:
         try:
             self._note(progress, values)
         finally:
-            partition.release(slot.sequence != before)  # mostly only the row has changed: nobody waits for that
+            # Mostly only the row has changed: nobody waits for that. Followers do not wait for the high watermark.
+            partition.release(slots.NOTHING if slot.sequence == before else slots.ANYTHING)
         return True
 
     def _note(self, progress: Progress, values: Fields) -> None:
@@ -127,6 +128,10 @@ class Followers:
     def untold(self, fetch: FollowerFetch) -> None:
         """While `fetch` waits for records its follower does not know the high watermark, or the log's start."""
         self._untold.setdefault(fetch, time.monotonic())
+
+    def told(self, fetch: FollowerFetch) -> None:
+        """`fetch` is answered, and asks again."""
+        self._untold.pop(fetch, None)
 
     def tick(self) -> None:
         """Tell who has waited for TELL_S: where records keep coming, the watermark comes with them before that."""

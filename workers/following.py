@@ -79,19 +79,24 @@ class Following:
     def update(self, parts: Iterable[FetchPart], forgotten: Iterable[Key]) -> None:
         """Take in what a request adds, changes and forgets."""
         for part in parts:
-            key = (part.topic, part.partition)
-            known = self._followed.get(key)
-            if known is not None:
-                known.ask(part)
-            else:
-                self._followed[key] = known = Followed(part)
-                self._slots = None
-                known.place(self._worker.partition_of(part.topic, part.partition, self._by_id))
-            self._fresh.append(known)
+            self.ask(part)
         for key in forgotten:
             self._slots = None
             self._followed.pop(key, None)
             self._found.pop(key, None)
+
+    def ask(self, part: FetchPart) -> Followed:
+        """Take in what is asked of one partition."""
+        key = (part.topic, part.partition)
+        known = self._followed.get(key)
+        if known is not None:
+            known.ask(part)
+        else:
+            self._followed[key] = known = Followed(part)
+            self._slots = None
+            known.place(self._worker.partition_of(part.topic, part.partition, self._by_id))
+        self._fresh.append(known)
+        return known
 
     def slots(self) -> list[Slot]:
         """Where the partitions are."""
@@ -210,12 +215,23 @@ class Following:
         """Whether something was found that the follower, who knows `told`, does not know."""
         return any(told.get(key) != (result.hw, result.log_start) for key, result in self._found.items())
 
+    def rests_but(self, known: Followed) -> bool:
+        """Whether there is nothing to say but of `known`, of which all there is may be said."""
+        if self._found or self._throttle is not None:
+            return False
+        return all(one.words[one.at] == one.seen for one in self._followed.values() if one is not known)
+
+    def served(self, key: Key) -> Followed:
+        """A partition's records are sent: it goes to the back of the line."""
+        known = self._followed[key] = self._followed.pop(key)
+        return known
+
     def take(self) -> list[FetchResult]:
         """What was found since this was asked last."""
         found, self._found = self._found, {}
         for key, result in found.items():
             if result.payloads and key in self._followed:
-                self._followed[key] = known = self._followed.pop(key)  # served: to the back of the line
+                known = self.served(key)
                 if self._throttle is not None:
                     self._throttle.sent(known.partition, result.payloads)
         return list(found.values())
@@ -232,7 +248,8 @@ def _result(
 class FollowerFetch(Fetch):
     """A follower's request, waiting or answered."""
 
-    __slots__ = ("_following",)
+    __slots__ = ()
+    waits_for = slots.GROWTH
 
     def __init__(
         self, worker: Worker, connection: Connection, version: int, correlation: int, request: FetchRequest,

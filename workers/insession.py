@@ -55,10 +55,14 @@ class InSession(Standing):
         self.start()
         return True
 
+    def _is_there(self, session: Session) -> bool:
+        """Whether the session is still of this partition, and of no other."""
+        return len(session.parts) == 1 and self._key in session.parts
+
     def _goes_on(self, epoch: int, offset: int) -> bool:
-        """Take the request into the session, if it is still there, of this partition only, and this its next epoch."""
+        """Take the request into the session, if that is still there, and this its next epoch."""
         session = self._session
-        if len(session.parts) != 1 or self._key not in session.parts:
+        if not self._is_there(session):
             return False
         if not self.worker.sessions.goes_on(session, epoch, time.monotonic()):
             return False

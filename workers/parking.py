@@ -27,6 +27,10 @@ class Parked(Protocol):
     finished: bool
     queued: bool  # of the parking: there is an entry for it among the deadlines
 
+    @property
+    def waits_for(self) -> int:
+        """Changes of which kind it wants to look at (ipc.slots: ANYTHING or GROWTH)."""
+
     def find_slots(self) -> list[Slot]:
         """Where its partitions are by the current metadata."""
 
@@ -48,6 +52,7 @@ class Parking:
         self._locks = locks
         self._by_slot: dict[Slot, dict[Parked, None]] = {}
         self._seen: dict[Slot, int] = {}
+        self._wanted: dict[Slot, int] = {}  # which changes those who wait for a slot, or did, have asked for
         self.deadlines: list[tuple[float, int, Parked]] = []
         self._numbers = itertools.count()
         self._parked = 0
@@ -77,17 +82,19 @@ class Parking:
 
         One that is not watched may still ring for a request that is gone, and that ring be on its way: it says nothing.
         """
-        asked, role, by_slot, seen = False, self._role, self._by_slot, self._seen
+        asked, role, by_slot, seen, wanted = False, self._role, self._by_slot, self._seen, self._wanted
         for slot in request.slots:
             waiting = by_slot.get(slot)
             if waiting is None:
                 by_slot[slot] = {request: None}
                 seen[slot] = slot.words[slot.at]
-                slot.wait(role)
+                wanted[slot] = request.waits_for
+                slot.wait(role, request.waits_for)
                 asked = True
             else:
                 waiting[request] = None
-                asked = slot.wait(role) or asked
+                wanted[slot] = what = min(wanted[slot], request.waits_for)
+                asked = slot.wait(role, what) or asked
         return asked
 
     def _detach(self, request: Parked) -> None:
@@ -97,7 +104,7 @@ class Parking:
             if waiting is not None:
                 waiting.pop(request, None)
                 if not waiting:
-                    del by_slot[slot], seen[slot]
+                    del by_slot[slot], seen[slot], self._wanted[slot]
 
     def forget(self, request: Parked) -> None:
         """`request` is answered, or its client is gone."""
@@ -120,7 +127,7 @@ class Parking:
         """Look at every request one of whose slots has changed; those that still wait ask to be rung again."""
         self._look_at_changed(self._seen)
         role = self._role
-        silent = [slot for slot in self._by_slot if slot.wait(role)]
+        silent = [slot for slot, what in self._wanted.items() if slot.wait(role, what)]
         if silent:
             self._locks.fence()
             self._look_at_changed({slot: self._seen[slot] for slot in silent})

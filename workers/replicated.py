@@ -40,6 +40,8 @@ class Replicated:
         "queued", "slots",
     )  # fmt: skip
 
+    waits_for = slots.ANYTHING
+
     def __init__(self, worker: Worker, partition: Partition, batches: list[Pending], led_since: int) -> None:
         self._worker = worker
         self._partition = partition

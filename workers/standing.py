@@ -33,18 +33,19 @@ if TYPE_CHECKING:
 _MOST_TARGETS = 10_000
 _SMALL = 16384  # records that are copied rather than sent from their file: one call for all, and all may share them
 _I64 = struct.Struct(">q")
+NOT_PLAIN = -1
 
 # Size of the records; the frame behind its opening; (high watermark, log start).
 Found = tuple[int, bytes, "FileSlice | None", bytes, tuple[int, int]]
-Key = tuple[int, bytes, int, int, int, int]
+Key = tuple["type[Target]", int, bytes, int, int, int, int, int]
 
 
 class Target:
     """A partition as one kind of request sees it while the metadata is `snapshot`, and its last short answer."""
 
     __slots__ = (
-        "_committed", "_end", "_epoch", "_followers", "_found", "_offset", "_sequence", "_slot", "form", "most",
-        "partition", "slots",
+        "_committed", "_end", "_epoch", "_followers", "_found", "_offset", "_sequence", "_slot", "form", "known",
+        "most", "partition", "slots",
     )  # fmt: skip
 
     def __init__(self, partition: Partition, version: int, part: FetchPart, committed: bool, most: int) -> None:
@@ -57,6 +58,7 @@ class Target:
         self._followers = version >= nearest.FIRST
         self._epoch = part.leader_epoch
         self._sequence = -1
+        self.known = (-1, -1)  # the high watermark and the log start, as they were found last
         self._offset: int | None = None  # of the last answer, where it was short; clients may ask for any number
         self._end: int | None = None
         self._found: Found | None = None
@@ -80,28 +82,36 @@ class Target:
         return offset == self._end and slot.words[slot.at] == self._sequence
 
     def _find(self, values: tuple[int, ...], offset: int) -> Found | None:
-        if (
-            refusal(self.partition, values, self._epoch, self._followers)
-            or not values[F_LOG_START] <= offset <= values[F_LEO]
-        ):
+        upto = self._upto(values, offset)
+        if upto == NOT_PLAIN:
             return None
-        hw, unstable = values[F_HW], values[F_UNSTABLE]
-        if self._committed and (unstable >= 0 or values[F_ABORTED]):
-            return None
-        records = self._records(values, offset, hw) if offset < hw else b""
+        records = self._records(values, offset, upto) if offset < upto else b""
         if records is None:
             return None
-        form, stable, self._end = self.form, hw if unstable < 0 else min(hw, unstable), hw
-        known = hw, values[F_LOG_START]
+        self._end, form, hw, unstable = upto, self.form, values[F_HW], values[F_UNSTABLE]
+        stable = hw if unstable < 0 else min(hw, unstable)
+        self.known = known = hw, values[F_LOG_START]
         if isinstance(records, bytes):
             size = len(records)
             return size, form.head(hw, stable, values[F_LOG_START], size) + records + form.tail, None, b"", known
         return records.size, form.head(hw, stable, values[F_LOG_START], records.size), records, form.tail, known
 
-    def _records(self, values: tuple[int, ...], offset: int, hw: int) -> bytes | FileSlice | None:
+    def _upto(self, values: tuple[int, ...], offset: int) -> int:
+        """Where what may be read from `offset` on ends; NOT_PLAIN when that takes more than to read it."""
+        if (
+            refusal(self.partition, values, self._epoch, self._followers)
+            or not values[F_LOG_START] <= offset <= values[F_LEO]
+            or (self._committed and (values[F_UNSTABLE] >= 0 or values[F_ABORTED]))
+        ):
+            return NOT_PLAIN
+        return values[F_HW]
+
+    def _records(self, values: tuple[int, ...], offset: int, upto: int) -> bytes | FileSlice | None:
+        records = None
         try:
-            records = read.end_of_log(self.partition, values, offset, min(self.most, _SMALL))
-            return read.fetch(self.partition, values, offset, hw, self.most) if records is None else records
+            if upto == values[F_LEO]:
+                records = read.end_of_log(self.partition, values, offset, min(self.most, _SMALL))
+            return read.fetch(self.partition, values, offset, upto, self.most) if records is None else records
         except (OSError, EOFError):
             return None
 
@@ -113,21 +123,21 @@ class Targets:
         self._snapshot: Snapshot | None = None
         self._known: dict[Key, Target] = {}
 
-    def get(self, worker: Worker, version: int, request: FetchRequest) -> Target | None:
+    def get(self, worker: Worker, version: int, request: FetchRequest, kind: type[Target]) -> Target | None:
         """The target of a request for one partition; None when there is no such partition or it needs more."""
         if worker.snapshot is not self._snapshot or len(self._known) >= _MOST_TARGETS:
             self._snapshot = worker.snapshot
             self._known.clear()
         (part,) = request.parts
         most = min(part.max_bytes, max(0, min(request.max_bytes, worker.fetch_max_bytes)))
-        key = (version, part.topic, part.partition, request.isolation, part.leader_epoch, most)
+        key = (kind, version, part.topic, part.partition, request.isolation, part.leader_epoch, part.last_epoch, most)
         target = self._known.get(key)
         if target is None:
             partition = worker.partition_of(part.topic, part.partition, version >= TOPIC_IDS)
             if partition is None or (version < 10 and partition.config.compression_type == "zstd"):
                 return None
             committed = request.isolation == READ_COMMITTED
-            target = self._known[key] = Target(partition, version, part, committed, most)
+            target = self._known[key] = kind(partition, version, part, committed, most)
         return target
 
 
@@ -182,12 +192,11 @@ class Standing(Fetch):
 
     def start(self) -> None:
         waits = self._waits and not self.worker.draining
-        if waits and self._target.at_end(self._offset):
+        if waits and self._at_end():
             self._park()
             return
-        found = self._target.find(self._offset)
+        found = self._find()
         if found is None:
-            self._spell_out()
             super().start()
         elif waits and found[0] < self._least:
             self._park()
@@ -196,12 +205,15 @@ class Standing(Fetch):
 
     def _park(self) -> None:
         self.deadline = time.monotonic() + self._wait
-        self.slots = self._target.slots
+        self.slots = self._watched()
         self.connection.parked = self
         self.worker.parking.park(self)
 
+    def _watched(self) -> list[Slot]:
+        return self._target.slots
+
     def look(self) -> bool:
-        if self._target.at_end(self._offset) and self._snapshot is self.worker.snapshot:
+        if self._at_end():
             return False
         found = self._find()
         return super().look() if found is None else found[0] >= self._least
@@ -222,6 +234,10 @@ class Standing(Fetch):
     def find_slots(self) -> list[Slot]:
         self._spell_out()
         return super().find_slots()
+
+    def _at_end(self) -> bool:
+        """Whether nothing has happened since all was seen that there is."""
+        return self._target.at_end(self._offset) and self._snapshot is self.worker.snapshot
 
     def _find(self) -> Found | None:
         """`Target.find`, but the long way when the metadata has changed since the request came."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.roles import worker_role
-from odradek.ipc.slots import Slot
+from odradek.ipc.slots import ANYTHING, Slot
 from odradek.workers.parking import Parking
 
 from ..clients.raw import batches, calls
@@ -34,6 +34,8 @@ class _Locks(PartitionLocks):
 
 class _Waiting:
     """Answers once the slots' log ends together reach `goal`."""
+
+    waits_for = ANYTHING
 
     def __init__(self, slots: list[Slot], goal: int, deadline: float = 1e9) -> None:
         self.slots, self.goal, self.deadline, self.finished, self.queued = slots, goal, deadline, False, False

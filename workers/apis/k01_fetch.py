@@ -25,7 +25,8 @@ from odradek.workers.fetching import Fetch
 from odradek.workers.following import FollowerFetch
 from odradek.workers.insession import InSession
 from odradek.workers.sessions import INITIAL, SESSIONLESS
-from odradek.workers.standing import Standing
+from odradek.workers.standing import Standing, Target
+from odradek.workers.standing_follower import FollowerTarget, StandingFollower
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import FetchRequest
@@ -44,15 +45,15 @@ def raw(
     request = fetch.parse(buffer, start, end, version)
     error, session = worker.sessions.open(request, version >= fetch.TOPIC_IDS, time.monotonic())
     connection.standing = None
-    follower = request.replica >= 0
-    if len(request.parts) == 1 and not (error or request.forgotten or follower) and end - head <= _LONGEST:
-        connection.standing = _remembered(worker, connection, version, request, session, buffer, head, start, end)
     connection.waiting = True
     if error:
         worker.loop.answer_pieces(connection, fetch.response(version, correlation, [], error, 0))
         return
-    made = FollowerFetch if follower else Fetch
-    made(worker, connection, version, correlation, request, session).start()
+    made = FollowerFetch if request.replica >= 0 else Fetch
+    asked = made(worker, connection, version, correlation, request, session)
+    if len(request.parts) == 1 and not request.forgotten and end - head <= _LONGEST:
+        connection.standing = _remembered(worker, connection, version, request, session, buffer, head, start, end)
+    asked.start()
 
 
 def _remembered(
@@ -62,20 +63,22 @@ def _remembered(
     """What to ask first when the connection's next Fetch comes, if this one is of the kind that is repeated."""
     if version < fetch_single.FIRST or (request.rack and worker.by_rack):
         return None
-    target = worker.fetch_targets.get(worker, version, request)
+    follower = request.replica >= 0
+    target = worker.fetch_targets.get(worker, version, request, FollowerTarget if follower else Target)
     if target is None:
         return None
     at = fetch_single.offset_at(buffer, start, end, version)
     back = bytes(buffer[at + 8 : end])
     if session is None:
-        if request.session_epoch != SESSIONLESS or request.session_id:
+        if follower or request.session_epoch != SESSIONLESS or request.session_id:
             return None
         return Standing(worker, connection, version, request, target, (bytes(buffer[head:at]), back))
-    if request.session_epoch == INITIAL or len(session.parts) != 1:
+    if request.session_epoch == INITIAL or not (follower or len(session.parts) == 1):
         return None
     epoch = fetch_single.epoch_at(start, version)
     frame = bytes(buffer[head:epoch]), bytes(buffer[epoch + 4 : at]), back
-    return InSession(worker, connection, version, request, target, frame, session)
+    kind = StandingFollower if follower else InSession
+    return kind(worker, connection, version, request, target, frame, session)
 
 
 def handle(*_: Any) -> None:

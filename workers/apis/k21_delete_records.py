@@ -93,6 +93,8 @@ class _Everywhere:
     `done` has each one's log start, which is what is waited for; it becomes the low watermark.
     """
 
+    waits_for = slots.ANYTHING
+
     def __init__(self, worker: Worker, done: dict[Place, Outcome], timeout_ms: int, answer: Callable[[], None]) -> None:
         self._worker = worker
         self._done = done
