@@ -17,6 +17,7 @@ from odradek.storage import follow, truncate
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.epochs import UNDEFINED_EPOCH, EpochCache, common_end
 from odradek.storage.partition import Partition
+from odradek.storage.received import Found
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +50,13 @@ def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
         return what(values)
 
 
-def append(partition: Partition, part: Part, last_epoch: int, now_ms: int) -> Change:
-    """A leader's records, high watermark and log start. `last_epoch` is that of the last record before."""
+def append(partition: Partition, part: Part, last_epoch: int, now_ms: int, known: Found | None) -> Change:
+    """A leader's records, high watermark and log start. `last_epoch` is that of the last record before, `known` what
+    is known of the records (storage.received)."""
 
     def act(values: Fields) -> Position:
         before = values[F_LEO]
-        follow.append(partition, values, part.records, part.hw, part.log_start, now_ms)
+        follow.append(partition, values, part.records, part.hw, part.log_start, now_ms, known)
         last = values[F_EPOCH_NOTED] if values[F_LEO] > before else last_epoch
         return Position(values[F_LEADER_EPOCH], values[F_LEO], last, values[F_LOG_START])
 

@@ -1,15 +1,16 @@
 """What this broker copies from one other over one connection: answers into logs, logs' ends into requests.
 
 An answer is used in the turn in which its last byte arrives: its batches go from the receive buffer into the logs, and
-the next request leaves before anything else is done. Where somebody has a partition's lock its part is copied and tried
-again every millisecond, while the others go on.
+the next request leaves before anything else is done; where it may (cluster.ahead) before that, too, so that the leader
+reads while the follower writes. Where somebody has a partition's lock its part is copied and tried again every
+millisecond, while the others go on.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from odradek.broker import copies
 from odradek.broker.held_back import HeldBack, Throttled
@@ -17,6 +18,7 @@ from odradek.broker.link import Address, Link
 from odradek.broker.link import Limits as LinkLimits
 from odradek.broker.resolver import Resolver
 from odradek.cluster import following
+from odradek.cluster.ahead import Coming
 from odradek.cluster.fetch_session import Key
 from odradek.cluster.following import Following, Limits, Position, Seek
 from odradek.cluster.throttles import PAUSE_MS
@@ -25,8 +27,9 @@ from odradek.ipc.slots import F_LEO
 from odradek.protocol import errors, fetch_client
 from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import Part, Place
-from odradek.storage.follow import Corrupt, Misplaced
+from odradek.storage import received
 from odradek.storage.partition import Busy, Gone, Partition
+from odradek.storage.received import Corrupt, Found, Misplaced
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +39,8 @@ _FETCHES, _APPENDS, _RECORDS, _BYTES, _ERRORS, _BUSY = (
 )
 _NAMES = {code: name for name, code in vars(errors).items() if name.isupper()}
 _SHOWN = 5  # partitions named in a line of the log
+
+Wanted = dict[Key, tuple[FetchPart, Part]]  # what was asked, and what came
 
 
 class Leader:
@@ -157,8 +162,10 @@ class Leader:
         if not self._following.answered(answer.error, answer.session_id, _now_ms()):
             log.info("%s: the fetch session begins anew: %s", self.name, _name(answer.error))
             return
-        for part in answer.parts:
-            self._take(part)
+        wanted = self._wanted(answer.parts)
+        found = self._go_ahead(wanted)
+        for key, (asked, part) in wanted.items():
+            self._take(key, asked, part, found.get(key))
         if self._left:
             self._tell_left()
 
@@ -169,15 +176,27 @@ class Leader:
 
     # -- answers
 
-    def _take(self, part: Part) -> None:
-        key = (part.topic, part.partition)
-        asked = self._following.asked(key)
-        if asked is None:
-            return
+    def _wanted(self, parts: Sequence[Part]) -> Wanted:
+        found = {(part.topic, part.partition): part for part in parts}
+        return {key: (asked, part) for key, part in found.items() if (asked := self._following.asked(key)) is not None}
+
+    def _go_ahead(self, wanted: Wanted) -> dict[Key, Found]:
+        """Send the next request before these are used, if it may; what was found in their records for that."""
+        if self._held_back is not None or any(_comes_first(*one) for one in wanted.values()):
+            return {}
+        found = {
+            key: received.find(part.records, asked.offset) for key, (asked, part) in wanted.items() if part.records
+        }
+        coming = [Coming(key, one.end, one.last_epoch, wanted[key][1].hw) for key, one in found.items()]
+        if all(one.fault is None for one in found.values()) and self._following.ahead(coming):
+            self.link.ask()
+        return found
+
+    def _take(self, key: Key, asked: FetchPart, part: Part, known: Found | None) -> None:
         partition = self._partitions[key]
         about = self._following.judge(part.error, part.diverging)
         if about == following.APPEND:
-            self._append(key, partition, asked, part)
+            self._append(key, asked, part, known)
             if self._held_back is not None and key in self._held_back:
                 behind = partition.slot.read()[F_LEO] < part.hw
                 self._held_back.copied(key, len(part.records), behind, _now_ms())
@@ -193,15 +212,16 @@ class Leader:
             self._following.leave(key, _now_ms())
             self._left.setdefault(part.error, []).append(repr(partition))
 
-    def _append(self, key: Key, partition: Partition, asked: FetchPart, part: Part) -> None:
+    def _append(self, key: Key, asked: FetchPart, part: Part, known: Found | None) -> None:
+        partition = self._partitions[key]
         if not part.records and not copies.is_news(partition, part):
             return
         now_ms = time.time_ns() // 1_000_000
-        change = copies.append(partition, part, asked.last_epoch, now_ms)
+        change = copies.append(partition, part, asked.last_epoch, now_ms, known)
 
         def kept() -> copies.Change:
             copied = part._replace(records=memoryview(bytes(part.records)))
-            return copies.append(partition, copied, asked.last_epoch, now_ms)
+            return copies.append(partition, copied, asked.last_epoch, now_ms, known)
 
         where = self._do(key, asked.leader_epoch, change, kept)
         if where is not None and part.records:
@@ -262,6 +282,11 @@ class Leader:
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             log.log(level, "%s: %s for %s%s", self.name, _name(error), ", ".join(names[:_SHOWN]), more)
         self._left.clear()
+
+
+def _comes_first(asked: FetchPart, part: Part) -> bool:
+    """Whether an answer has to be used before the next request, whatever its records are."""
+    return bool(part.error) or part.diverging is not None or (part.hw <= asked.offset and len(part.records) > 0)
 
 
 def _name(error: int) -> str:

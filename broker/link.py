@@ -52,7 +52,10 @@ class Talk(Protocol):
         """The next frame to send; None when there is nothing to ask now."""
 
     def answer(self, link: Link, frame: memoryview) -> None:
-        """The answer to it, without its length, valid during the call. WireError: it is none."""
+        """The answer to it, without its length, valid during the call. WireError: it is none.
+
+        Who knows already what to ask next may call `ask` before it uses the answer.
+        """
 
     def lost(self, link: Link) -> None:
         """The connection is gone, and so is what was under way."""
@@ -221,8 +224,9 @@ class Link:
             frame.take(count)
         if not self._busy or self._out:
             raise WireError("an answer that nobody has asked for")
+        self._busy = False
         self._talk.answer(self, frame.content)
-        self._fault, self._busy = "", False
+        self._fault = ""
         frame.clear()
         self.ask()
 

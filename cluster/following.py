@@ -2,8 +2,8 @@
 
 One request is under way at a time. `request` says what to send; its answer comes back through `answered` (or `found`),
 each part of it through `asked` and `judge`, and what the caller has done with a part through `moved`, `hold`, `leave`,
-`strike` or `seek`. A leader must never be told of an offset that its follower has not reached yet: the high watermark
-depends on it.
+`strike` or `seek`. A leader must not be told of an offset that its follower has not reached yet: the high watermark
+depends on it. Where it does not (cluster.ahead), the next request may leave before that has been done.
 
 A partition is in one of four conditions: it is fetched; its data are held, because somebody has its lock; it is left
 out for a while; its place is sought, because the leader has nothing where the follower's log ends. In a session
@@ -14,9 +14,11 @@ Facts are from Kafka's AbstractFetcherThread. Times are in ms of any clock that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from odradek.cluster import ahead
+from odradek.cluster.ahead import Coming
 from odradek.cluster.fetch_session import Key, Session
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest
@@ -185,6 +187,20 @@ class Following:
         if error == errors.NONE:
             return APPEND if diverging is None else DIVERGED
         return LOST_PLACE if error == errors.OFFSET_OUT_OF_RANGE else LEAVE
+
+    def ahead(self, coming: Sequence[Coming]) -> bool:
+        """Whether the next request may leave before the records that have come are used; if so it asks for more.
+
+        Then as ever: `moved` tells where the log stands. Where that is not what the leader was told, or the partition
+        is apart by then, what it answers is to nobody's request (`asked`).
+        """
+        parts = {one.key: part for one in coming if (part := ahead.beyond(self._parts[one.key], one)) is not None}
+        if not parts or len(parts) < len(coming):
+            return False
+        for key, part in parts.items():
+            self._parts[key] = part
+            self._session.change(key, part)
+        return True
 
     def moved(self, key: Key, position: Position) -> None:
         """All that was sent is in the log, or what was too much is not: go on from `position`."""

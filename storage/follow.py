@@ -9,22 +9,21 @@ Crash rule: the steps for each segment are an append's: dirty → aborted transa
             dirty. What was not published is cut off by repair: bytes, index entries, epochs past the log end, rows of
             aborted transactions; producers are replayed from `pstate_leo` on. A log start that grew moves last.
 
-Nothing here looks into records, but for those of control batches. CRC-32C does not cover offsets and epochs: of those
-only the order is checked.
+Nothing here looks into records, but for those of control batches. What of the data is sound storage.received says.
 """
 
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from crc32c import crc32c
 from odradek.ipc import slots
 from odradek.ipc.slots import CHANGED, F_HW, F_LEO
 from odradek.protocol import batch as wire
 from odradek.storage import append as appending
 from odradek.storage import replay, roll, transactions, trim, truncate
 from odradek.storage.producers import ABORT, AbortedTxn, parse_marker
+from odradek.storage.received import Found, Received, find, sound
 from odradek.storage.sequences import Staged
 
 if TYPE_CHECKING:
@@ -32,54 +31,25 @@ if TYPE_CHECKING:
     from odradek.storage.config import LogConfig
     from odradek.storage.partition import Partition
 
-_MAGIC_AT = 16
-_LEAST_LENGTH = wire.HEADER_SIZE - wire.LOG_OVERHEAD
 _FARTHEST = 0x7FFFFFFF  # of an offset from its segment's base
 
 
-class Misplaced(Exception):
-    """A batch from `offset` to `last` does not come behind the log end `leo`, or behind the batch before it."""
-
-    def __init__(self, offset: int, leo: int, last: int = -1) -> None:
-        super().__init__(f"a batch begins at offset {offset}, but the log ends at {leo}")
-        self.offset, self.leo, self.last = offset, leo, last
-
-
-class Corrupt(Exception):
-    """What should be a batch at `offset` is none, or has changed on its way."""
-
-    def __init__(self, offset: int, reason: str) -> None:
-        super().__init__(f"the batch at offset {offset}: {reason}")
-        self.offset = offset
-
-
-class OldFormat(Corrupt):
-    """A message of magic 0 or 1, which only leaders keep that once ran Kafka before 0.11."""
-
-
-class Received(NamedTuple):
-    """A sound batch: its place in the data, and its header (protocol.batch.HEADER)."""
-
-    at: int
-    size: int
-    header: tuple[int, ...]
-
-    @property
-    def last_offset(self) -> int:
-        return self.header[0] + self.header[6]
-
-
-def append(partition: Partition, values: Fields, data: bytes | memoryview, hw: int, log_start: int, now_ms: int) -> int:
+def append(
+    partition: Partition, values: Fields, data: bytes | memoryview, hw: int, log_start: int, now_ms: int,
+    known: Found | None = None,
+) -> int:  # fmt: skip
     """Append a leader's `data` and take over its `hw` and `log_start`; the log end. Caller holds the lock, as follower.
 
-    A last batch that is cut short is passed over. Where a batch is bad, those before it are appended all the same,
-    then Misplaced or Corrupt is raised. On OSError nothing is published of the segment where it happened.
+    `known` is what `find` has found in the data before. Where a batch is bad, those before it are appended all the
+    same, then Misplaced or Corrupt is raised. On OSError nothing is published of the segment where it happened.
     A first batch in whose midst an empty log begins (the leader's log start lies there) moves the log end back to it.
     """
     view = memoryview(data)
     try:
         _begin_at_batch(partition, values, view)
-        batches, fault = _sound(view, values[F_LEO])
+        if known is None or known.leo != values[F_LEO]:
+            known = find(view, values[F_LEO])
+        _, batches, fault = sound(view, known)
         at = 0
         while at < len(batches):
             at = _piece(partition, values, view, batches, at, hw, now_ms)
@@ -98,46 +68,9 @@ def _begin_at_batch(partition: Partition, values: Fields, data: memoryview) -> N
     if len(data) < wire.HEADER_SIZE or values[slots.F_LOG_START] != leo:
         return
     first, length = wire.HEADER.unpack_from(data)[:2]
-    batches, _ = _sound(data[: max(length, 0) + wire.LOG_OVERHEAD], first) if first < leo else ([], None)
-    if batches and leo <= batches[0].last_offset:
+    batch = data[: max(length, 0) + wire.LOG_OVERHEAD]
+    if first < leo < sound(batch, find(batch, first)).end:
         truncate.restart(partition, values, first)
-
-
-def _sound(data: memoryview, leo: int) -> tuple[list[Received], Exception | None]:
-    """The whole batches of `data` up to the first bad one, and what is wrong with that."""
-    found: list[Received] = []
-    fault: Exception | None = None
-    at, end = 0, len(data)
-    while end - at > _MAGIC_AT and fault is None:
-        if data[at + _MAGIC_AT] != 2:
-            fault = _foreign(int.from_bytes(data[at : at + 8], "big"), data[at + _MAGIC_AT])
-        elif end - at < wire.HEADER_SIZE:
-            break
-        else:
-            header = wire.HEADER.unpack_from(data, at)
-            size = header[1] + wire.LOG_OVERHEAD
-            if at + size > end:
-                break
-            fault = _fault(header, data[at : at + max(size, 0)], leo)
-            if fault is None:
-                found.append(Received(at, size, header))
-                at, leo = at + size, header[0] + header[6] + 1
-    return found, fault
-
-
-def _foreign(offset: int, magic: int) -> Corrupt:
-    if magic in (0, 1):
-        return OldFormat(offset, f"message format {magic} is not replicated: convert the topic on its leader first")
-    return Corrupt(offset, f"magic {magic} is unknown")
-
-
-def _fault(header: tuple[int, ...], data: memoryview, leo: int) -> Exception | None:
-    base, length, _, _, crc, _, delta, *_ = header
-    if length < _LEAST_LENGTH or delta < 0:
-        return Corrupt(base, f"length {length} with {delta + 1} offsets is impossible")
-    if crc32c(data[wire.CRC_START :]) != crc:
-        return Corrupt(base, "the checksum does not match")
-    return Misplaced(base, leo, base + delta) if base < leo else None
 
 
 def _piece(

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from odradek.cluster import fetch_session, following
+from odradek.cluster.ahead import Coming
 from odradek.cluster.fetch_session import Key, Session
 from odradek.cluster.following import (
     APPEND,
@@ -218,6 +219,63 @@ def test_parts_that_nobody_asked_for() -> None:
     assert machine.asked(C) is None
 
 
+# -- the next request before the records are in the log
+
+
+def test_asking_for_more_before_what_came_is_used() -> None:
+    machine = following_of(A, B)
+    assert machine.ahead([Coming(A, 15, 2, 30)])
+    assert fetched(machine).parts == [part(A, 15)]
+    machine.moved(A, at(15))
+    assert machine.answered(0, SESSION, 0)
+    assert machine.asked(A) == part(A, 15)
+    assert fetched(machine).parts == [], "it was said before"
+
+
+def test_all_that_came_may_be_asked_beyond_or_nothing() -> None:
+    machine = following_of(A, B)
+    assert not machine.ahead([Coming(A, 15, 2, 30), Coming(B, 15, 2, 15)])
+    assert not machine.ahead([])
+    assert fetched(machine).parts == [], "both are where they were"
+
+
+@pytest.mark.parametrize("how", ["hold", "strike", "remove"])
+def test_what_was_said_and_did_not_come_true(how: str) -> None:
+    machine = following_of(A, B)
+    machine.ahead([Coming(A, 15, 2, 30)])
+    fetched(machine)
+    {"remove": lambda: machine.remove(A), "hold": lambda: machine.hold(A), "strike": lambda: machine.strike(A, 0)}[
+        how
+    ]()
+    machine.stand(A, at(12))
+    assert machine.answered(0, SESSION, 0)
+    assert machine.asked(A) is None, "the answer comes behind records that are not there"
+    assert fetched(machine).forgotten == [A]
+
+
+def test_the_log_ends_elsewhere_than_was_said() -> None:
+    machine = following_of(A)
+    machine.ahead([Coming(A, 15, 2, 30)])
+    fetched(machine)
+    machine.moved(A, at(12))
+    assert machine.answered(0, SESSION, 0)
+    assert machine.asked(A) is None
+    assert fetched(machine).parts == [part(A, 12)]
+
+
+def test_what_was_held_is_in_the_log_before_the_answer_comes() -> None:
+    machine = following_of(A)
+    machine.ahead([Coming(A, 15, 2, 30)])
+    fetched(machine)
+    machine.hold(A)
+    machine.moved(A, at(15))
+    assert machine.answered(0, SESSION, 0)
+    assert machine.asked(A) == part(A, 15)
+
+
+# -- parts that are set aside
+
+
 SET_ASIDE: dict[str, Callable[[Following, Key], Any]] = {
     "hold": lambda machine, key: machine.hold(key),
     "leave": lambda machine, key: machine.leave(key, 0),
@@ -424,6 +482,7 @@ class Leader:
         self.sessions = Sessions(2)
         self.session: Any = None
         self.ends = dict.fromkeys((A, B, C), 5)
+        self.hws = dict.fromkeys((A, B, C), 3)
         self.starts = dict.fromkeys((A, B, C), 0)
         self.epochs = dict.fromkeys((A, B, C), 0)
 
@@ -455,6 +514,7 @@ class Machine(RuleBasedStateMachine):
         self.assigned: dict[Key, int] = {}
         self.held: dict[Key, int] = {}
         self.under_way: FetchRequest | Seek | None = None
+        self.coming: dict[Key, int] = {}  # where logs are said to end already
 
     def where(self, key: Key) -> Position:
         return Position(self.assigned[key], self.own[key], 0, 0)
@@ -482,11 +542,17 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=keys, end=st.integers(0, 10))
     def lose_records(self, key: Key, end: int) -> None:
+        """Another leader, elected uncleanly, in the same epoch: as bad as can be."""
         self.leader.ends[key] = max(self.leader.starts[key], min(end, self.leader.ends[key]))
+        self.leader.hws[key] = min(self.leader.hws[key], self.leader.ends[key])
+
+    @rule(key=keys, count=st.integers(1, 5))
+    def commit(self, key: Key, count: int) -> None:
+        self.leader.hws[key] = min(self.leader.hws[key] + count, self.leader.ends[key])
 
     @rule(key=keys)
     def retain(self, key: Key) -> None:
-        self.leader.starts[key] = self.leader.ends[key]
+        self.leader.starts[key] = self.leader.hws[key] = self.leader.ends[key]
 
     @rule()
     def forget_sessions(self) -> None:
@@ -526,11 +592,14 @@ class Machine(RuleBasedStateMachine):
             self.check_what_the_leader_knows()
 
     def check_what_the_leader_knows(self) -> None:
-        """Exactly what is wanted now, and no offset that the follower has not: the high watermark hangs on it."""
+        """Exactly what is wanted now, and no offset that the follower has not, but below the high watermark."""
         if not self.answer_of[0]:
             assert len(self.parts) == self.machine._fetched
             for key, one in self.parts.items():
-                assert one == FetchPart(*key, *self.where(key), 100)
+                assert one == FetchPart(*key, *self.where(key), 100)._replace(
+                    offset=self.coming.get(key, self.own[key])
+                )
+                assert one.offset == self.own[key] or one.offset < self.leader.hws[key]
                 assert key not in self.held
 
     @precondition(lambda self: self.under_way is not None)
@@ -540,30 +609,51 @@ class Machine(RuleBasedStateMachine):
         if isinstance(asked, Seek):
             self.settle(asked)
         elif self.machine.answered(*self.answer_of[:2], self.now):
-            for key, one in self.parts.items():
-                self.take(key, one, data)
+            wanted = {key: one for key, one in self.parts.items() if self.machine.asked(key) is not None}
+            for key, one in wanted.items():
+                assert self.machine.asked(key) == one, "what an answer is used for is what it was asked for"
+                assert one.offset == self.own[key], "and comes behind what is in the log"
+            ends = {key: self.sent(key, one, data) for key, one in wanted.items()}
+            self.go_ahead(wanted, ends)
+            for key, one in wanted.items():
+                self.take(key, one, ends[key], data)
+            self.coming = {}
 
-    def take(self, key: Key, one: FetchPart, data: st.DataObject) -> None:
-        if self.machine.asked(key) is None:
+    def sent(self, key: Key, one: FetchPart, data: st.DataObject) -> int:
+        """Where the records end that the leader has sent."""
+        end, hw = self.leader.ends[key], self.leader.hws[key]
+        return max(one.offset, data.draw(st.sampled_from([one.offset + 1, hw - 1, min(hw, end), end])))
+
+    def go_ahead(self, wanted: dict[Key, FetchPart], ends: dict[Key, int]) -> None:
+        """As broker.leader: the next request leaves before the answer is used."""
+        if any(self.leader.error_of(key, one) for key, one in wanted.items()):
             return
-        assert self.machine.asked(key) == one, "what an answer is used for is what it was asked for"
-        error = self.leader.error_of(key, one)
-        about = self.machine.judge(error, None)
+        coming = [Coming(key, ends[key], 0, self.leader.hws[key]) for key in wanted if ends[key] > wanted[key].offset]
+        if self.machine.ahead(coming):
+            self.coming = {one.key: one.end for one in coming}
+            self.ask()
+
+    def take(self, key: Key, one: FetchPart, end: int, data: st.DataObject) -> None:
+        about = self.machine.judge(self.leader.error_of(key, one), None)
         if about == LEAVE:
             self.machine.leave(key, self.now)
         elif about == LOST_PLACE:
             self.machine.seek(key)
-        elif self.leader.ends[key] > one.offset:
-            self.append(key, data.draw(st.sampled_from(["append", "hold", "strike"])))
+        elif end > one.offset:
+            self.append(key, end, data.draw(st.sampled_from(["append", "append", "hold", "strike", "a part"])))
 
-    def append(self, key: Key, how: str) -> None:
+    def append(self, key: Key, end: int, how: str) -> None:
         if how == "append":
-            self.own[key] = self.leader.ends[key]
+            self.own[key] = end
             self.machine.moved(key, self.where(key))
             self.machine.succeeded(key)
         elif how == "hold":
-            self.held[key] = self.leader.ends[key]
+            self.held[key] = end
             self.machine.hold(key)
+        elif how == "a part":
+            self.own[key] = (self.own[key] + end) // 2
+            self.machine.strike(key, self.now)
+            self.machine.stand(key, self.where(key))
         else:
             self.machine.strike(key, self.now)
 
@@ -612,7 +702,7 @@ class Machine(RuleBasedStateMachine):
         if self.machine.judge(self.leader.error_of(key, one), None) == LOST_PLACE:
             self.machine.seek(key)
         elif self.leader.ends[key] > one.offset:
-            self.append(key, "append")
+            self.append(key, self.leader.ends[key], "append")
 
 
 TestAnyOrder = Machine.TestCase

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odradek.ipc import slots
-from odradek.storage import check, checkpoints, follow, roll, transactions, truncate
+from odradek.storage import check, checkpoints, follow, received, roll, transactions, truncate
 from odradek.storage.epochs import EpochCache
 from odradek.storage.partition import Partition
 
@@ -138,11 +138,11 @@ def test_offsets_that_go_back_are_refused_after_what_is_right(tmp_path: Path) ->
     with follower(tmp_path) as world:
         partition = world.partition()
         receive(partition, sent(0, 5))
-        with pytest.raises(follow.Misplaced) as caught:
+        with pytest.raises(received.Misplaced) as caught:
             receive(partition, sent(5, 2) + logs.batch(4, 3))
         assert (caught.value.offset, caught.value.last, caught.value.leo) == (4, 6, 7)
         assert partition.state().leo == 7
-        with pytest.raises(follow.Misplaced):
+        with pytest.raises(received.Misplaced):
             receive(partition, sent(6))
         assert stored(world.partition(1)) == sent(0, 7)
         assert not faults(world)
@@ -153,7 +153,7 @@ def test_a_batch_that_changed_on_its_way_is_refused_after_what_is_sound(tmp_path
     with follower(tmp_path) as world:
         partition, bad = world.partition(), bytearray(sent(3))
         bad[at] ^= 0x81
-        with pytest.raises(follow.Corrupt):
+        with pytest.raises(received.Corrupt):
             receive(partition, sent(0, 3) + bytes(bad) + sent(4))
         assert partition.state().leo == 3
         assert receive(partition, sent(3, 2)) == 5
@@ -168,11 +168,25 @@ def test_a_last_batch_cut_short_is_passed_over(tmp_path: Path) -> None:
             assert receive(world.partition(), data[:size]) == 1
 
 
+def test_what_was_found_before_is_looked_for_again_where_the_log_ends_elsewhere(tmp_path: Path) -> None:
+    with follower(tmp_path) as world:
+        partition, data = world.partition(), memoryview(sent(2, 2))
+        before = received.find(data, 0)
+        assert (before.leo, before.end, before.last_epoch, len(before.batches)) == (0, 4, 0, 2)
+        receive(partition, sent(0, 3))
+        with partition.locked() as values, pytest.raises(received.Misplaced):
+            follow.append(partition, values, data, 0, 0, NOW, before)
+        assert partition.state().leo == 3
+        with partition.locked() as values:
+            follow.append(partition, values, memoryview(sent(3, 2)), 0, 0, NOW, received.find(sent(3, 2), 3))
+        assert stored(world.partition(1)) == sent(0, 5)
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_messages_are_refused_and_said_so(tmp_path: Path, magic: int) -> None:
-    with follower(tmp_path) as world, pytest.raises(follow.OldFormat, match=f"format {magic}"):
+    with follower(tmp_path) as world, pytest.raises(received.OldFormat, match=f"format {magic}"):
         receive(world.partition(), logs.message(0, magic))
-    with follower(tmp_path) as world, pytest.raises(follow.Corrupt, match="magic 77"):
+    with follower(tmp_path) as world, pytest.raises(received.Corrupt, match="magic 77"):
         receive(world.partition(), sent(0)[:16] + b"M" + sent(0)[17:])
 
 

@@ -139,7 +139,8 @@ def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterat
     changes: list[tuple[Any, str, Any]] = [(module, "time", Clock(world)) for module in _TIMED]
     changes += [(module, "interbroker", codec) for module in _SPOKEN]
     changes += [
-        (leader, "fetch_client", codec), (peers, "Resolver", Resolver), (link, "socket", sockets),
+        (leader, "fetch_client", codec), (leader, "received", store.Received),
+        (peers, "Resolver", Resolver), (link, "socket", sockets),
         (slots, "CHUNK", memory.SLOTS), (znodes, "random_uuid", _ids(seed)),
         (enrolment, "PartitionDirs", disk.Dirs), (enrolment, "PartitionLocks", lambda path: memory.LOCKS[path.parent]),
         (replicas, "Log", disk.MemoryLog), (leading, "roll", store.Roll),

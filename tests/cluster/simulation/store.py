@@ -12,7 +12,8 @@ from typing import Any
 from odradek.ipc import slots
 from odradek.ipc.slots import Fields
 from odradek.storage.epochs import EpochCache
-from odradek.storage.follow import Misplaced
+from odradek.storage.received import Found, Misplaced
+from odradek.storage.received import Received as Batch
 
 RECORD = struct.Struct(">qqq")
 
@@ -71,11 +72,24 @@ def append(partition: Any, values: Fields, batches: Sequence[Any], now_ms: int) 
     return values[slots.F_LEO]
 
 
+class Received:
+    """storage.received for broker.leader."""
+
+    @staticmethod
+    def find(data: Any, leo: int) -> Found:
+        records = RECORD.iter_unpack(bytes(data))
+        batches = [
+            Batch(at * RECORD.size, RECORD.size, (offset, 0, epoch, 0, 0, 0, 0))
+            for at, (offset, epoch, _) in enumerate(records)
+        ]
+        return Found(leo, batches, None)
+
+
 class Follow:
     """storage.follow for broker.copies."""
 
     @staticmethod
-    def append(partition: Any, values: Fields, data: Any, hw: int, log_start: int, now_ms: int) -> int:
+    def append(partition: Any, values: Fields, data: Any, hw: int, log_start: int, now_ms: int, known: Any) -> int:
         directory, cache = partition.directory, partition.directory.cache()
         fault = None
         for offset, epoch, value in RECORD.iter_unpack(bytes(data)):

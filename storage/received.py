@@ -1,0 +1,108 @@
+"""What a leader has sent, looked through before it is appended: the whole batches of it, up to the first bad one.
+
+Twice: at the headers, which tell where the log will end, and at the checksums. CRC-32C does not cover offsets and
+epochs: of those only the order is checked. Nothing here looks into records.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from crc32c import crc32c
+from odradek.protocol import batch as wire
+
+_MAGIC_AT = 16
+_LEAST_LENGTH = wire.HEADER_SIZE - wire.LOG_OVERHEAD
+
+
+class Misplaced(Exception):
+    """A batch from `offset` to `last` does not come behind the log end `leo`, or behind the batch before it."""
+
+    def __init__(self, offset: int, leo: int, last: int = -1) -> None:
+        super().__init__(f"a batch begins at offset {offset}, but the log ends at {leo}")
+        self.offset, self.leo, self.last = offset, leo, last
+
+
+class Corrupt(Exception):
+    """What should be a batch at `offset` is none, or has changed on its way."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"the batch at offset {offset}: {reason}")
+        self.offset = offset
+
+
+class OldFormat(Corrupt):
+    """A message of magic 0 or 1, which only leaders keep that once ran Kafka before 0.11."""
+
+
+class Received(NamedTuple):
+    """A whole batch: its place in the data, and its header (protocol.batch.HEADER)."""
+
+    at: int
+    size: int
+    header: tuple[int, ...]
+
+    @property
+    def last_offset(self) -> int:
+        return self.header[0] + self.header[6]
+
+
+class Found(NamedTuple):
+    """The whole batches for a log that ends at `leo`, and what is wrong with the one behind them."""
+
+    leo: int
+    batches: list[Received]
+    fault: Exception | None
+
+    @property
+    def end(self) -> int:
+        """Where the log ends with them."""
+        return self.batches[-1].last_offset + 1 if self.batches else self.leo
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the last batch; -1 when it has none."""
+        return self.batches[-1].header[2] if self.batches else -1
+
+
+def find(data: memoryview, leo: int) -> Found:
+    """What is in `data` for a log that ends at `leo`, by the headers. A last batch that is cut short is passed over."""
+    found: list[Received] = []
+    fault: Exception | None = None
+    at, size, end = 0, len(data), leo
+    while size - at > _MAGIC_AT and fault is None:
+        if data[at + _MAGIC_AT] != 2:
+            fault = _foreign(int.from_bytes(data[at : at + 8], "big"), data[at + _MAGIC_AT])
+        elif size - at < wire.HEADER_SIZE:
+            break
+        else:
+            header = wire.HEADER.unpack_from(data, at)
+            length = header[1] + wire.LOG_OVERHEAD
+            if at + length > size:
+                break
+            fault = _fault(header, end)
+            if fault is None:
+                found.append(Received(at, length, header))
+                at, end = at + length, header[0] + header[6] + 1
+    return Found(leo, found, fault)
+
+
+def sound(data: memoryview, found: Found) -> Found:
+    """The same, if all checksums match; otherwise up to the first that does not."""
+    for number, (at, size, header) in enumerate(found.batches):
+        if crc32c(data[at + wire.CRC_START : at + size]) != header[4]:
+            return Found(found.leo, found.batches[:number], Corrupt(header[0], "the checksum does not match"))
+    return found
+
+
+def _foreign(offset: int, magic: int) -> Corrupt:
+    if magic in (0, 1):
+        return OldFormat(offset, f"message format {magic} is not replicated: convert the topic on its leader first")
+    return Corrupt(offset, f"magic {magic} is unknown")
+
+
+def _fault(header: tuple[int, ...], leo: int) -> Exception | None:
+    base, length, delta = header[0], header[1], header[6]
+    if length < _LEAST_LENGTH or delta < 0:
+        return Corrupt(base, f"length {length} with {delta + 1} offsets is impossible")
+    return Misplaced(base, leo, base + delta) if base < leo else None
