@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from ..harness.needs import must_not_skip
-from .machine import Machine, why_not
+from .machine import Machine, started
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """Booted, and `systemctl start odradek.target` returned. Skips loudly where no systemd can be booted."""
-    why = why_not()
-    if why and must_not_skip() and os.geteuid() == 0:
-        pytest.fail(why, pytrace=False)
-    if why:
-        pytest.skip(why)
-    booted = Machine(tmp_path_factory.mktemp("machine"))
-    try:
-        booted.boot()
-        booted.systemctl("start", "odradek.target")
+    with started(tmp_path_factory.mktemp("machine")) as booted:
         yield booted
-    finally:
-        booted.close()

@@ -13,11 +13,15 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
+from ..harness.needs import must_not_skip
 from ..harness.process import command_words, die_with_parent, family, free_port, wait_until
 from ..harness.wire import Wire
 
@@ -45,6 +49,23 @@ def why_not() -> str:
         return "no writable cgroup2 hierarchy is mounted"
     tried = subprocess.run(["unshare", "--mount", "--pid", "--cgroup", "--fork", "true"], capture_output=True)
     return "" if tried.returncode == 0 else "namespaces cannot be made here (a container without privileges?)"
+
+
+@contextmanager
+def started(folder: Path, **settings: Any) -> Iterator[Machine]:
+    """Booted, and `systemctl start odradek.target` returned. Skips loudly where no systemd can be booted."""
+    why = why_not()
+    if why and must_not_skip() and os.geteuid() == 0:
+        pytest.fail(why, pytrace=False)
+    if why:
+        pytest.skip(why)
+    booted = Machine(folder, **settings)
+    try:
+        booted.boot()
+        booted.systemctl("start", "odradek.target")
+        yield booted
+    finally:
+        booted.close()
 
 
 def _cgroup2() -> Path | None:

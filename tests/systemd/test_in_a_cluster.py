@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from ..clients.raw.batches import batch
 from ..clients.raw.calls import produce
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until
-from .machine import Machine, why_not
+from .machine import Machine, started
 
 CONTROLLER = "odradek-controller.service"
 OURS, THEIRS = 1, 0  # the broker of units, and one that is none
+LOOKS_S = 2.0  # in which `odradek systemd leave` has looked how things are
 
 pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
 
@@ -30,41 +32,65 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def machine(cluster: Cluster, tmp_path: Path) -> Iterator[Machine]:
-    why = why_not()
-    if why:
-        pytest.skip(why)
-    booted = Machine(tmp_path / "machine", broker_id=OURS, zookeeper_connect=cluster.zookeeper.connect)
-    (tmp_path / "machine").mkdir()
-    try:
-        booted.boot()
-        booted.systemctl("start", "odradek.target")
+    folder = tmp_path / "machine"
+    folder.mkdir()
+    settings = {"broker_id": OURS, "zookeeper_connect": cluster.zookeeper.connect, "odradek_stopped_kill_ms": 60_000}
+    with started(folder, **settings) as booted:
         yield booted
-    finally:
-        booted.close()
 
 
-def test_it_joins_leads_and_leaves(cluster: Cluster, machine: Machine) -> None:
-    tree = ZooKeeperTree(cluster.zookeeper.connect)
-    try:
-        wait_until(lambda: len(tree.children(znodes.BROKER_IDS)) == 2, 30, "two brokers")
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        topic = NewTopic("t", 1, replica_assignment=[[OURS, THEIRS]], config={"min.insync.replicas": "2"})
-        admin.create_topics([topic])["t"].result(30)
-        wait_until(lambda: cluster.leader("t") == OURS, 30, "it leads")
-        cluster.wait_isr("t", 0, 2)
-        with machine.wire() as wire:
-            assert produce(wire, "t", batch([b"x"]), acks=-1).error_code == 0, "the other one follows it"
-        killed = machine.main_pid(CONTROLLER)
-        machine.signal(CONTROLLER, "KILL")
-        machine.await_another(CONTROLLER, killed)
-        wait_until(lambda: machine.show(CONTROLLER, "StatusText") == "running", 30, "it goes on with the session")
-        machine.stop()
-        assert "timed out" not in machine.log
-        assert "other brokers lead now what this one led" in machine.log
-        state = znodes.decode_state(tree.get(znodes.state_path("t", 0))[0])
-        assert (state.leader, state.isr) == (THEIRS, [THEIRS])
-        assert (machine.data_dir / ".kafka_cleanshutdown").exists()
-        machine.systemctl("start", "odradek.target")
-        cluster.wait_isr("t", 0, 2, 60)
-    finally:
-        tree.close()
+@pytest.fixture
+def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
+    opened = ZooKeeperTree(cluster.zookeeper.connect)
+    yield opened
+    opened.close()
+
+
+def lead(cluster: Cluster, tree: ZooKeeperTree) -> None:
+    """Have the broker of units lead the one partition of topic `t`, with the other one in sync."""
+    wait_until(lambda: len(tree.children(znodes.BROKER_IDS)) == 2, 30, "two brokers")
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    topic = NewTopic("t", 1, replica_assignment=[[OURS, THEIRS]], config={"min.insync.replicas": "2"})
+    admin.create_topics([topic])["t"].result(30)
+    wait_until(lambda: cluster.leader("t") == OURS, 30, "it leads")
+    cluster.wait_isr("t", 0, 2)
+
+
+def check_left(machine: Machine, tree: ZooKeeperTree) -> None:
+    """In order."""
+    assert "timed out" not in machine.log
+    assert "other brokers lead now what this one led" in machine.log
+    state = znodes.decode_state(tree.get(znodes.state_path("t", 0))[0])
+    assert (state.leader, state.isr) == (THEIRS, [THEIRS])
+    assert (machine.data_dir / ".kafka_cleanshutdown").exists()
+
+
+def test_it_joins_leads_and_leaves(cluster: Cluster, machine: Machine, tree: ZooKeeperTree) -> None:
+    lead(cluster, tree)
+    with machine.wire() as wire:
+        assert produce(wire, "t", batch([b"x"]), acks=-1).error_code == 0, "the other one follows it"
+    killed = machine.main_pid(CONTROLLER)
+    machine.signal(CONTROLLER, "KILL")
+    machine.await_another(CONTROLLER, killed)
+    wait_until(lambda: machine.show(CONTROLLER, "StatusText") == "running", 30, "it goes on with the session")
+    machine.stop()
+    check_left(machine, tree)
+    machine.systemctl("start", "odradek.target")
+    cluster.wait_isr("t", 0, 2, 60)
+
+
+def test_it_leaves_when_its_controller_process_is_just_started(
+    cluster: Cluster, machine: Machine, tree: ZooKeeperTree
+) -> None:
+    lead(cluster, tree)
+    killed = machine.main_pid(CONTROLLER)
+    machine.signal(CONTROLLER, "KILL")
+    wait_until(lambda: machine.main_pid(CONTROLLER) not in (0, killed), 30, "systemd to start another")
+    machine.signal(CONTROLLER, "STOP")  # long before it serves
+    machine.systemctl("stop", "--no-block", "odradek.target")
+    wait_until(lambda: "systemd leave" in machine.run("ps", "ax"), 20, "somebody to wait for it")
+    time.sleep(LOOKS_S)
+    assert machine.state("odradek-cluster.service") == "deactivating"
+    machine.signal(CONTROLLER, "CONT")
+    machine.stop()
+    check_left(machine, tree)
