@@ -121,18 +121,24 @@ class IsrKeeper:
         return _Change(topic, index, row, partition, joining, leaving)
 
     def _expect(self, change: _Change) -> bool:
-        """Have the high watermark wait for who is about to join; False if the lock is not to be had."""
+        """Have the high watermark wait for who is about to join; False if the lock is not to be had.
+
+        It may have risen since it was looked at, without those who did not count: only who is there now can join.
+        """
         if not change.joining:
             return True
         try:
             with change.partition.locked() as values:
                 if values[slots.F_STATE] != slots.LEADER or values[slots.F_LEADER_EPOCH] != change.row[EPOCH]:
                     return False
+                known = [one for one in followers.read(change.partition.slot) if one.broker in change.joining]
+                hw, start = values[slots.F_HW], values[slots.F_EPOCH_START]
+                change.joining[:] = rules.joining(known, change.row[ISR], self._view.brokers, hw, start)
                 leading.expect(change.partition, values, change.joining)
         except (Busy, Gone, OSError):
             self._asked = True
             return False
-        return True
+        return bool(change.joining or change.leaving)
 
     # -- the tree
 

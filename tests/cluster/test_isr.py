@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -139,3 +140,27 @@ def test_the_controller_hears_of_it_though_the_notice_was_lost() -> None:
     assert scene.keeper.due() <= 0.2, "soon"
     scene.look()
     assert scene.told() == [("t", 0)]
+
+
+@pytest.mark.parametrize(("hw", "isr"), [(5, [1, 2]), (6, [1])])
+def test_the_watermark_rises_between_a_look_and_the_lock(
+    monkeypatch: pytest.MonkeyPatch, hw: int, isr: list[int]
+) -> None:
+    """Who does not count yet may lack what is committed by then."""
+    scene = Scene([1])
+    slot = scene.led.slot
+    monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
+    slot.update(hw=5)
+    replicas.stand(slot, {2: OUT})
+    row, now_ms = replicas.find(slot, 2), time.monotonic_ns() // 1_000_000
+    replicas.fetched(slot, slot.fields(), row, 5, 0, 5, now_ms)
+
+    @contextmanager
+    def locked() -> Iterator[Any]:
+        slot.update(hw=max(hw, slot.state().hw), leo=max(hw, slot.state().leo))
+        yield slot.fields()
+
+    monkeypatch.setattr(scene.led, "locked", locked)
+    scene.look()
+    assert (scene.isr(), scene.row[5]) == (isr, isr)
+    assert scene.led.standing() == (IN if 2 in isr else OUT)
