@@ -13,6 +13,7 @@ tells it everything. If only this process dies, the next one goes on with its se
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection
 from typing import Any
@@ -37,6 +38,7 @@ from odradek.cluster.zookeeper import ZooKeeperTree
 log = logging.getLogger(__name__)
 
 _AGAIN_S = 0.25
+_UNTOLD_S = 5.0  # as long as an election may take where a broker has just been lost; then it serves all the same
 
 
 class Member(Administration):
@@ -58,6 +60,7 @@ class Member(Administration):
         self._session = 0
         self._connected = False
         self._again_at = 0.0
+        self._serves_by = math.inf
         self.orders = Orders(view, replicas, self._view_changed)
         self._failed_dirs = FailedDirs(me.shared, tree, view.broker, successor)
         self._isr = IsrKeeper(view, replicas, tree, me.config["replica.lag.time.max.ms"], self._view_changed)
@@ -112,7 +115,7 @@ class Member(Administration):
 
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
-        times = [self._candidate.due(), self._leaving.due()]
+        times = [self._candidate.due(), self._leaving.due(), self._serving_due()]
         if self._connected:  # else `tick` leaves these alone, and the loop would not sleep
             behind = not self._registered or self._candidate.undecided or self._configs.waiting
             times += [self._isr.due(), *([self._again_at] if behind else [])]
@@ -126,6 +129,8 @@ class Member(Administration):
     def tick(self) -> None:
         """Whatever is due."""
         now = time.monotonic()
+        if now >= self._serving_due():
+            self._serve()
         self.orders.tick()
         self._replicas.settle()
         self.changed |= self._replicas.try_again(now)
@@ -221,9 +226,22 @@ class Member(Administration):
             return
         self.orders.broker_epoch = stat.czxid
         self._registered = True
-        self._me.running()
+        self._serves_by = time.monotonic() + _UNTOLD_S
         log.info("registered as broker %d, epoch %d", self._view.broker, stat.czxid)
         self._leave_if_told()
+
+    def _serving_due(self) -> float:
+        """When this broker counts as serving: when what the controller told it is published, or without that at last.
+
+        Until then Metadata names no controller, and an admin client of librdkafka that hears that asks no more before
+        its request has timed out.
+        """
+        told = self._view.controller_id in self._view.brokers
+        return 0.0 if told and self._serves_by < math.inf else self._serves_by
+
+    def _serve(self) -> None:
+        self._serves_by = math.inf
+        self._me.running()
 
     def _create(self, path: str) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,3 +52,18 @@ def test_it_names_itself_so_that_clients_ask_again(broker: Broker, tree: ZooKeep
     assert [*admin.list_topics(timeout=20).brokers] == [7]
     tree.delete(znodes.CONTROLLER)
     wait_until(lambda: admin.list_topics(timeout=20).controller_id == 7, 30, "the same client to hear of a controller")
+
+
+def test_it_is_ready_when_it_has_been_told(zookeeper: ZooKeeper, tree: ZooKeeperTree, tmp_path: Path) -> None:
+    """An admin client of librdkafka that is told of no controller waits until its request times out."""
+    broker = Broker(tmp_path / "broker", broker_id=7, zookeeper_connect=zookeeper.connect)
+    try:
+        broker.launch()
+        wait_until(lambda: tree.exists(f"{znodes.BROKER_IDS}/7"), 30, "the broker to register")
+        time.sleep(1)
+        assert "READY" not in broker.log
+        tree.delete(znodes.CONTROLLER)
+        broker.await_ready()
+        assert AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).controller_id == 7
+    finally:
+        broker.close()
