@@ -38,13 +38,6 @@ def healed(cluster: Cluster) -> Iterator[None]:
             cluster.restart(number)
 
 
-@pytest.fixture
-def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
-    opened = ZooKeeperTree(cluster.zookeeper.connect)
-    yield opened
-    opened.close()
-
-
 def make_topic(cluster: Cluster, partitions: int = 1, factor: int = 3, **config: Any) -> str:
     name = f"topic-{time.monotonic_ns()}"
     options = {key.replace("_", "."): str(value) for key, value in ({"min_insync_replicas": 2} | config).items()}

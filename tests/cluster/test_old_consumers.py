@@ -48,13 +48,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-@pytest.fixture
-def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
-    opened = ZooKeeperTree(cluster.zookeeper.connect)
-    yield opened
-    opened.close()
-
-
 class OldConsumer:
     """A kafka.tools.ConsoleConsumer of 0.8.2.2 in a process of its own."""
 

@@ -29,13 +29,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield started
 
 
-@pytest.fixture
-def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
-    opened = ZooKeeperTree(cluster.zookeeper.connect)
-    yield opened
-    opened.close()
-
-
 def preferred(tree: ZooKeeperTree, topic: str) -> list[int]:
     """By partition, who is named first in the assignment."""
     replicas = znodes.decode_topic(tree.get(znodes.topic_path(topic))[0]).replicas
