@@ -12,30 +12,22 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from odradek.broker import adoption, controller_internal, enrolment, listeners, process
-from odradek.broker.errors import BootError
+from odradek.broker import controller_internal
 from odradek.broker.member import Member
 from odradek.broker.metadata_owner import MetadataOwner
-from odradek.broker.partition_dirs import PartitionDirs
+from odradek.broker.outage import Outage
 from odradek.broker.process import Process, Signals
 from odradek.broker.publication import Publication
-from odradek.broker.slotbook import SlotBook
 from odradek.cluster import internal
-from odradek.cluster.embedded import FILE_NAME, EmbeddedTree, StoreError
 from odradek.cluster.planning import Defaults
 from odradek.cluster.snapshot import Snapshot
-from odradek.cluster.state import ClusterState
 from odradek.ipc import channel, forward, roles
 from odradek.ipc.channel import Channel
-from odradek.ipc.doorbell import Doorbell, Ringer
+from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
-from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.processes import COLUMN
-from odradek.storage.checkpoints import CheckpointError, read_meta_properties
-from odradek.storage.reserve import Reserve
 from odradek.workers import api, dispatch
 
 log = logging.getLogger(__name__)
@@ -57,6 +49,7 @@ class Controller:
         self._links: dict[int, Channel] = {}
         self._after_publish: list[Callable[[], None]] = []
         self._timeouts: list[tuple[float, Callable[[], None]]] = []
+        self._outage = Outage(lambda: owner.connected)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._door = channel.Listener(me.run_dir / "controller.sock")
         self._epoll = select.epoll()
@@ -124,6 +117,7 @@ class Controller:
 
     def _turn(self) -> None:
         self.owner.tick()
+        self._outage.tick()
         if self.owner.changed:
             self.publish()
         actions, self._after_publish = self._after_publish, []
@@ -205,7 +199,7 @@ class Controller:
             log.error("API %d v%d is not the controller's", request.api_key, request.version)
             answer(forward.FAILED, b"")
             return
-        dispatch.serve(row, self, request, answer)
+        self._outage.take(request.api_key, partial(dispatch.serve, row, self, request, answer))
 
     def _serve_internal(self, request: Forwarded, answer: Callable[[int, bytes], None]) -> None:
         def reply(body: dict[str, Any]) -> None:
@@ -224,81 +218,3 @@ class Controller:
         self._door.close()
         self._bell.close()
         self.owner.close()
-
-
-def open_controller(me: Process) -> Controller:
-    """Take over the metadata: the tree, the partitions' directories and slots. Raises BootError."""
-    if me.config.clustered:
-        return _join(me)
-    try:
-        tree = EmbeddedTree(Path(me.config.data_dir, FILE_NAME))
-    except (StoreError, OSError) as error:
-        raise BootError(str(error)) from None
-    with tree.together():  # before anything is published, so that nobody knows of what a power failure takes
-        return _take_over(me, tree)
-
-
-def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
-    state = _open_state(me, tree)
-    now_ms = time.time_ns() // 1_000_000
-    start = state.count_start()
-    state.take_office(now_ms)
-    state.register(*_advertised(me), me.config["broker.rack"], now_ms)
-    state.load()
-    dirs = PartitionDirs(me.config.log_dirs, me.shared.failed_dirs)
-    if start == 1:
-        adoption.adopt_topics(state, dirs, me.config, now_ms)
-    ringer = Ringer(me.run_dir)
-    book = SlotBook(me.shared, PartitionLocks(me.run_dir / "partition.lock"), start)
-    reserve = Reserve(me.config.data_dir, me.config["odradek.disk.reserve.bytes"])
-    owner = MetadataOwner(state, dirs, book, me.config, ringer.ring, reserve, me.running)
-    former = _former(me)
-    if former is None and not all(me.config.clean):
-        state.bump_leader_epochs(state.topics)
-    owner.open_partitions(former)
-    publication = Publication(me.shared, me.locks, ringer.ring)
-    return Controller(me, owner, publication, Doorbell(me.run_dir, roles.CONTROLLER))
-
-
-def _join(me: Process) -> Controller:
-    """Be a member of the cluster at zookeeper.connect."""
-    ringer = Ringer(me.run_dir)
-    member = enrolment.enrol(me, _former(me))
-    return Controller(me, member, Publication(me.shared, me.locks, ringer.ring), Doorbell(me.run_dir, roles.CONTROLLER))
-
-
-def _open_state(me: Process, tree: EmbeddedTree) -> ClusterState:
-    try:
-        meta = read_meta_properties(me.config.data_dir)
-    except (CheckpointError, OSError) as error:
-        raise BootError(str(error)) from None
-    state = ClusterState(tree, max(0, me.config["broker.id"]))
-    wanted = meta.cluster_id if meta else None
-    if state.prepare(wanted) != wanted and wanted is not None:
-        raise BootError(
-            f"{me.config.data_dir}: meta.properties says cluster {wanted}, {FILE_NAME} says {state.cluster_id}: "
-            "they are of two clusters; keep the one whose logs these are, and move the other file away"
-        )
-    return state
-
-
-def _advertised(me: Process) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:
-    """What clients are told, by listener name, and each listener's security protocol."""
-    protocols = listeners.parse_protocol_map(me.config["listener.security.protocol.map"])
-    endpoints = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in me.config.advertised}
-    return endpoints, {name: protocols.get(name, name) for name in endpoints}
-
-
-def _former(me: Process) -> Snapshot | None:
-    """What a former controller published into this shared memory."""
-    version, blob = me.shared.metadata.read()
-    return Snapshot.parse(blob, me.config) if version else None
-
-
-def main(run_dir: Path) -> None:
-    """Be the controller of the broker with this run directory, until SIGTERM."""
-    controller = open_controller(process.enter(roles.CONTROLLER, run_dir))
-    try:
-        controller.run()
-    finally:
-        controller.close()

@@ -11,7 +11,7 @@ from odradek.ipc import roles
 
 MODULES = {
     "acceptor": "odradek.broker.acceptor",
-    "controller": "odradek.broker.controller",
+    "controller": "odradek.broker.controller_process",
     "coordinator": "odradek.broker.coordinator",
     "janitor": "odradek.broker.janitor",
     "replicator": "odradek.broker.replicator",

@@ -96,6 +96,11 @@ class Member(Administration):
         self._replicas.to_free = slots
 
     @property
+    def connected(self) -> bool:
+        """Whether ZooKeeper can be asked."""
+        return self._connected
+
+    @property
     def elected(self) -> Elected | None:
         """This broker's time in office, None while it is not the controller."""
         return self._candidate.elected

@@ -69,6 +69,7 @@ class MetadataOwner:
         self._ring = ring
         self._reserve = reserve
         self.begin = running
+        self.connected = True  # its tree is a file
         self._deletions: dict[str, _Deletion] = {}
 
     def attach(self, sources: Sources) -> None:
