@@ -143,8 +143,15 @@ class Cluster:
         return {broker for elected in self._elected() for broker in elected.brokers.suspected}
 
     def led(self) -> bool:
-        """Whether a controller has read the whole tree and follows it; one that still reads may know parts of it."""
-        return any(not elected._stale for elected in self._elected())
+        """Whether a controller has read the whole tree and follows it, and has told everybody what it has decided.
+
+        One that still reads may know parts of it; who was not told yet may lead what the tree says is others'.
+        """
+        return any(not elected._stale and self._told(elected) for elected in self._elected())
+
+    def _told(self, elected: Any) -> bool:
+        between_turns = self.brokers[elected._own].loop not in self.world.running
+        return between_turns and all(peer.idle for peer in elected.brokers.peers.values())
 
     def _elected(self) -> list[Any]:
         chosen = [one.controller.owner.elected for one in self.brokers.values() if one.controller is not None]
