@@ -10,6 +10,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from odradek.protocol.fetch import FetchPart
 from odradek.workers.standing import Found, Standing, Target
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class InSession(Standing):
         if not self.worker.sessions.goes_on(session, epoch, time.monotonic()):
             return False
         self._offset = offset
-        session.parts[self._key] = self.request.parts[0]._replace(offset=offset)
+        part = self.request.parts[0]
+        session.parts[self._key] = FetchPart(*part[:3], offset, *part[4:])  # _replace takes three times as long
         return True
 
     def _reply(self, found: Found) -> None:

@@ -36,8 +36,8 @@ class Replicated:
     """Batches of one append, until the last one is decided (workers.parking.Parked)."""
 
     __slots__ = (
-        "_batches", "_first_end", "_last_end", "_led_since", "_partition", "_since", "_worker", "deadline", "finished",
-        "queued", "slots",
+        "_batches", "_first_end", "_last_end", "_led_since", "_partition", "_sequence", "_since", "_worker",
+        "deadline", "finished", "queued", "slots",
     )  # fmt: skip
 
     waits_for = slots.ANYTHING
@@ -47,6 +47,7 @@ class Replicated:
         self._partition = partition
         self._led_since = led_since
         self._since = time.monotonic()
+        self._sequence = -1  # of the slot when it was looked at last
         self.slots = [partition.slot]
         self.finished = self.queued = False
         for batch in batches:
@@ -68,7 +69,11 @@ class Replicated:
 
     def look(self) -> bool:
         """Decide what can be decided; whether that was all."""
-        values = self._partition.slot.read()
+        slot = self._partition.slot
+        if slot.words[slot.at] == self._sequence:
+            return False
+        self._sequence = slot.words[slot.at]
+        values = slot.read()
         error = self._lost(values)
         if error:
             refuse(self._batches, error)
