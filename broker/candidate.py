@@ -88,6 +88,11 @@ class Candidate:
         """Run no more: the broker is to stop. Who is in office is watched on."""
         self._runs = False
 
+    def stand(self) -> None:
+        """Run after all: nobody else does."""
+        self._runs = True
+        self.run()
+
     def leave(self) -> None:
         """Vacate the office, if it is ours, so that another broker takes it."""
         if self._office.ours:

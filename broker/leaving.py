@@ -6,7 +6,8 @@ is elected, the broker stops all the same, and what it leads has other leaders w
 
 It runs for controller no more. Clients and brokers are refused soon, and who refuses connections is no controller for
 the others (broker.office): if it is in office, it goes out of it first, and asks who comes into it as any broker does,
-which then knows that this one leads nothing more. Where nobody else is left it asks itself, and is the last in office.
+which then knows that this one leads nothing more. Where nobody else is left it asks itself, and is the last in office;
+where all stop at once nobody comes into it, and whoever is first to find that asks itself for this once.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _VERSION = 3
 _PATIENCE_S = 5.0  # for an answer
+_VACANT_S = 0.5  # after which a broker that stays would have taken the office
 
 _STAYING, _ASKING, _GONE = range(3)
 
@@ -45,6 +47,7 @@ class Leaving:
         self._tries = 0
         self._try_at = math.inf
         self._asked: Peer | None = None  # the controller that was asked last, if it is another broker
+        self._vacant = False  # nobody was in office when this broker asked
 
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds): at once if who was asked is not in office any more."""
@@ -69,7 +72,7 @@ class Leaving:
             return
         if self._asked is not None and self._candidate.holder_peer is None:
             self._asked = None
-            self._again("the controller that was asked has gone")
+            self._vacated("the controller that was asked has gone")
             return
         if not self._tries:
             log.warning("leaving without a controlled shutdown: what this broker leads must wait for elections")
@@ -81,15 +84,30 @@ class Leaving:
 
     def _ask(self) -> None:
         elected, self._asked = self._candidate.elected, self._candidate.holder_peer
-        if elected is not None and self._others(elected):
+        if elected is not None and not self._vacant and self._others(elected):
             self._candidate.leave()
-            self._again("another broker is to be the controller")
+            self._vacated("another broker is to be the controller")
         elif elected is not None:
             self._ask_ourselves(elected)
         elif self._asked is not None:
             self._send(self._asked)
+        elif self._vacant:
+            self._stand()
         else:
-            self._again("no controller is known")
+            self._vacated("no controller is known")
+
+    def _vacated(self, why: str) -> None:
+        self._vacant = True
+        self._again(why, _VACANT_S)
+
+    def _stand(self) -> None:
+        """Nobody else comes into office: be the controller once more, or find who is."""
+        try:
+            self._candidate.stand()
+        except TreeError as error:
+            self._again(str(error))
+        else:
+            self._again("nobody has come into office", 0)
 
     def _others(self, elected: Elected) -> set[int]:
         """Brokers that can be in office when this one is not."""
@@ -124,12 +142,13 @@ class Leaving:
             log.info("other brokers lead now what this one led")
             self._go()
 
-    def _again(self, why: str) -> None:
+    def _again(self, why: str, longest_s: float = math.inf) -> None:
         log.info("controlled shutdown: %s", why)
-        pause = self._me.config["controlled.shutdown.retry.backoff.ms"] / 1000
+        pause = min(longest_s, self._me.config["controlled.shutdown.retry.backoff.ms"] / 1000)
         self._try_at = time.monotonic() + (pause if self._tries else 0)
 
     def _go(self) -> None:
         self._state = _GONE
+        self._candidate.withdraw()
         self._candidate.leave()
         self._me.left()

@@ -246,7 +246,8 @@ class Member(Administration):
 
     def _serve(self) -> None:
         self._serves_by = math.inf
-        self._me.running()
+        if not self._me.shared.draining:
+            self._me.running()
 
     def _create(self, path: str) -> None:
         try:

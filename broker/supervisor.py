@@ -37,6 +37,7 @@ BOOT_TURN_S = 0.01  # children say in shared memory that they run, which wakes n
 FIRST_PROGRESS_S = 2.0
 PROGRESS_S = 5.0
 RETIRED_GRACE_S = 5.0
+_STARTING_S = 2.0  # for a controller process that has not registered the broker yet to say that there is nothing to do
 MOST_BOOT_DEATHS = 5  # a broker that never becomes ready helps nobody; once ready it never gives up
 HELPERS = (roles.CONTROLLER, roles.ACCEPTOR, roles.COORDINATOR, roles.JANITOR)
 # Who depends on whom decides the order: no new connections, then no requests, then no state to keep.
@@ -227,9 +228,11 @@ class Supervisor:
         """Other brokers shall lead what this one leads before its clients are sent away (broker.leaving)."""
         if roles.CONTROLLER not in self._children.living((roles.CONTROLLER,)) or not self._boot.config.clustered:
             return
-        table, deadline = self._boot.shared.processes, time.monotonic() + departure.PATIENCE_S
+        shared = self._boot.shared
+        begun = shared.processes.get(roles.CONTROLLER, "state") == processes.RUNNING
+        deadline = time.monotonic() + (departure.PATIENCE_S if begun else _STARTING_S)
         Ringer(self._boot.run_dir).ring(roles.CONTROLLER)
-        while table.get(roles.CONTROLLER, "state") == processes.RUNNING:
+        while not shared.left and self._children.living((roles.CONTROLLER,)):
             if self._hurry or time.monotonic() >= deadline:
                 log.warning("the cluster's controller did not take over what this broker leads")
                 return
