@@ -58,7 +58,7 @@ class Disk:
 
     def __init__(
         self, broker: int, appended: Callable[[Directory], None], truncated: Callable[[Directory], None],
-        led: Callable[[Directory, int], None], touched: Callable[[Any], None],
+        led: Callable[[Directory, int], None], released: Callable[[Any], None],
     ) -> None:  # fmt: skip
         """What is called when a record is appended to any log, when one is truncated or gone, when a leader appends in
         an epoch, and when a partition's lock is given back.
@@ -67,7 +67,7 @@ class Disk:
         self.appended = appended
         self.truncated = truncated
         self.led = led
-        self.touched = touched
+        self.released = released
         self.directories: dict[tuple[str, int], Directory] = {}
 
     def wipe(self) -> None:
@@ -160,7 +160,7 @@ class MemoryPartition:
         return values
 
     def release(self, changed: bool = True) -> None:
-        self.directory.disk.touched(self)
+        self.directory.disk.released(self)
         if changed:
             self.owner.changed()
 

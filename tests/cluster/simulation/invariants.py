@@ -41,7 +41,7 @@ class Invariants:
         self._writers: dict[tuple[Key, int], int] = {}
         self._verified: dict[tuple[int, Key], int] = defaultdict(int)
         self._marks: dict[tuple[int, int], tuple[int, int]] = {}  # of a slot's life: led since, high watermark
-        self.touched: dict[Any, None] = {}  # partitions whose slots have been changed since the step before
+        self._grown = False  # whether more is committed than after the step before
         self._offices: dict[int, int] = {}
         self._zxid = -1
         self.states: dict[str, PartitionState] = {}  # by path
@@ -50,7 +50,7 @@ class Invariants:
     @property
     def of_logs(self) -> tuple[Any, ...]:
         """For a disk."""
-        return self.appended, self.truncated, self.led, lambda partition: self.touched.setdefault(partition)
+        return self.appended, self.truncated, self.led, self.released
 
     def wrong(self, text: str) -> None:
         """Stop."""
@@ -135,19 +135,15 @@ class Invariants:
             self.wrong(f"{path}: changed by {writer}, but broker {self._offices.get(epoch)} is in office")
         return epoch
 
-    # -- after each step
+    # -- slots
 
-    def check(self) -> None:
-        """Whatever has changed since the step before."""
-        zxid = self.cluster.zookeeper.zxid
-        if zxid == self._zxid and not self.touched:
-            return
-        changed, self._zxid = self._zxid != zxid, zxid
-        touched, self.touched = self.touched, {}
-        for partition in touched:
-            changed |= self._look(partition)
-        if changed:
-            self.in_sync()
+    def released(self, partition: Any) -> None:
+        """A partition's lock is given back: everybody sees what its slot shows.
+
+        In one step it may show two things: a leader that is told of two epochs at once, its own and another's, commits
+        in the first, and has the high watermark of it in the second.
+        """
+        self._grown |= self._look(partition)
 
     def _look(self, partition: Any) -> bool:
         """A replica's high watermark; whether anything new is committed."""
@@ -193,6 +189,15 @@ class Invariants:
             return
         self.lost += len(committed) - offset
         del committed[offset:]
+
+    # -- after each step
+
+    def check(self) -> None:
+        """Whatever has changed since the step before."""
+        zxid = self.cluster.zookeeper.zxid
+        if self._grown or zxid != self._zxid:
+            self._grown, self._zxid = False, zxid
+            self.in_sync()
 
     def in_sync(self) -> None:
         """Who is in the ISR has everything committed; nothing acknowledged is not."""
