@@ -57,6 +57,7 @@ class Janitor:
         self._checkpoints = Checkpoints(me.config.log_dirs)
         self._aging = aging.Aging()
         self._tidy: dict[int, tuple[int, int]] = {}  # slot → (incarnation, generation) without `.deleted` files
+        self._doomed = True  # there may be directories of deleted partitions
         self._disks = DiskWatch(me.shared, self._partitions, me.config.log_dirs)
         self._space = FreeSpace(me.config, self._intact, self._aging)
         self._recovering = False
@@ -140,7 +141,7 @@ class Janitor:
         """Take over new metadata, and recover what nobody else has recovered yet."""
         if self._partitions.follow():
             self._me.shared.processes.set(roles.JANITOR, "meta_version", self._partitions.snapshot.version)
-            self._recovering = True
+            self._recovering = self._doomed = True
         if self._recovering:
             self._recover()
             self._recovering = bool(self._me.shared.slots.numbers(slots.RECOVERING))
@@ -174,7 +175,7 @@ class Janitor:
         self._each("flush", _flush_due, self._partitions.unflushed())
 
     def _retain(self) -> None:
-        now_ms = _now_ms()
+        now_ms, self._doomed = _now_ms(), True
         self._each("retention", lambda partition: self._aging.trim(partition, now_ms))
 
     def _expire(self) -> None:
@@ -185,9 +186,16 @@ class Janitor:
         now_ms = _now_ms()
         changed = self._partitions.changed(self._tidy)
         self._each("removal", lambda partition: self._remove_in(partition, now_ms), changed)
+        if self._doomed:
+            self._doomed = False
+            self._remove_directories(now_ms)
+
+    def _remove_directories(self, now_ms: int) -> None:
+        """Of deleted partitions: they are renamed before the metadata says so."""
+        delay = self._me.config["log.segment.delete.delay.ms"]
         for index, log_dir in enumerate(self._me.config.log_dirs):
             if index not in self._disks.broken:
-                removal.remove_directories(log_dir, now_ms, self._me.config["log.segment.delete.delay.ms"])
+                self._doomed |= removal.remove_directories(log_dir, now_ms, delay)[1] > 0
 
     def _remove_in(self, partition: Partition, now_ms: int) -> None:
         """Every change of a partition's set of files is a new generation: without one there is nothing new."""

@@ -41,17 +41,21 @@ def _marked(directory: str) -> Iterator[os.DirEntry[str]]:
         return
 
 
-def remove_directories(log_dir: str, now_ms: int, delay_ms: int) -> int:
-    """Remove the directories of deleted partitions that have waited for `delay_ms`; how many."""
+def remove_directories(log_dir: str, now_ms: int, delay_ms: int) -> tuple[int, int]:
+    """Remove the directories of deleted partitions that have waited for `delay_ms`; (removed, waiting)."""
     removed = 0
     with os.scandir(log_dir) as entries:
-        doomed = [entry for entry in entries if entry.name.endswith(names.DELETE_DIR)]
+        doomed = [entry for entry in entries if _is_doomed(entry.name)]
     for entry in doomed:
-        if names.parse_partition_dir(entry.name) is not None and _waited_ms(entry, now_ms) >= delay_ms:
+        if _waited_ms(entry, now_ms) >= delay_ms:
             shutil.rmtree(entry.path, ignore_errors=True)
             log.info("removed %s", entry.name)
             removed += 1
-    return removed
+    return removed, len(doomed) - removed
+
+
+def _is_doomed(name: str) -> bool:
+    return name.endswith(names.DELETE_DIR) and names.parse_partition_dir(name) is not None
 
 
 def _waited_ms(entry: os.DirEntry[str], now_ms: int) -> int:

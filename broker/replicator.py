@@ -51,6 +51,7 @@ class Replicator:
         self._leaders: dict[Connection, Leader] = {}
         self._watched: dict[int, Leader] = {}
         self._seen: list[list[int]] = []  # the slots as they were looked at last
+        self._quiet: list[bytes] = []  # their sequences then
         self._look_at_ms = 0
         self._resolver = Resolver()
         self._bell = Doorbell(me.run_dir, roles.REPLICATOR)
@@ -124,14 +125,20 @@ class Replicator:
             return
         self._look_at_ms = now_ms + LOOK_MS
         self._catalog.log.sweep()
-        seen = self._columns()
-        if new or seen != self._seen:
-            self._seen = seen
-            self._assign()
+        sequences = self._sequences()
+        if new or sequences != self._quiet:
+            seen, self._quiet = self._columns(), sequences
+            if new or seen != self._seen:
+                self._seen = seen
+                self._assign()
 
     def _outdated(self) -> None:
         """A slot has changed since it was looked at."""
-        self._look_at_ms, self._seen = 0, []
+        self._look_at_ms, self._seen, self._quiet = 0, [], []
+
+    def _sequences(self) -> list[bytes]:
+        table = self._me.shared.slots
+        return [table.sequences(chunk) for chunk in range(table.capacity // slots.CHUNK)]
 
     def _columns(self) -> list[list[int]]:
         """What `_assign` goes by, of all slots: a few copies in C, whatever their number."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -22,15 +23,21 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.2
 STOPPED, TRACED = "T", "t"
+_STAT_BYTES = 4096
 
 
 def process_state(pid: int) -> str:
     """The kernel's letter for what a process does (`R`, `S`, `D`, `T`, …); "" when there is none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split(None, 1)[0].decode()
-    except (OSError, IndexError):
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
         return ""
+    try:
+        return os.read(file, _STAT_BYTES).rpartition(b") ")[2][:1].decode()
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
 
 
 class StoppedProcesses:

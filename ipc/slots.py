@@ -282,6 +282,10 @@ class SlotTable:
             slot = self._slots[number] = Slot(number, self._regions[number // CHUNK])
         return slot
 
+    def sequences(self, chunk: int = 0) -> bytes:
+        """The sequence words of a region: as long as they are the same, no field of any slot has changed."""
+        return self._regions[chunk].words[SEQUENCE::STRIDE].tobytes()
+
     def column(self, field: int, chunk: int = 0) -> list[int]:
         """`field` of every slot of a region. Each value was current at some moment of the call."""
         words = self._regions[chunk].words

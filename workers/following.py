@@ -70,7 +70,7 @@ class Following:
         self._fresh: list[Followed] = []
         self._slots: list[Slot] | None = None  # as `slots` gave them last
         self._snapshot: Snapshot | None = None
-        self._refresh_s = worker.config["replica.lag.time.max.ms"] / 3000
+        self._refresh_s = worker.config["replica.lag.time.max.ms"] / 2000
         self._refreshed = time.monotonic()
         self._throttle: Sending | None = None
         self.held_back = False  # some records were, at the last look

@@ -187,8 +187,8 @@ def test_only_marked_directories_are_removed(tmp_path: Path) -> None:
     for path in (doomed, *kept):
         path.mkdir()
         (path / "file").touch()
-    assert removal.remove_directories(str(tmp_path), now_ms(), 60_000) == 0
-    assert removal.remove_directories(str(tmp_path), now_ms() + 60_001, 60_000) == 1
+    assert removal.remove_directories(str(tmp_path), now_ms(), 60_000) == (0, 1)
+    assert removal.remove_directories(str(tmp_path), now_ms() + 60_001, 60_000) == (1, 0)
     assert not doomed.exists()
     assert all(path.exists() for path in kept)
 

@@ -512,7 +512,7 @@ def test_the_idle_are_noted_now_and_then(bench: Bench, client: Client) -> None:
     follower.ask([])
     follower.answer()
     assert row_of(bench, 1).caught_up_ms == 5
-    session.following._refreshed -= 10  # a third of replica.lag.time.max.ms
+    session.following._refreshed -= 15  # half of replica.lag.time.max.ms
     follower.ask([])
     follower.answer()
     assert row_of(bench, 1).caught_up_ms > 5

@@ -421,7 +421,7 @@ def test_the_idle_are_noted_now_and_then(pair: _Pair) -> None:
     pair.follow(0, 1)
     pair.end_wait()
     for side in pair.both:
-        next(iter(side.bench.worker.sessions._sessions.values())).following._refreshed -= 10
+        next(iter(side.bench.worker.sessions._sessions.values())).following._refreshed -= 15
         slot = side.bench.slot("t", 1)
         slot.words[replicas.find(slot, FOLLOWER) + 4] = 5
     pair.ask(_at(3))
