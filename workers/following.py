@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NEVER = -1  # no slot's sequence
+_BETWEEN_S = 0.5  # an idle follower's fetches (replica.fetch.wait.max.ms)
 _NO_WORDS = memoryview(bytes(8)).cast("q")
 
 
@@ -70,7 +71,7 @@ class Following:
         self._fresh: list[Followed] = []
         self._slots: list[Slot] | None = None  # as `slots` gave them last
         self._snapshot: Snapshot | None = None
-        self._refresh_s = worker.config["replica.lag.time.max.ms"] / 2000
+        self._refresh_s = worker.config["replica.lag.time.max.ms"] / 2000 - _BETWEEN_S
         self._refreshed = time.monotonic()
         self._throttle: Sending | None = None
         self.held_back = False  # some records were, at the last look
