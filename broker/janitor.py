@@ -186,16 +186,16 @@ class Janitor:
         now_ms = _now_ms()
         changed = self._partitions.changed(self._tidy)
         self._each("removal", lambda partition: self._remove_in(partition, now_ms), changed)
-        if self._doomed:
-            self._doomed = False
-            self._remove_directories(now_ms)
+        if self._doomed:  # until all have been removed, also if a disk fails meanwhile
+            self._doomed = self._remove_directories(now_ms) > 0
 
-    def _remove_directories(self, now_ms: int) -> None:
-        """Of deleted partitions: they are renamed before the metadata says so."""
-        delay = self._me.config["log.segment.delete.delay.ms"]
+    def _remove_directories(self, now_ms: int) -> int:
+        """Of deleted partitions, which are renamed before the metadata says so; how many still wait."""
+        delay, waiting = self._me.config["log.segment.delete.delay.ms"], 0
         for index, log_dir in enumerate(self._me.config.log_dirs):
             if index not in self._disks.broken:
-                self._doomed |= removal.remove_directories(log_dir, now_ms, delay)[1] > 0
+                waiting += removal.remove_directories(log_dir, now_ms, delay)[1]
+        return waiting
 
     def _remove_in(self, partition: Partition, now_ms: int) -> None:
         """Every change of a partition's set of files is a new generation: without one there is nothing new."""

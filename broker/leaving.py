@@ -1,7 +1,7 @@
 """Controlled shutdown: before this broker stops, others lead what it leads, so that no client waits for an election.
 
-The supervisor says in shared memory that the broker stops, rings, and waits until this process says that it is
-DRAINING. The elected controller is asked, up to controlled.shutdown.max.retries + 1 times; if it cannot help, or nobody
+The supervisor says in shared memory that the broker stops, rings, and waits until this process says that the cluster
+is left. The elected controller is asked, up to controlled.shutdown.max.retries + 1 times; if it cannot help, or nobody
 is elected, the broker stops all the same, and what it leads has other leaders when its session ends.
 
 It runs for controller no more. Clients and brokers are refused soon, and who refuses connections is no controller for

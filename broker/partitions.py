@@ -8,6 +8,7 @@ from pathlib import Path
 from odradek.broker.config import BrokerConfig
 from odradek.cluster.snapshot import Snapshot
 from odradek.ipc import slots
+from odradek.ipc.columns import Columns
 from odradek.ipc.shm import Shared
 from odradek.storage.partition import Partition
 from odradek.workers.catalog import Catalog
@@ -20,7 +21,7 @@ class Partitions(Catalog):
         super().__init__(shared, run_dir, role, config, config.log_dirs, config.clean)
         self._names: dict[int, tuple[str, int]] = {}
         self._used: list[int] = []
-        self._columns: dict[tuple[int, int], tuple[bytes, list[int]]] = {}
+        self._columns = Columns(shared.slots)
 
     def follow(self) -> bool:
         """Take over a new metadata version; whether there was one. Writes nothing: `odradek status` is no process."""
@@ -47,28 +48,20 @@ class Partitions(Catalog):
     def unflushed(self) -> Iterator[Partition]:
         """Those whose log end is not on the disk yet."""
         for chunk in self._chunks():
-            ends = zip(self._column(slots.F_LEO, chunk), self._column(slots.F_FLUSHED, chunk), strict=True)
+            ends = zip(self._columns.get(slots.F_LEO, chunk), self._columns.get(slots.F_FLUSHED, chunk), strict=True)
             yield from self.at(chunk * slots.CHUNK + row for row, (leo, flushed) in enumerate(ends) if leo > flushed)
 
     def truncations(self) -> int:
         """How many truncations there have been; it may also change when a slot gets another partition."""
-        return sum(sum(self._column(slots.F_TRUNCATIONS, chunk)) for chunk in self._chunks())
+        return sum(sum(self._columns.get(slots.F_TRUNCATIONS, chunk)) for chunk in self._chunks())
 
     def changed(self, known: Mapping[int, tuple[int, int]]) -> Iterator[Partition]:
         """Those whose (incarnation, generation) is not the one `known` for their slot."""
         now: dict[int, tuple[int, int]] = {}
         for chunk in self._chunks():
-            columns = (self._column(field, chunk) for field in (slots.F_INCARNATION, slots.F_GENERATION))
+            columns = (self._columns.get(field, chunk) for field in (slots.F_INCARNATION, slots.F_GENERATION))
             now.update(enumerate(zip(*columns, strict=True), chunk * slots.CHUNK))
         return self.at([slot for slot in self._names if slot in now and known.get(slot) != now[slot]])
-
-    def _column(self, field: int, chunk: int) -> list[int]:
-        """As of the slots' table, which is read only when a slot of the region was published since."""
-        sequences = self._shared.slots.sequences(chunk)
-        known = self._columns.get((field, chunk))
-        if known is None or known[0] != sequences:
-            known = self._columns[field, chunk] = sequences, self._shared.slots.column(field, chunk)
-        return known[1]
 
     def _chunks(self) -> list[int]:
         """The regions of slots that any partition here is in; most brokers use few of those they have."""

@@ -27,6 +27,7 @@ from odradek.cluster import throttles
 from odradek.cluster.fetch_session import Key
 from odradek.cluster.following import Limits
 from odradek.ipc import roles, slots
+from odradek.ipc.columns import Columns
 from odradek.ipc.doorbell import Doorbell
 from odradek.storage.partition import Partition
 from odradek.workers.catalog import Catalog
@@ -51,7 +52,7 @@ class Replicator:
         self._leaders: dict[Connection, Leader] = {}
         self._watched: dict[int, Leader] = {}
         self._seen: list[list[int]] = []  # the slots as they were looked at last
-        self._quiet: list[bytes] = []  # their sequences then
+        self._columns = Columns(me.shared.slots)
         self._look_at_ms = 0
         self._resolver = Resolver()
         self._bell = Doorbell(me.run_dir, roles.REPLICATOR)
@@ -125,26 +126,20 @@ class Replicator:
             return
         self._look_at_ms = now_ms + LOOK_MS
         self._catalog.log.sweep()
-        sequences = self._sequences()
-        if new or sequences != self._quiet:
-            seen, self._quiet = self._columns(), sequences
-            if new or seen != self._seen:
-                self._seen = seen
-                self._assign()
+        seen = self._slots()
+        if new or seen != self._seen:
+            self._seen = seen
+            self._assign()
 
     def _outdated(self) -> None:
         """A slot has changed since it was looked at."""
-        self._look_at_ms, self._seen, self._quiet = 0, [], []
+        self._look_at_ms, self._seen = 0, []
 
-    def _sequences(self) -> list[bytes]:
-        table = self._me.shared.slots
-        return [table.sequences(chunk) for chunk in range(table.capacity // slots.CHUNK)]
-
-    def _columns(self) -> list[list[int]]:
+    def _slots(self) -> list[list[int]]:
         """What `_assign` goes by, of all slots: a few copies in C, whatever their number."""
-        table = self._me.shared.slots
+        chunks = self._me.shared.slots.capacity // slots.CHUNK
         fields = (slots.F_STATE, slots.F_LEADER_EPOCH, slots.F_INCARNATION)
-        return [table.column(field, chunk) for chunk in range(table.capacity // slots.CHUNK) for field in fields]
+        return [self._columns.get(field, chunk) for chunk in range(chunks) for field in fields]
 
     def _assign(self) -> None:
         wanted, throttled = self._wanted(), self._throttled()

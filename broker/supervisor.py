@@ -226,7 +226,7 @@ class Supervisor:
 
     def _leave_cluster(self) -> None:
         """Other brokers shall lead what this one leads before its clients are sent away (broker.leaving)."""
-        if roles.CONTROLLER not in self._children.living((roles.CONTROLLER,)) or not self._boot.config.clustered:
+        if not self._boot.config.clustered:
             return
         shared = self._boot.shared
         begun = shared.processes.get(roles.CONTROLLER, "state") == processes.RUNNING

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from odradek.cluster.zookeeper import ZooKeeperTree
 
 from ..harness.cluster import Cluster
+from ..harness.zookeeper import ZooKeeper
 
 
 @pytest.fixture
@@ -16,3 +18,12 @@ def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
     opened = ZooKeeperTree(cluster.zookeeper.connect)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
+    """A server of its own, for who starts single brokers."""
+    running = ZooKeeper(tmp_path / "zookeeper")
+    running.start()
+    yield running
+    running.kill()

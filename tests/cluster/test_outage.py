@@ -65,14 +65,6 @@ def test_no_more_wait_than_there_is_room_for() -> None:
 
 
 @pytest.fixture
-def zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
-    running = ZooKeeper(tmp_path / "zookeeper")
-    running.start()
-    yield running
-    running.kill()
-
-
-@pytest.fixture
 def broker(zookeeper: ZooKeeper, tmp_path: Path) -> Iterator[Broker]:
     running = Broker(tmp_path / "broker", broker_id=0, zookeeper_connect=zookeeper.connect)
     try:

@@ -21,14 +21,6 @@ pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(120)]
 
 
 @pytest.fixture
-def zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
-    running = ZooKeeper(tmp_path / "zookeeper")
-    running.start()
-    yield running
-    running.kill()
-
-
-@pytest.fixture
 def tree(zookeeper: ZooKeeper) -> Iterator[ZooKeeperTree]:
     """Where somebody else is in office."""
     opened = ZooKeeperTree(zookeeper.connect)

@@ -13,6 +13,7 @@ from odradek.broker.member import Member
 from odradek.broker.replicator import limits, link_limits
 from odradek.cluster.snapshot import Snapshot
 from odradek.ipc import roles
+from odradek.ipc.columns import Columns
 from odradek.workers.apis import k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k07_controlled_shutdown
 from odradek.workers.context import Context
 
@@ -157,6 +158,7 @@ class Replicator(replicator.Replicator):
         self._leaders = {}
         self._watched = {}
         self._seen = []
+        self._columns = Columns(broker.shared.slots)
         self._look_at_ms = 0
         self._resolver: Any = Resolver()
         self._loop = loop
