@@ -38,6 +38,8 @@ _MIN_ISR = "min.insync.replicas"
 _AGAIN_S = 1.0
 _NEVER_TOLD = -1  # leader epoch of a replica that no controller has told anything of
 
+_UNCONFIGURED = LogConfig()  # one for all: nothing that is done here goes by a topic's configs
+
 
 class Replicas:
     """Replicas of partitions on this broker; rows of `view` say where they are."""
@@ -51,7 +53,7 @@ class Replicas:
         self.to_free: list[int] = []
         self._config = config
         self._slots = shared.slots
-        self._log = Log(shared, run_dir, roles.CONTROLLER, self._resolve, lambda topic: LogConfig())
+        self._log = Log(shared, run_dir, roles.CONTROLLER, self._resolve, lambda topic: _UNCONFIGURED)
         self._stale_min_isr: set[str] = set()
         self._undone: dict[tuple[str, int], Told] = {}
         self._again_at = math.inf

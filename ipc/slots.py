@@ -128,33 +128,28 @@ Fields = array  # of int64: a holder's own copy of the fields, in the order of F
 _COPY_STRUCT = struct.Struct(f"={len(FIELDS)}q")
 NOTHING, ANYTHING, GROWTH = range(3)  # changes of which a role is told: none, all, or all but a high watermark's
 NOBODY = bytes(ROLES)
-_ALL = slice(None)
 
 
 class Slot:
     """One partition's slot in this process's mapping."""
 
-    __slots__ = ("_bytes", "_copies", "_offsets", "_row", "at", "map", "number", "row_at", "words")
+    __slots__ = ("_copies", "at", "map", "number", "row_at", "words")
 
     def __init__(self, number: int, region: Region) -> None:
-        first = number % CHUNK * STRIDE
         self.number = number
-        self.at = first
-        self.words = words = region.words
-        self._copies = tuple(words[first + copy : first + copy + len(FIELDS)] for copy in _COPY)
-        self._bytes = tuple(copy.cast("B") for copy in self._copies)
-        self.map = region.map  # slices of the map itself cost a third of a memoryview's
-        self._offsets = tuple(region.at + (first + copy) * 8 for copy in _COPY)
-        self.row_at = slice(region.at + (first + _WAITERS) * 8, region.at + (first + _WAITERS) * 8 + ROLES)
-        start = (first + _WAITERS) * 8
-        self._row = region.buf[start : start + ROLES]
+        self.at = number % CHUNK * STRIDE
+        self.words = region.words
+        self.map = region.map  # slices of the map itself cost a third of a memoryview's, and are kept by the thousand
+        first = region.at + self.at * 8
+        self._copies = tuple(slice(first + copy * 8, first + (copy + len(FIELDS)) * 8) for copy in _COPY)
+        self.row_at = slice(first + _WAITERS * 8, first + _WAITERS * 8 + ROLES)
 
     def read(self) -> tuple[int, ...]:
         """The fields in the order of FIELDS, all of one moment."""
         words, at = self.words, self.at
         while True:
             sequence = words[at]
-            values = _COPY_STRUCT.unpack_from(self.map, self._offsets[sequence & 1])
+            values = _COPY_STRUCT.unpack(self.map[self._copies[sequence & 1]])
             if words[at] == sequence:
                 return values
 
@@ -164,15 +159,11 @@ class Slot:
         words[at + HOLDER] = pid
         if words[at + CONTENDED]:
             words[at + CONTENDED] = 0
-        fields = array("q")
-        fields.frombytes(self._bytes[words[at] & 1])
-        return fields
+        return array("q", self.map[self._copies[words[at] & 1]])
 
     def fields(self) -> Fields:
         """A copy of the fields to change and publish. Caller holds the partition lock."""
-        fields = array("q")
-        fields.frombytes(self._bytes[self.words[self.at] & 1])
-        return fields
+        return array("q", self.map[self._copies[self.words[self.at] & 1]])
 
     def state(self) -> SlotState:
         """`read` with names, for the paths where a microsecond does not count."""
@@ -184,12 +175,12 @@ class Slot:
             values = array("q", values)
         words, at = self.words, self.at
         sequence = words[at] + 1
-        self._copies[sequence & 1][_ALL] = values  # type: ignore[assignment]  # 0.1 µs; packing takes 0.8
+        self.map[self._copies[sequence & 1]] = values  # type: ignore[assignment]  # 0.1 µs; packing takes 0.8
         words[at] = sequence
 
     def note(self, field: int, value: int) -> None:
         """Change one field that only holders of the lock read: it needs no moment in common with the others."""
-        self._copies[self.words[self.at] & 1][field] = value
+        self.words[self.at + _COPY[self.words[self.at] & 1] + field] = value
 
     def update(self, **changes: int) -> None:
         """Publish the current fields with `changes`. Caller holds the partition lock."""
@@ -220,10 +211,10 @@ class Slot:
 
         If it was not: fence, then look again before sleeping.
         """
-        row = self._row
-        if NOTHING < row[role] <= what:
+        at = self.row_at.start + role
+        if NOTHING < self.map[at] <= what:
             return False
-        row[role] = what
+        self.map[at] = what
         return True
 
     def waiters(self, what: int = GROWTH) -> list[int]:
@@ -231,11 +222,11 @@ class Slot:
 
         Call after the change was published and the lock given back.
         """
-        row, asked, roles = self._row, self.map[self.row_at], []
+        at, asked, roles = self.row_at.start, self.map[self.row_at], []
         for kind in range(ANYTHING, what + 1):
             role = asked.find(kind)
             while role >= 0:
-                row[role] = NOTHING
+                self.map[at + role] = NOTHING
                 roles.append(role)
                 role = asked.find(kind, role + 1)
         return roles

@@ -29,6 +29,8 @@ _EXPECTED = 1000  # producers remembered from one append to the next
 class Producers:
     """One partition's producer state as this process sees it."""
 
+    __slots__ = ("_generation", "_incarnation", "_prefix", "_slot", "_staged", "_staged_at", "_table")
+
     def __init__(self, prefix: str, slot: int, incarnation: int) -> None:
         self._prefix, self._slot, self._incarnation = prefix, slot, incarnation
         self._table: ProducerTable | None = None
