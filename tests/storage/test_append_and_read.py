@@ -333,7 +333,7 @@ def test_a_producer_table_that_cannot_grow_is_repaired_later(tmp_path: Path, mon
             raise OSError(errno.ENOMEM, "no memory")
 
         with monkeypatch.context() as patch:
-            patch.setattr(partition.producers, "apply", no_memory)
+            patch.setattr(type(partition.producers), "apply", no_memory)
             put(partition, batch(b"a", producer=7, sequence=0))
         (base,) = put(partition, batch(b"a", producer=7, sequence=0))
         assert base == 0
