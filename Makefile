@@ -4,7 +4,7 @@ PYTHON ?= $(shell .ci/python)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-FOLDERS := broker workers storage ipc protocol cluster groups loadtest systemd
+FOLDERS := broker workers storage ipc protocol cluster groups loadtest pipeline systemd
 # What pip does to a wheel: without it each start compiles hundreds of modules where Python may not write its caches.
 COMPILE := $(BIN)/python -m compileall -q $(FOLDERS)
 PYTEST := $(BIN)/python -m pytest

@@ -18,6 +18,7 @@ ALLOWED = {
     "protocol": {"protocol"},
     "systemd": {"systemd"},
     "loadtest": {"loadtest"},  # it speaks only the wire
+    "pipeline": {"pipeline", "storage", "protocol"},  # likewise, but for the files of a broker on the same machine
 }
 SOCKETS = {"socket", "select", "selectors", "asyncio", "zmq", "kazoo", "socketserver"}
 CLOCKS = {"time", "datetime", "threading", "sched"}
@@ -44,7 +45,7 @@ def faults(module: str, source: str) -> Iterator[str]:
             yield f"{module}:{line}: {mine} may not import {theirs}"
         if top in FORBIDDEN.get(mine, set()) and not module.startswith("odradek.cluster.zookeeper"):
             yield f"{module}:{line}: {mine} may not import {top}"
-        if top in HEAVY and mine != "loadtest":
+        if top in HEAVY and mine not in ("loadtest", "pipeline"):
             yield f"{module}:{line}: too heavy for a process of the broker ({top})"
         if top in PICKLES:
             yield f"{module}:{line}: no pickle ({top})"
@@ -96,9 +97,9 @@ def test_every_foreign_import_is_a_declared_dependency() -> None:
 
     project = pyproject()["project"]
     declared = {_name(text) for text in project["dependencies"]}
-    extras = {_name(text) for extra in ("load", "bench") for text in project["optional-dependencies"][extra]}
+    extras = {_name(text) for extra in ("load", "bench", "spark") for text in project["optional-dependencies"][extra]}
     for module, path in modules():
-        known = declared | extras if layer(module) == "loadtest" else declared
+        known = declared | extras if layer(module) in ("loadtest", "pipeline") else declared
         for name, line in imports(path.read_text(), module):
             top = name.split(".")[0]
             if top != "odradek" and top not in sys.stdlib_module_names:
