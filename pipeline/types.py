@@ -1,0 +1,61 @@
+"""What the modules of the pipeline hand to one another. Everything here is pickled by Spark to its executors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Partition = tuple[str, int]
+"""Topic and index."""
+
+EARLIEST, LATEST = -2, -1
+"""Offsets that stand for the first and the end, in Spark's JSON as in Kafka's ListOffsets."""
+
+
+@dataclass(frozen=True, order=True)
+class Range:
+    """The offsets [start, end) of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def key(self) -> Partition:
+        """The partition it is of."""
+        return self.topic, self.partition
+
+    @property
+    def size(self) -> int:
+        """How many offsets; a bound on the records, for compaction and transactions leave gaps."""
+        return self.end - self.start
+
+
+class Leader(NamedTuple):
+    """The broker that leads a partition. `topic_id` has 16 bytes, zeros where the broker knows none."""
+
+    broker: int
+    host: str
+    port: int
+    topic_id: bytes
+    epoch: int
+
+
+class Place(NamedTuple):
+    """Where the leader keeps a partition: its size on disk, and the partition's own directory there."""
+
+    bytes: int
+    directory: str
+
+
+class Chunk(NamedTuple):
+    """Whole record batches as the broker keeps them, one after the other.
+
+    `aborted` are (producer id, first offset) of the transactions to leave out, empty for read_uncommitted;
+    `until` is the offset after the last batch.
+    """
+
+    data: memoryview | bytes
+    aborted: tuple[tuple[int, int], ...]
+    until: int
