@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 JARS = {f"java-{version}": version for version in ("0.8.2.2", "3.9.1", "4.1.0")}
+CONNECTOR = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2")
 REMEDY = {
     "kcat": "apt-get install kcat",
     "librdkafka-dev": "apt-get install gcc libc6-dev librdkafka-dev",
@@ -14,6 +15,7 @@ REMEDY = {
     "java-0.8.2.2": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-0.8.2.2/libs)",
     "java-3.9.1": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-3.9.1/libs)",
     "java-4.1.0": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-4.1.0/libs)",
+    "spark-connector": "a JRE 17 or 21, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with spark-4.0)",
 }
 
 
@@ -27,11 +29,19 @@ def jars(version: str) -> Path:
     return cache() / f"kafka-{version}" / "libs"
 
 
+def connector_jars() -> list[Path]:
+    """The jars of Spark's own Kafka connector (tests/tools/spark_jars.sh); empty where some are missing."""
+    found = [next((cache() / "spark-4.0").glob(f"{name}-[0-9]*.jar"), None) for name in CONNECTOR]
+    return [jar for jar in found if jar] if all(found) else []
+
+
 def available(tool: str) -> bool:
-    """Is `tool` (`kcat`, `java-4.1.0`, or any command) on this machine?"""
+    """Is `tool` (`kcat`, `java-4.1.0`, `spark-connector`, or any command) on this machine?"""
     if tool in JARS:
         version = JARS[tool]
         return bool(shutil.which("java")) and any(jars(version).glob(f"kafka_2.*-{version}.jar"))
+    if tool == "spark-connector":
+        return bool(connector_jars())
     if tool == "librdkafka-dev":  # what the load clients are compiled with
         return bool(shutil.which("cc")) and Path("/usr/include/librdkafka/rdkafka.h").exists()
     return shutil.which(tool) is not None

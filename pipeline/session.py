@@ -1,0 +1,61 @@
+"""The Spark session of a job: on this machine's cores unless a master is given, in UTC, quiet, with `odradek`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.pipeline import java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG4J2 = Path(__file__).with_name("log4j2.properties")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+def session(name: str, **conf: str) -> SparkSession:
+    """The session of application `name`, started if none runs here. Raises PipelineError where there is no Java.
+
+    `conf` are Spark's settings (`**{"spark.master": "local[2]"}`). Where neither they nor spark-submit nor Spark's own
+    files name a master, Spark takes `local[*]`. Python is this one for driver and workers, unless the environment's
+    PYSPARK_PYTHON says where the workers have theirs.
+    """
+    from pyspark.sql import SparkSession
+
+    _environment()
+    builder = SparkSession.builder.appName(name)
+    for key, value in _settings(conf).items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    _register(made)
+    return made
+
+
+def _environment() -> None:
+    """What Spark reads from the environment when it starts; under spark-submit Java runs already."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    home = java.home()
+    if home:
+        os.environ["JAVA_HOME"] = str(home)
+
+
+def _settings(conf: dict[str, str]) -> dict[str, str]:
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+        **conf,
+    }
+    log = f'"-Dlog4j2.configurationFile={_LOG4J2}"'  # first, so that the given options win
+    settings[_JAVA_OPTIONS] = f"{log} {conf.get(_JAVA_OPTIONS, '')}".rstrip()
+    return settings
+
+
+def _register(made: SparkSession) -> None:
+    from odradek.pipeline.source import OdradekDataSource
+
+    made.dataSource.register(OdradekDataSource)

