@@ -1,0 +1,92 @@
+"""What was to be read and is no more: partitions deleted, offsets removed or gone back (failOnDataLoss)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from odradek.pipeline.errors import DataLoss
+from odradek.pipeline.offsets import names
+from odradek.pipeline.types import Partition, Range
+
+Offsets = Mapping[Partition, int]
+_TOLD = 10  # losses an error names at most
+
+
+class Loss(NamedTuple):
+    """One partition's: a line that names the offsets, and how many, 0 where nobody can know."""
+
+    text: str
+    offsets: int
+
+
+Found = tuple[list[Range], list[Loss]]
+
+
+def between(start: Offsets, end: Offsets, first: Offsets) -> Found:
+    """The ranges from one of a stream's offsets to the next, and what of it is lost.
+
+    `first` are the logs' first offsets now, of the partitions that exist. A partition that is not in `start` is new
+    and read from its first offset; one that is not in `end` was deleted.
+    """
+    ranges, losses = [], [Loss(f"{names([key])} was deleted after offset {start[key]}", 0) for key in _gone(start, end)]
+    for key in sorted(end):
+        found, lost = _step(key, start.get(key), end[key], first.get(key))
+        ranges += found
+        losses += lost
+    return ranges, losses
+
+
+def within(ranges: Iterable[Range], first: Offsets, last: Offsets) -> Found:
+    """What of `ranges` the logs have, which begin at `first` and end at `last`, and what they have not."""
+    kept, losses = [], []
+    for each in ranges:
+        found, lost = _after(each, first[each.key])
+        if found and found[0].end > last[each.key]:
+            found, beyond = _before(found[0], last[each.key])
+            lost = lost + beyond
+        kept += found
+        losses += lost
+    return kept, losses
+
+
+def report(losses: Sequence[Loss], fail: bool) -> int:
+    """How many offsets are lost, as far as known; raises DataLoss instead when there is a loss and `fail` is set."""
+    if losses and fail:
+        told = "; ".join(loss.text for loss in losses[:_TOLD])
+        more = f"; and {len(losses) - _TOLD} more" if len(losses) > _TOLD else ""
+        raise DataLoss(f"{told}{more} (with failOnDataLoss=false the query goes on without)")
+    return sum(loss.offsets for loss in losses)
+
+
+def _gone(start: Offsets, end: Offsets) -> list[Partition]:
+    return sorted(start.keys() - end.keys())
+
+
+def _step(key: Partition, start: int | None, end: int, first: int | None) -> Found:
+    """One partition from `start` (None: it is new) to `end`; `first` is None when it does not exist any more."""
+    name = names([key])
+    if first is None:
+        unread = max(0, end - (start or 0))
+        return [], [Loss(f"{name} was deleted before its offsets {start or 0} to {end - 1} were read", unread)]
+    if start is not None and end < start:
+        return [], [Loss(f"{name} was read up to offset {start} and now ends at {end}", max(0, end - first))]
+    return _after(Range(*key, start or 0, end), first)
+
+
+def _after(wanted: Range, first: int) -> Found:
+    """A range without what lies before the log's first offset."""
+    if wanted.start >= min(first, wanted.end):
+        return ([wanted] if wanted.size > 0 else []), []
+    until = min(first, wanted.end)
+    text = f"{names([wanted.key])}: offsets {wanted.start} to {until - 1} are gone, the log begins at {first}"
+    rest = Range(*wanted.key, until, wanted.end)
+    return ([rest] if rest.size > 0 else []), [Loss(text, until - wanted.start)]
+
+
+def _before(wanted: Range, last: int) -> Found:
+    """A range without what lies after the log's end; it reaches beyond it."""
+    since = max(last, wanted.start)
+    text = f"{names([wanted.key])}: offsets {since} to {wanted.end - 1} are not there, the log ends at {last}"
+    rest = Range(*wanted.key, wanted.start, since)
+    return ([rest] if rest.size > 0 else []), [Loss(text, wanted.end - since)]

@@ -1,0 +1,150 @@
+"""Where to begin and to end: Spark's JSON of offsets, and what `earliest`, `latest` and timestamps stand for.
+
+The JSON is that of Spark's Kafka source, so that checkpoints look alike: {"topic": {"0": 23, "1": -1}}.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.types import EARLIEST, LATEST, Partition
+
+_NAMED = 5  # partitions an error names at most
+
+
+class Log(Protocol):
+    """What is asked of the brokers; `brokers.Brokers` is one."""
+
+    def offsets(self, partitions: Collection[Partition], at: int, committed: bool) -> dict[Partition, int]:
+        """The first (`at` EARLIEST) or end (LATEST) offset of each; with `committed` the last stable one."""
+
+    def offsets_by_time(self, times: Mapping[Partition, int]) -> Mapping[Partition, int | None]:
+        """The first offset whose record is not older than that many ms since 1970; None: there is none."""
+
+
+@dataclass(frozen=True)
+class All:
+    """EARLIEST or LATEST in every partition."""
+
+    at: int
+
+
+@dataclass(frozen=True)
+class Exactly:
+    """An offset for each partition, EARLIEST and LATEST among them."""
+
+    offsets: dict[Partition, int]
+
+
+@dataclass(frozen=True)
+class Since:
+    """The first record not older than `times` (ms since 1970), one for all partitions or one for each.
+
+    Where there is none an end is the end of the log; a start is that too when `or_latest`, else an error.
+    """
+
+    times: int | dict[Partition, int]
+    or_latest: bool = False
+
+
+Spec = All | Exactly | Since
+
+
+def resolve(
+    spec: Spec, partitions: Collection[Partition], log: Log, committed: bool, what: str
+) -> dict[Partition, int]:
+    """The offset that `spec` means in each of `partitions`.
+
+    `what` is "starting" or "ending", for errors and for what happens where no record is late enough.
+    """
+    match spec:
+        case All(at):
+            return log.offsets(partitions, at, committed)
+        case Exactly(offsets):
+            _same(offsets, partitions, f"{what}Offsets")
+            return _filled(offsets, log, committed)
+    return _by_time(spec, partitions, log, committed, what)
+
+
+def as_json(offsets: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
+    """What `json.dumps` makes Spark's JSON of, in order of topics and partitions."""
+    nested: dict[str, dict[str, int]] = {}
+    for (topic, index), offset in sorted(offsets.items()):
+        nested.setdefault(topic, {})[str(index)] = offset
+    return nested
+
+
+def from_json(nested: Any) -> dict[Partition, int]:
+    """The opposite of `as_json`; raises ValueError when it is anything else."""
+    try:
+        flat = [(topic, key, offset) for topic, inner in nested.items() for key, offset in inner.items()]
+    except AttributeError:
+        raise ValueError("not an object of objects") from None
+    for topic, key, offset in flat:
+        if not (isinstance(key, str) and key.isascii() and key.isdigit() and type(offset) is int):
+            raise ValueError(f"{topic}: {key}: {offset}")
+    return {(topic, int(key)): offset for topic, key, offset in flat}
+
+
+def parse(name: str, text: str, least: int) -> dict[Partition, int]:
+    """The JSON in the option `name`, none of whose numbers may be below `least`."""
+    try:
+        offsets = from_json(json.loads(text))
+    except ValueError:
+        offsets = {}
+    if not offsets or min(offsets.values()) < least:
+        example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}' if least < 0 else '{"topicA":{"0":1700000000000}}'
+        raise OptionError(f"{name} is written like {example}, not '{text}'")
+    return offsets
+
+
+def names(partitions: Iterable[Partition]) -> str:
+    """`topic-0, topic-1`, shortened where there are many."""
+    words = [f"{topic}-{index}" for topic, index in sorted(partitions)]
+    more = f" and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
+    return ", ".join(words[:_NAMED]) + more
+
+
+def _by_time(
+    spec: Since, partitions: Collection[Partition], log: Log, committed: bool, what: str
+) -> dict[Partition, int]:
+    times = dict.fromkeys(partitions, spec.times) if isinstance(spec.times, int) else spec.times
+    _same(times, partitions, f"{what}OffsetsByTimestamp")
+    found = log.offsets_by_time(times)
+    late = [partition for partition in times if found[partition] is None]
+    if late and what == "starting" and not spec.or_latest:
+        raise OptionError(
+            f"no record is as late as the starting timestamp {times[min(late)]} in {names(late)}; with "
+            "startingOffsetsByTimestampStrategy=latest such partitions start at their end"
+        )
+    offsets = {partition: LATEST if offset is None else offset for partition, offset in found.items()}
+    return _capped(_filled(offsets, log, committed), log) if committed else _filled(offsets, log, committed)
+
+
+def _filled(offsets: Mapping[Partition, int], log: Log, committed: bool) -> dict[Partition, int]:
+    """EARLIEST and LATEST replaced, with a request for each of the two at most."""
+    filled = dict(offsets)
+    for at in (EARLIEST, LATEST):
+        wanted = [partition for partition, offset in offsets.items() if offset == at]
+        if wanted:
+            filled.update(log.offsets(wanted, at, committed))
+    return filled
+
+
+def _capped(offsets: Mapping[Partition, int], log: Log) -> dict[Partition, int]:
+    """No further than what is committed: a record looked up by its time may be of an open transaction."""
+    stable = log.offsets(offsets.keys(), LATEST, True)
+    return {partition: min(offset, stable[partition]) for partition, offset in offsets.items()}
+
+
+def _same(given: Mapping[Partition, int], partitions: Collection[Partition], option: str) -> None:
+    """Spark wants every partition named, and no other, lest one that was forgotten be read from somewhere."""
+    missing, unknown = set(partitions) - given.keys(), given.keys() - set(partitions)
+    if missing:
+        raise OptionError(f"{option} names every partition (-1 is latest, -2 earliest): {names(missing)} is missing")
+    if unknown:
+        raise OptionError(f"{option} names {names(unknown)}, which is not among the partitions to read")

@@ -1,0 +1,224 @@
+"""What can be said with `.option(…)`: names, defaults and refusals of Spark's Kafka source, and ours (`odradek.…`).
+
+Names are compared without case. Options of others are let pass, as Spark does; a wrong `odradek.` one is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from odradek.pipeline import offsets, selection
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.offsets import All, Exactly, Since, Spec
+from odradek.pipeline.selection import Selection
+from odradek.pipeline.types import EARLIEST, LATEST
+from odradek.pipeline.values import duration, flag, one_of, positive, size, timestamp
+
+KAFKA, OURS = "kafka.", "odradek."
+READ_OPTIONS = ("odradek.local", "odradek.commit.group", "odradek.split.bytes")
+WRITE_OPTIONS = ("odradek.stamp",)
+_BYTES_STAY = "keys and values are read and written as bytes; cast the columns instead"
+REFUSED_READING = {
+    "auto.offset.reset": "where to begin is startingOffsets",
+    "key.deserializer": _BYTES_STAY,
+    "value.deserializer": _BYTES_STAY,
+    "enable.auto.commit": "progress is kept in the checkpoint; odradek.commit.group commits it as well",
+    "interceptor.classes": "interceptors could change the data",
+}
+REFUSED_WRITING = {"key.serializer": _BYTES_STAY, "value.serializer": _BYTES_STAY}
+_BATCH_ONLY = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
+_STREAM_ONLY = {
+    "maxoffsetspertrigger": "maxOffsetsPerTrigger",
+    "minoffsetspertrigger": "minOffsetsPerTrigger",
+    "maxtriggerdelay": "maxTriggerDelay",
+}
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How topics are read. None means not given; `notes` are lines worth a warning, one each."""
+
+    selection: Selection
+    start: Spec
+    end: Spec
+    kafka: dict[str, str]  # without the prefix, as given
+    fail_on_data_loss: bool
+    headers: bool
+    max_offsets: int | None  # per trigger
+    min_offsets: int | None
+    max_delay_ms: int
+    min_partitions: int | None
+    max_records: int | None  # per partition of Spark's
+    group_prefix: str
+    attempts: int  # to get offsets, `retry_ms` apart
+    retry_ms: int
+    local: str  # auto, off or only: reading the files of a broker on the same machine
+    commit_group: str | None
+    split_bytes: int
+    notes: tuple[str, ...]
+
+    @property
+    def committed(self) -> bool:
+        """Whether records of open and aborted transactions are left out."""
+        return self.kafka.get("isolation.level") == "read_committed"
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], streaming: bool) -> ReadOptions:
+        """Checks everything that can be known without a broker; raises OptionError."""
+        given = _lowered(options, READ_OPTIONS)
+        kafka = _kafka(options, REFUSED_READING)
+        _check_isolation(kafka)
+        start, end = _specs(given, streaming)
+        limits = {name: _optional(given, name) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger")}
+        _check_limits(limits)
+        return cls(
+            selection=selection.parse(given),
+            start=start,
+            end=end,
+            kafka=kafka,
+            fail_on_data_loss=flag("failOnDataLoss", given.get("failondataloss", "true")),
+            headers=flag("includeHeaders", given.get("includeheaders", "false")),
+            max_offsets=limits["maxOffsetsPerTrigger"],
+            min_offsets=limits["minOffsetsPerTrigger"],
+            max_delay_ms=duration("maxTriggerDelay", given.get("maxtriggerdelay", "15m")),
+            min_partitions=_optional(given, "minPartitions"),
+            max_records=_optional(given, "maxRecordsPerPartition"),
+            group_prefix=given.get("groupidprefix", f"spark-kafka-{'source' if streaming else 'relation'}"),
+            attempts=positive("fetchOffset.numRetries", given.get("fetchoffset.numretries", "3")),
+            retry_ms=duration("fetchOffset.retryIntervalMs", given.get("fetchoffset.retryintervalms", "1000")),
+            local=one_of("odradek.local", given.get("odradek.local", "auto"), ("auto", "off", "only")),
+            commit_group=_named(given, "odradek.commit.group"),
+            split_bytes=size("odradek.split.bytes", given.get("odradek.split.bytes", "128m")),
+            notes=tuple(_notes(given, kafka, streaming)),
+        )
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How rows become records. Without `topic` each row names its own in the column `topic`."""
+
+    topic: str | None
+    kafka: dict[str, str]
+    headers: bool  # whether the column `headers` is written where there is one
+    stamp: bool  # whether each record gets an id by which a repeated one is known
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], streaming: bool) -> WriteOptions:
+        """Raises OptionError."""
+        given = _lowered(options, WRITE_OPTIONS)
+        return cls(
+            topic=_named(given, "topic"),
+            kafka=_kafka(options, REFUSED_WRITING),
+            headers=flag("includeHeaders", given.get("includeheaders", "true")),
+            stamp=flag("odradek.stamp", given.get("odradek.stamp", str(streaming))),
+        )
+
+
+def _lowered(options: Mapping[str, str], ours: tuple[str, ...]) -> dict[str, str]:
+    given = {name.lower(): value for name, value in options.items()}
+    for name in sorted(given):
+        if name.startswith(OURS) and name not in ours:
+            raise OptionError(f"there is no option {name} here, only {', '.join(ours)}")
+    return given
+
+
+def _kafka(options: Mapping[str, str], refused: Mapping[str, str]) -> dict[str, str]:
+    kafka = {name[len(KAFKA) :]: value for name, value in options.items() if name.lower().startswith(KAFKA)}
+    for name in kafka:
+        if name.lower() in refused:
+            raise OptionError(f"the option kafka.{name} is not supported: {refused[name.lower()]}")
+    if not kafka.get("bootstrap.servers", "").strip():
+        raise OptionError("the option kafka.bootstrap.servers must be given")
+    return kafka
+
+
+def _check_isolation(kafka: Mapping[str, str]) -> None:
+    levels = ("read_uncommitted", "read_committed")
+    if kafka.get("isolation.level", levels[0]) not in levels:
+        raise OptionError(f"kafka.isolation.level is {' or '.join(levels)}, not '{kafka['isolation.level']}'")
+
+
+def _check_limits(limits: Mapping[str, int | None]) -> None:
+    most, least = limits["maxOffsetsPerTrigger"], limits["minOffsetsPerTrigger"]
+    if most is not None and least is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})")
+
+
+def _specs(given: Mapping[str, str], streaming: bool) -> tuple[Spec, Spec]:
+    ends = [name for name in _BATCH_ONLY if name in given]
+    if streaming and ends:
+        raise OptionError(f"a stream has no end: the option {ends[0]} is for batch queries")
+    start = _spec(given, "starting", LATEST if streaming else EARLIEST)
+    end = _spec(given, "ending", LATEST)
+    if not streaming:
+        _check_batch(start, "startingOffsets", LATEST, "latest")
+        _check_batch(end, "endingOffsets", EARLIEST, "earliest")
+        _check_order(start, end)
+    return start, end
+
+
+def _spec(given: Mapping[str, str], which: str, default: int) -> Spec:
+    """One timestamp for all comes before one for each partition, and that before offsets, as in Spark."""
+    words = ("error", "latest")
+    name = "startingOffsetsByTimestampStrategy"
+    or_latest = one_of(name, given.get(name.lower(), "error"), words) == "latest"
+    if (time := given.get(f"{which}timestamp")) is not None:
+        return Since(timestamp(f"{which}Timestamp", time), or_latest)
+    if (times := given.get(f"{which}offsetsbytimestamp")) is not None:
+        return Since(offsets.parse(f"{which}OffsetsByTimestamp", times, least=0), or_latest)
+    if (text := given.get(f"{which}offsets")) is None:
+        return All(default)
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return All(EARLIEST if word == "earliest" else LATEST)
+    return Exactly(offsets.parse(f"{which}Offsets", text, least=EARLIEST))
+
+
+def _check_batch(spec: Spec, option: str, wrong: int, word: str) -> None:
+    if spec == All(wrong):
+        raise OptionError(f"{option} cannot be {word} in a batch query: there would be nothing to read")
+    if isinstance(spec, Exactly) and (found := [key for key, at in spec.offsets.items() if at == wrong]):
+        raise OptionError(f"{option} of {offsets.names(found)} cannot be {word} ({wrong}) in a batch query")
+
+
+def _check_order(start: Spec, end: Spec) -> None:
+    """What is known to be backwards before any broker is asked."""
+    if isinstance(start, Exactly) and isinstance(end, Exactly):
+        _check_each(start.offsets, end.offsets, "offset")
+    elif isinstance(start, Since) and isinstance(end, Since):
+        if isinstance(start.times, dict) and isinstance(end.times, dict):
+            _check_each(start.times, end.times, "timestamp")
+        elif isinstance(start.times, int) and isinstance(end.times, int) and start.times > end.times:
+            raise OptionError(f"the starting timestamp {start.times} is after the ending timestamp {end.times}")
+
+
+def _check_each(start: Mapping[tuple[str, int], int], end: Mapping[tuple[str, int], int], what: str) -> None:
+    if differing := start.keys() ^ end.keys():
+        raise OptionError(f"a start and an end are needed for each partition: {offsets.names(differing)} has one")
+    for key, first in start.items():
+        if 0 <= end[key] < first:
+            raise OptionError(f"{offsets.names([key])}: the starting {what} {first} is after the ending one {end[key]}")
+
+
+def _optional(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name.lower())
+    return None if text is None else positive(name, text)
+
+
+def _named(given: Mapping[str, str], name: str) -> str | None:
+    if (text := given.get(name)) is not None and not text.strip():
+        raise OptionError(f"{name} is empty")
+    return text.strip() if text is not None else None
+
+
+def _notes(given: Mapping[str, str], kafka: Mapping[str, str], streaming: bool) -> list[str]:
+    """What has no effect; Spark's source warns of the same."""
+    notes = (
+        []
+        if streaming
+        else [f"{name} has no effect in a batch query" for key, name in _STREAM_ONLY.items() if key in given]
+    )
+    if "group.id" in kafka and "groupidprefix" in given:
+        notes.append("groupIdPrefix has no effect beside kafka.group.id")
+    return notes

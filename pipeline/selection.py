@@ -1,0 +1,186 @@
+"""Which batches of a chunk hold records to show, told from their headers alone.
+
+All headers of a chunk are read at once, into one array, since a topic written without batching has a batch a record.
+What Python does for each batch is to go from one to the next and to ask for its checksum.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.types import Chunk, Range
+from odradek.protocol.records import batch_v2, control
+from odradek.protocol.records.errors import RecordError
+
+# protocol.records.batch_v2.HEADER as an array's type.
+WIRE = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", ">i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("count", ">i4"),
+    ]
+)
+HEAD = WIRE.newbyteorder("=")
+_ENTRY = struct.Struct(">qiib")  # to the magic, which is at the same place in every format
+_LEAST = {0: 14, 1: 22, 2: batch_v2.HEADER_SIZE - batch_v2.LOG_OVERHEAD}
+
+
+class Batches(NamedTuple):
+    """Batches of magic 2 within `data`, with their headers (of type HEAD); `ends[i]` is where batch i ends."""
+
+    data: memoryview
+    heads: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+    def only(self, chosen: np.ndarray | slice) -> Batches:
+        return Batches(self.data, self.heads[chosen], self.starts[chosen], self.ends[chosen])
+
+    def last_offsets(self) -> np.ndarray:
+        return self.heads["base_offset"] + self.heads["last_offset_delta"]
+
+
+class OldSet(NamedTuple):
+    """One message of magic 0 or 1, which may be a compressed set."""
+
+    data: memoryview
+
+
+def damaged(range: Range, offset: int, why: object) -> PipelineError:
+    """What is told of a batch that cannot be read; `offset` is its first."""
+    return PipelineError(f"{range.topic}-{range.partition}: the batch at offset {offset} cannot be read: {why}")
+
+
+class Selection:
+    """The batches of `range` in chunk after chunk; remembers which transactions were aborted.
+
+    check_crcs: look at every checksum, as a consumer does (`check.crcs`).
+    """
+
+    def __init__(self, range: Range, check_crcs: bool = True) -> None:
+        self._range, self._check_crcs = range, check_crcs
+        self._aborted = _Aborted()
+
+    def of(self, chunk: Chunk) -> Iterator[Batches | OldSet]:
+        """What to read of `chunk`, in order; PipelineError for what is damaged.
+
+        Only the checksum protects a header, and the base offset is before what it covers: a wrong one is seen where
+        offsets do not rise.
+        """
+        data = memoryview(chunk.data)
+        self._aborted.learn(chunk.aborted)
+        for old, starts in self._runs(data):
+            if old:
+                yield from (OldSet(data[start:end]) for start, end in zip(starts, starts[1:], strict=False))
+            else:
+                yield self._shown(_with_headers(data, np.array(starts, np.int64)))
+
+    def _runs(self, data: memoryview) -> Iterator[tuple[bool, list[int]]]:
+        """(whether of an old format, where each batch starts and the last one ends) for neighbours alike."""
+        starts: list[int] = []
+        old, at, total, unpack = False, 0, len(data), _ENTRY.unpack_from
+        while at + _ENTRY.size <= total:
+            offset, length, _, magic = unpack(data, at)
+            if length < _LEAST.get(magic, total) or at + batch_v2.LOG_OVERHEAD + length > total:
+                raise damaged(self._range, offset, f"{length} bytes of magic {magic} are no batch")
+            if old != (magic < 2) and starts:
+                yield old, [*starts, at]
+                starts = []
+            old = magic < 2
+            starts.append(at)
+            at += batch_v2.LOG_OVERHEAD + length
+        if at != total:
+            raise PipelineError(f"{self._range.topic}-{self._range.partition}: {total - at} bytes after the last batch")
+        if starts:
+            yield old, [*starts, at]
+
+    def _shown(self, batches: Batches) -> Batches:
+        self._check_order(batches)
+        last = batches.last_offsets()
+        batches = batches.only(batches.heads["base_offset"] < self._range.end)
+        if self._check_crcs:
+            self._check_checksums(batches)
+        hidden = batches.heads["attributes"] & batch_v2.CONTROL != 0
+        hidden |= last[: len(hidden)] < self._range.start
+        hidden |= self._aborted.within(batches, self._range)
+        return batches.only(~hidden) if hidden.any() else batches
+
+    def _check_order(self, batches: Batches) -> None:
+        base, last = batches.heads["base_offset"], batches.last_offsets()
+        falling = np.flatnonzero(base[1:] <= last[:-1])
+        if falling.size:
+            offset = int(base[falling[0] + 1])
+            raise damaged(self._range, offset, f"it comes after offset {int(last[falling[0]])}")
+
+    def _check_checksums(self, batches: Batches) -> None:
+        data, checksum, skipped = batches.data, batch_v2.crc32c.crc32c, batch_v2.ATTRIBUTES_AT
+        wanted = batches.heads["crc"].tolist()
+        for index, (start, end) in enumerate(zip(batches.starts.tolist(), batches.ends.tolist(), strict=True)):
+            if checksum(data[start + skipped : end]) != wanted[index]:
+                raise damaged(self._range, int(batches.heads["base_offset"][index]), "its checksum is wrong")
+
+
+def _with_headers(data: memoryview, bounds: np.ndarray) -> Batches:
+    flat = np.frombuffer(data, np.uint8)
+    starts, ends = bounds[:-1], bounds[1:]
+    heads = np.lib.stride_tricks.sliding_window_view(flat, WIRE.itemsize)[starts]
+    return Batches(data, heads.view(WIRE)[:, 0].astype(HEAD), starts, ends)
+
+
+class _Aborted:
+    """The producers whose open transaction will turn out to be aborted.
+
+    A fetch tells of every aborted transaction that reaches into what it brings, so the same one may be told of again
+    and again: it counts once, until its marker has been seen.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[tuple[int, int]] = set()
+        self._ahead: list[tuple[int, int]] = []  # (first offset, producer id), last first
+        self._open: set[int] = set()
+
+    def learn(self, aborted: tuple[tuple[int, int], ...]) -> None:
+        new = set(aborted) - self._known
+        if new:
+            self._known |= new
+            self._ahead = sorted([*self._ahead, *((first, producer) for producer, first in new)], reverse=True)
+
+    def within(self, batches: Batches, range: Range) -> np.ndarray:
+        """Which of `batches` are records of aborted transactions."""
+        hidden = np.zeros(len(batches.heads), bool)
+        if not (self._ahead or self._open):
+            return hidden
+        last = batches.last_offsets()
+        for index in np.flatnonzero(batches.heads["attributes"] & batch_v2.TRANSACTIONAL):
+            while self._ahead and self._ahead[-1][0] <= last[index]:
+                self._open.add(self._ahead.pop()[1])
+            producer = int(batches.heads["producer_id"][index])
+            if batches.heads["attributes"][index] & batch_v2.CONTROL:
+                if _aborts(batches, index, range):
+                    self._open.discard(producer)
+            else:
+                hidden[index] = producer in self._open
+        return hidden
+
+
+def _aborts(batches: Batches, index: int, range: Range) -> bool:
+    """Whether a control batch ends its transaction with an abort; compaction may have emptied it."""
+    try:
+        records = batch_v2.iterate(batches.data[batches.starts[index] : batches.ends[index]])
+        return any(control.read_key(key) == control.ABORT for _, _, key, _, _ in records)
+    except RecordError as error:
+        raise damaged(range, int(batches.heads["base_offset"][index]), error) from error

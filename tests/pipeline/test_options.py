@@ -1,0 +1,231 @@
+"""Options: Spark's names and defaults, and one line for each thing that cannot be meant."""
+
+from __future__ import annotations
+
+import pytest
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.offsets import All, Exactly, Since
+from odradek.pipeline.options import ReadOptions, WriteOptions
+from odradek.pipeline.selection import Selection
+from odradek.pipeline.types import EARLIEST, LATEST
+
+LEAST = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t"}
+
+
+def read(streaming: bool = False, **more: str) -> ReadOptions:
+    """Options of a read, `__` for a dot in a name."""
+    return ReadOptions.parse(LEAST | {name.replace("__", "."): value for name, value in more.items()}, streaming)
+
+
+def without(name: str) -> dict[str, str]:
+    """The least there must be, but for one."""
+    return {key: value for key, value in LEAST.items() if key != name}
+
+
+def test_defaults_of_a_batch() -> None:
+    assert ReadOptions.parse(LEAST, streaming=False) == ReadOptions(
+        selection=Selection(topics=("t",)),
+        start=All(EARLIEST),
+        end=All(LATEST),
+        kafka={"bootstrap.servers": "h:9092"},
+        fail_on_data_loss=True,
+        headers=False,
+        max_offsets=None,
+        min_offsets=None,
+        max_delay_ms=15 * 60_000,
+        min_partitions=None,
+        max_records=None,
+        group_prefix="spark-kafka-relation",
+        attempts=3,
+        retry_ms=1000,
+        local="auto",
+        commit_group=None,
+        split_bytes=128 * 1024 * 1024,
+        notes=(),
+    )
+
+
+def test_a_stream_begins_at_the_end() -> None:
+    options = read(streaming=True)
+    assert options.start == All(LATEST)
+    assert options.group_prefix == "spark-kafka-source"
+
+
+def test_names_are_compared_without_case() -> None:
+    assert read(MAXRECORDSPERPARTITION="7", minpartitions="9").max_records == 7
+    kafka = ReadOptions.parse({"KAFKA.bootstrap.servers": "h:1", "SubscribePattern": "a.*"}, False).kafka
+    assert kafka == {"bootstrap.servers": "h:1"}
+
+
+def test_read_committed_is_asked_for_as_in_kafka() -> None:
+    assert not read().committed
+    assert not read(kafka__isolation__level="read_uncommitted").committed
+    assert read(kafka__isolation__level="read_committed").committed
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"startingOffsets": " Earliest "}, All(EARLIEST)),
+        ({"startingOffsets": '{"t":{"0":5,"1":-2}}'}, Exactly({("t", 0): 5, ("t", 1): EARLIEST})),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":5}}'}, Since({("t", 0): 5})),
+        ({"startingTimestamp": " 17 "}, Since(17)),
+        ({"startingTimestamp": "17", "startingOffsetsByTimestampStrategy": "LATEST"}, Since(17, or_latest=True)),
+        ({"startingTimestamp": "17", "startingOffsetsByTimestamp": "{", "startingOffsets": "{"}, Since(17)),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "{"}, Since({("t", 0): 5})),
+    ],
+)
+def test_where_to_begin(given: dict[str, str], meant: object) -> None:
+    assert read(**given).start == meant
+    ending = {name.replace("starting", "ending"): value for name, value in given.items() if "Strategy" not in name}
+    if meant != All(EARLIEST) and len(ending) == len(given) and "-2" not in str(given):
+        assert read(**ending).end == meant
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"subscribe": " a, b,,a "}, Selection(topics=("a", "b"))),
+        ({"subscribePattern": " a.* "}, Selection(pattern="a.*")),
+        ({"assign": '{"b":[1,0],"a":[2]}'}, Selection(assigned=(("a", 2), ("b", 0), ("b", 1)))),
+    ],
+)
+def test_what_to_read(given: dict[str, str], meant: Selection) -> None:
+    assert ReadOptions.parse(without("subscribe") | given, streaming=False).selection == meant
+
+
+def test_ours() -> None:
+    options = read(odradek__local="ONLY", odradek__commit__group=" g ", odradek__split__bytes="64mb")
+    assert (options.local, options.commit_group, options.split_bytes) == ("only", "g", 64 << 20)
+
+
+@pytest.mark.parametrize(("text", "ms"), [("90s", 90_000), ("2h", 7_200_000), ("500", 500), ("1min", 60_000)])
+def test_durations(text: str, ms: int) -> None:
+    assert read(streaming=True, maxTriggerDelay=text).max_delay_ms == ms
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"subscribePattern": "x"}, "subscribe and subscribepattern"),
+        ({"subscribe": " , "}, "names topics"),
+        ({"kafka.bootstrap.servers": " "}, "bootstrap.servers must be given"),
+        ({"kafka.auto.offset.reset": "earliest"}, "startingOffsets"),
+        ({"kafka.key.deserializer": "x"}, "cast the columns"),
+        ({"kafka.value.deserializer": "x"}, "cast the columns"),
+        ({"kafka.enable.auto.commit": "true"}, "odradek.commit.group"),
+        ({"kafka.interceptor.classes": "x"}, "interceptors"),
+        ({"kafka.isolation.level": "committed"}, "read_uncommitted or read_committed"),
+        ({"minPartitions": "0"}, "minPartitions is a whole number above 0"),
+        ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition is a whole number above 0"),
+        ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger is a whole number above 0"),
+        ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "minOffsetsPerTrigger (6) is higher"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a duration"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss is true or false"),
+        ({"includeHeaders": "1"}, "includeHeaders is true or false"),
+        ({"startingOffsets": "latest"}, "cannot be latest"),
+        ({"startingOffsets": '{"t":{"0":1,"1":-1}}'}, "startingOffsets of t-1 cannot be latest"),
+        ({"endingOffsets": "earliest"}, "cannot be earliest"),
+        ({"endingOffsets": '{"t":{"0":-2}}'}, "endingOffsets of t-0 cannot be earliest"),
+        ({"startingOffsets": '{"t":{"0":-3}}'}, "startingOffsets is written like"),
+        ({"startingOffsets": '{"t":{"0":true}}'}, "startingOffsets is written like"),
+        ({"startingOffsets": '{"t":{"x":1}}'}, "startingOffsets is written like"),
+        ({"startingOffsets": '["t"]'}, "startingOffsets is written like"),
+        ({"startingOffsets": "first"}, "startingOffsets is written like"),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, "startingOffsetsByTimestamp is written like"),
+        ({"startingTimestamp": "today"}, "startingTimestamp is milliseconds"),
+        ({"startingTimestamp": "-1"}, "startingTimestamp is milliseconds"),
+        ({"startingOffsetsByTimestampStrategy": "first"}, "error or latest"),
+        ({"startingTimestamp": "5", "endingTimestamp": "4"}, "the starting timestamp 5 is after"),
+        ({"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"0":4}}'}, "t-0: the starting offset 5"),
+        ({"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"1":6}}'}, "t-0, t-1 has one"),
+        ({"odradek.local": "yes"}, "auto, off or only"),
+        ({"odradek.commit.group": " "}, "odradek.commit.group is empty"),
+        ({"odradek.split.bytes": "0m"}, "above 0"),
+        ({"odradek.split.bytes": "2 bags"}, "odradek.split.bytes is a size"),
+        ({"odradek.locale": "auto"}, "no option odradek.locale here, only odradek.local,"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_line(given: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        ReadOptions.parse(LEAST | given, streaming=False)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "one of the options subscribe"),
+        ({"assign": "t-0"}, "assign names partitions"),
+        ({"assign": "{}"}, "assign names partitions"),
+        ({"assign": '{"t":["0"]}'}, "assign names partitions"),
+        ({"assign": '{"t":[-1]}'}, "assign names partitions"),
+        ({"assign": '{"t":0}'}, "assign names partitions"),
+        ({"subscribePattern": " "}, "subscribePattern is empty"),
+        ({"subscribePattern": "a["}, "not a regular expression"),
+    ],
+)
+def test_what_to_read_must_be_said(given: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        ReadOptions.parse(without("subscribe") | given, streaming=True)
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    with pytest.raises(OptionError, match="a stream has no end"):
+        read(streaming=True, **{name: "latest"})
+
+
+def test_what_has_no_effect_is_noted() -> None:
+    assert read(streaming=True, maxOffsetsPerTrigger="5").notes == ()
+    assert read(maxOffsetsPerTrigger="5").notes == ("maxOffsetsPerTrigger has no effect in a batch query",)
+    notes = read(kafka__group__id="g", groupIdPrefix="p").notes
+    assert notes == ("groupIdPrefix has no effect beside kafka.group.id",)
+
+
+def test_defaults_of_a_write() -> None:
+    least = {"kafka.bootstrap.servers": "h:9092"}
+    assert WriteOptions.parse(least, streaming=True) == WriteOptions(None, {"bootstrap.servers": "h:9092"}, True, True)
+    assert not WriteOptions.parse(least, streaming=False).stamp
+    assert WriteOptions.parse(least | {"odradek.stamp": "true"}, streaming=False).stamp
+    assert WriteOptions.parse(least | {"topic": " t "}, streaming=False).topic == "t"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"kafka.key.serializer": "x"}, "cast the columns"),
+        ({"kafka.value.serializer": "x"}, "cast the columns"),
+        ({"kafka.bootstrap.servers": ""}, "must be given"),
+        ({"topic": " "}, "topic is empty"),
+        ({"odradek.stamp": "maybe"}, "odradek.stamp is true or false"),
+        ({"odradek.local": "auto"}, "no option odradek.local here"),
+    ],
+)
+def test_what_cannot_be_written(given: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        WriteOptions.parse({"kafka.bootstrap.servers": "h:9092"} | given, streaming=True)
+
+
+TOPICS = {"a": 2, "ab": 1, "b": 1, "__consumer_offsets": 50}
+
+
+@pytest.mark.parametrize(
+    ("selection", "found", "missing"),
+    [
+        (Selection(topics=("b", "a")), [("a", 0), ("a", 1), ("b", 0)], []),
+        (Selection(topics=("b", "c")), [("b", 0)], ["c"]),
+        (Selection(pattern="b"), [("ab", 0), ("b", 0)], []),
+        (Selection(pattern="c$"), [], []),
+        (Selection(pattern="offsets"), [], []),
+        (Selection(assigned=(("a", 1), ("a", 2), ("c", 0))), [("a", 1)], ["c", "a-2"]),
+    ],
+)
+def test_partitions_meant(selection: Selection, found: list[tuple[str, int]], missing: list[str]) -> None:
+    assert selection.partitions(TOPICS) == found
+    assert selection.missing(TOPICS) == missing
+
+
+def test_a_topic_of_the_broker_is_read_when_it_is_named() -> None:
+    assert len(Selection(topics=("__consumer_offsets",)).partitions(TOPICS)) == 50
