@@ -77,9 +77,19 @@ def test_read_committed_is_asked_for_as_in_kafka() -> None:
 )
 def test_where_to_begin(given: dict[str, str], meant: object) -> None:
     assert read(**given).start == meant
-    ending = {name.replace("starting", "ending"): value for name, value in given.items() if "Strategy" not in name}
-    if meant != All(EARLIEST) and len(ending) == len(given) and "-2" not in str(given):
-        assert read(**ending).end == meant
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"endingOffsets": "LATEST"}, All(LATEST)),
+        ({"endingOffsets": '{"t":{"0":5,"1":-1}}'}, Exactly({("t", 0): 5, ("t", 1): LATEST})),
+        ({"endingOffsetsByTimestamp": '{"t":{"0":5}}', "endingOffsets": "{"}, Since({("t", 0): 5})),
+        ({"endingTimestamp": "17", "endingOffsetsByTimestamp": "{"}, Since(17)),
+    ],
+)
+def test_where_to_end(given: dict[str, str], meant: object) -> None:
+    assert read(**given).end == meant
 
 
 @pytest.mark.parametrize(

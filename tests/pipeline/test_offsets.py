@@ -1,0 +1,95 @@
+"""Offsets: Spark's JSON and back, and what each way of saying them means in a log."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from odradek.pipeline import offsets
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.offsets import All, Exactly, Since, Spec
+from odradek.pipeline.types import EARLIEST, LATEST
+
+from .logs import Kept, Logs
+
+A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
+PARTITIONS = [A0, A1, B0]
+
+
+def logs() -> Logs:
+    """Offsets 5 to 9 with times 100 to 104, none, and 0 to 2 with times 50, 200 and 300, of which two are stable."""
+    return Logs({A0: Kept(5, [100, 101, 102, 103, 104], 10), A1: Kept(7, [], 7), B0: Kept(0, [50, 200, 300], 2)})
+
+
+@pytest.mark.parametrize(
+    ("spec", "what", "committed", "meant"),
+    [
+        (All(EARLIEST), "starting", False, (5, 7, 0)),
+        (All(LATEST), "ending", False, (10, 7, 3)),
+        (All(LATEST), "ending", True, (10, 7, 2)),
+        (Exactly({A0: 8, A1: LATEST, B0: EARLIEST}), "starting", False, (8, 7, 0)),
+        (Exactly({A0: LATEST, A1: 99, B0: LATEST}), "ending", True, (10, 99, 2)),
+        (Since(102, or_latest=True), "starting", False, (7, 7, 1)),
+        (Since({A0: 0, A1: 0, B0: 51}, or_latest=True), "starting", False, (5, 7, 1)),
+        (Since(103), "ending", False, (8, 7, 1)),
+        (Since(250), "ending", False, (10, 7, 2)),
+        (Since(250), "ending", True, (10, 7, 2)),
+        (Since(301), "ending", True, (10, 7, 2)),
+        (Since(301), "ending", False, (10, 7, 3)),
+    ],
+)
+def test_resolve(spec: Spec, what: str, committed: bool, meant: tuple[int, ...]) -> None:
+    found = offsets.resolve(spec, PARTITIONS, logs(), committed, what)
+    assert found == dict(zip(PARTITIONS, meant, strict=True))
+
+
+def test_a_time_never_leads_into_an_open_transaction() -> None:
+    """Its record is there, but what is read ends before."""
+    log = Logs({B0: Kept(0, [50, 200, 300], 1)})
+    assert offsets.resolve(Since(300), [B0], log, committed=True, what="starting") == {B0: 1}
+    assert offsets.resolve(Since(300), [B0], log, committed=False, what="starting") == {B0: 2}
+
+
+def test_offsets_that_are_said_are_not_asked_for() -> None:
+    log = logs()
+    offsets.resolve(Exactly({A0: 8, A1: LATEST, B0: 1}), PARTITIONS, log, committed=False, what="starting")
+    assert log.asked == [("end", [A1])]
+
+
+@pytest.mark.parametrize(
+    ("spec", "what", "told"),
+    [
+        (Exactly({A0: 5, B0: 0}), "starting", "startingOffsets names every partition .*: a-1 is missing"),
+        (Exactly(dict.fromkeys([*PARTITIONS, ("c", 3)], 1)), "ending", "endingOffsets names c-3, which is not among"),
+        (Since({A0: 5}), "ending", "endingOffsetsByTimestamp names every partition .*: a-1, b-0 is missing"),
+        (Since(200), "starting", "as late as the starting timestamp 200 in a-0, a-1; .*Strategy=latest"),
+    ],
+)
+def test_errors_name_the_partitions(spec: Spec, what: str, told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        offsets.resolve(spec, PARTITIONS, logs(), committed=False, what=what)
+
+
+PARTITION = st.tuples(st.text(max_size=5), st.integers(0, 2**31 - 1))
+
+
+@given(st.dictionaries(PARTITION, st.integers(-2, 2**63 - 1)))
+def test_json_and_back(found: dict[tuple[str, int], int]) -> None:
+    assert offsets.from_json(json.loads(json.dumps(offsets.as_json(found)))) == found
+
+
+def test_json_is_written_in_order() -> None:
+    text = json.dumps(offsets.as_json({("b", 0): -2, ("a", 10): 1, ("a", 9): 23}))
+    assert text == '{"a": {"9": 23, "10": 1}, "b": {"0": -2}}'
+
+
+@pytest.mark.parametrize("nested", [None, 5, [], {"a": 5}, {"a": {"x": 5}}, {"a": {"0": "5"}}, {"a": {"²": 5}}])
+def test_other_json_is_refused(nested: object) -> None:
+    with pytest.raises(ValueError):
+        offsets.from_json(nested)
+
+
+def test_many_partitions_are_counted() -> None:
+    assert offsets.names(("t", i) for i in range(12)) == "t-0, t-1, t-2, t-3, t-4 and 7 more"
