@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from odradek.pipeline import offsets, selection
+from odradek.pipeline import offsets, subscription
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.offsets import All, Exactly, Since, Spec
-from odradek.pipeline.selection import Selection
+from odradek.pipeline.parsing import duration, flag, one_of, positive, size, timestamp
+from odradek.pipeline.subscription import Subscription
 from odradek.pipeline.types import EARLIEST, LATEST
-from odradek.pipeline.values import duration, flag, one_of, positive, size, timestamp
 
 KAFKA, OURS = "kafka.", "odradek."
 READ_OPTIONS = ("odradek.local", "odradek.commit.group", "odradek.split.bytes")
@@ -39,7 +39,7 @@ _STREAM_ONLY = {
 class ReadOptions:
     """How topics are read. None means not given; `notes` are lines worth a warning, one each."""
 
-    selection: Selection
+    subscription: Subscription
     start: Spec
     end: Spec
     kafka: dict[str, str]  # without the prefix, as given
@@ -73,7 +73,7 @@ class ReadOptions:
         limits = {name: _optional(given, name) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger")}
         _check_limits(limits)
         return cls(
-            selection=selection.parse(given),
+            subscription=subscription.parse(given),
             start=start,
             end=end,
             kafka=kafka,

@@ -6,7 +6,7 @@ import pytest
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.offsets import All, Exactly, Since
 from odradek.pipeline.options import ReadOptions, WriteOptions
-from odradek.pipeline.selection import Selection
+from odradek.pipeline.subscription import Subscription
 from odradek.pipeline.types import EARLIEST, LATEST
 
 LEAST = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t"}
@@ -24,7 +24,7 @@ def without(name: str) -> dict[str, str]:
 
 def test_defaults_of_a_batch() -> None:
     assert ReadOptions.parse(LEAST, streaming=False) == ReadOptions(
-        selection=Selection(topics=("t",)),
+        subscription=Subscription(topics=("t",)),
         start=All(EARLIEST),
         end=All(LATEST),
         kafka={"bootstrap.servers": "h:9092"},
@@ -95,13 +95,13 @@ def test_where_to_end(given: dict[str, str], meant: object) -> None:
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        ({"subscribe": " a, b,,a "}, Selection(topics=("a", "b"))),
-        ({"subscribePattern": " a.* "}, Selection(pattern="a.*")),
-        ({"assign": '{"b":[1,0],"a":[2]}'}, Selection(assigned=(("a", 2), ("b", 0), ("b", 1)))),
+        ({"subscribe": " a, b,,a "}, Subscription(topics=("a", "b"))),
+        ({"subscribePattern": " a.* "}, Subscription(pattern="a.*")),
+        ({"assign": '{"b":[1,0],"a":[2]}'}, Subscription(assigned=(("a", 2), ("b", 0), ("b", 1)))),
     ],
 )
-def test_what_to_read(given: dict[str, str], meant: Selection) -> None:
-    assert ReadOptions.parse(without("subscribe") | given, streaming=False).selection == meant
+def test_what_to_read(given: dict[str, str], meant: Subscription) -> None:
+    assert ReadOptions.parse(without("subscribe") | given, streaming=False).subscription == meant
 
 
 def test_ours() -> None:
@@ -222,20 +222,20 @@ TOPICS = {"a": 2, "ab": 1, "b": 1, "__consumer_offsets": 50}
 
 
 @pytest.mark.parametrize(
-    ("selection", "found", "missing"),
+    ("subscription", "found", "missing"),
     [
-        (Selection(topics=("b", "a")), [("a", 0), ("a", 1), ("b", 0)], []),
-        (Selection(topics=("b", "c")), [("b", 0)], ["c"]),
-        (Selection(pattern="b"), [("ab", 0), ("b", 0)], []),
-        (Selection(pattern="c$"), [], []),
-        (Selection(pattern="offsets"), [], []),
-        (Selection(assigned=(("a", 1), ("a", 2), ("c", 0))), [("a", 1)], ["c", "a-2"]),
+        (Subscription(topics=("b", "a")), [("a", 0), ("a", 1), ("b", 0)], []),
+        (Subscription(topics=("b", "c")), [("b", 0)], ["c"]),
+        (Subscription(pattern="b"), [("ab", 0), ("b", 0)], []),
+        (Subscription(pattern="c$"), [], []),
+        (Subscription(pattern="offsets"), [], []),
+        (Subscription(assigned=(("a", 1), ("a", 2), ("c", 0))), [("a", 1)], ["c", "a-2"]),
     ],
 )
-def test_partitions_meant(selection: Selection, found: list[tuple[str, int]], missing: list[str]) -> None:
-    assert selection.partitions(TOPICS) == found
-    assert selection.missing(TOPICS) == missing
+def test_partitions_meant(subscription: Subscription, found: list[tuple[str, int]], missing: list[str]) -> None:
+    assert subscription.partitions(TOPICS) == found
+    assert subscription.missing(TOPICS) == missing
 
 
 def test_a_topic_of_the_broker_is_read_when_it_is_named() -> None:
-    assert len(Selection(topics=("__consumer_offsets",)).partitions(TOPICS)) == 50
+    assert len(Subscription(topics=("__consumer_offsets",)).partitions(TOPICS)) == 50

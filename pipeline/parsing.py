@@ -1,0 +1,68 @@
+"""Values of options: what is written in a string, and the one line that says what is wrong with it.
+
+Durations and sizes are written as in Spark's own settings: `90s`, `15m`, `128m`, `1g`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from odradek.pipeline.errors import OptionError
+
+_WITH_UNIT = re.compile(r"(\d+)\s*([a-z]*)")
+_MS = {"us": 0.001, "": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_BYTES = {"": 1, "b": 1} | {
+    unit: 1024**power for power, letter in enumerate("kmgtp", 1) for unit in (letter, f"{letter}b")
+}
+
+
+def flag(name: str, text: str) -> bool:
+    """`true` or `false`, in any case."""
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise OptionError(f"{name} is true or false, not '{text}'")
+    return word == "true"
+
+
+def positive(name: str, text: str) -> int:
+    """A whole number above zero."""
+    word = text.strip()
+    if not (word.isascii() and word.isdigit()) or int(word) == 0:
+        raise OptionError(f"{name} is a whole number above 0, not '{text}'")
+    return int(word)
+
+
+def timestamp(name: str, text: str) -> int:
+    """Milliseconds since 1970; negative ones would mean something else to the broker."""
+    word = text.strip()
+    if not (word.isascii() and word.isdigit()):
+        raise OptionError(f"{name} is milliseconds since 1970, not '{text}'")
+    return int(word)
+
+
+def duration(name: str, text: str) -> int:
+    """Milliseconds of `15m`, `90s`, `2h`, `500` (ms)."""
+    return int(_measured(name, text, _MS, "a duration such as 90s, 15m or 2h"))
+
+
+def size(name: str, text: str) -> int:
+    """Bytes of `128m`, `1g`, `65536`; not 0."""
+    found = int(_measured(name, text, _BYTES, "a size such as 64m or 1g"))
+    if found == 0:
+        raise OptionError(f"{name} is a size above 0, not '{text}'")
+    return found
+
+
+def one_of(name: str, text: str, words: tuple[str, ...]) -> str:
+    """One of `words`, in any case."""
+    word = text.strip().lower()
+    if word not in words:
+        raise OptionError(f"{name} is {', '.join(words[:-1])} or {words[-1]}, not '{text}'")
+    return word
+
+
+def _measured(name: str, text: str, units: dict[str, float] | dict[str, int], meant: str) -> float:
+    found = _WITH_UNIT.fullmatch(text.strip().lower())
+    if not found or found[2] not in units:
+        raise OptionError(f"{name} is {meant}, not '{text}'")
+    return int(found[1]) * units[found[2]]
