@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +86,7 @@ class Selection:
         self._aborted.learn(chunk.aborted)
         for old, starts in self._runs(data):
             if old:
-                yield from (OldSet(data[start:end]) for start, end in zip(starts, starts[1:], strict=False))
+                yield from (OldSet(data[start:end]) for start, end in pairwise(starts))
             else:
                 yield self._shown(_with_headers(data, np.array(starts, np.int64)))
 
@@ -165,7 +166,7 @@ class _Aborted:
         if not (self._ahead or self._open):
             return hidden
         last = batches.last_offsets()
-        for index in np.flatnonzero(batches.heads["attributes"] & batch_v2.TRANSACTIONAL):
+        for index in np.flatnonzero(batches.heads["attributes"] & batch_v2.TRANSACTIONAL).tolist():
             while self._ahead and self._ahead[-1][0] <= last[index]:
                 self._open.add(self._ahead.pop()[1])
             producer = int(batches.heads["producer_id"][index])

@@ -147,9 +147,32 @@ def decompress(codec: int, data: bytes | memoryview, limit: int = DEFAULT_LIMIT,
     try:
         return decoder(data, limit, magic)
     except TooLong:
-        raise RecordError(MESSAGE_TOO_LARGE, f"Unpacks to more than {limit} bytes of {NAMES[codec]}") from None
+        raise _too_long(codec, limit) from None
     except (cramjam.DecompressionError, zlib.error, ValueError) as error:
         raise BrokenPayload(codec, error) from None
+
+
+def decompress_into(codec: int, data: bytes | memoryview, room: memoryview) -> int:
+    """Unpack `data`, of magic 2, to the front of `room`; how many bytes that were. Nothing else is ever written to.
+
+    Errors as `decompress`, with the size of `room` for the limit; what is in `room` then is worth nothing.
+    """
+    try:
+        if codec == ZSTD:
+            return cramjam.zstd.decompress_into(data, room)
+        if codec == LZ4:
+            return cramjam.lz4.decompress_into(lz4_frames.mended(data, trust_checksum=True), room)
+    except (cramjam.DecompressionError, ValueError) as error:
+        if "whole buffer" in str(error):
+            raise _too_long(codec, len(room)) from None
+        raise BrokenPayload(codec, error) from None
+    unpacked = decompress(codec, data, len(room))
+    room[: len(unpacked)] = unpacked
+    return len(unpacked)
+
+
+def _too_long(codec: int, limit: int) -> RecordError:
+    return RecordError(MESSAGE_TOO_LARGE, f"Unpacks to more than {limit} bytes of {NAMES[codec]}")
 
 
 def compress(codec: int, data: bytes, level: int | None = None, magic: int = 2) -> bytes:

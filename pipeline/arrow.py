@@ -1,0 +1,157 @@
+"""Chunks of a log as Arrow record batches with the columns of Spark's Kafka source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from odradek.pipeline import columns, headers, old_formats
+from odradek.pipeline.bodies import ENOUGH, Bodies, BrokenBatch, Unpacker
+from odradek.pipeline.columns import Records
+from odradek.pipeline.gather import binary, fixed
+from odradek.pipeline.old_formats import Rows
+from odradek.pipeline.selection import Batches, OldSet, Selection, damaged
+from odradek.pipeline.types import Chunk, Range
+from odradek.protocol.records.errors import RecordError
+
+ROWS = 50_000
+_TIME = pa.timestamp("us", "UTC")
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", _TIME),
+        ("timestampType", pa.int32()),
+    ]
+)
+SCHEMA_WITH_HEADERS = SCHEMA.append(pa.field("headers", headers.TYPE))
+
+
+def batches(
+    chunks: Iterable[Chunk], range: Range, with_headers: bool = False, rows: int = ROWS, check_crcs: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """The records of `range` in `chunks`, which follow one another, without control records and aborted ones.
+
+    Each record batch holds at most `rows` records and 16 MiB of them, or one, and not much less before the last.
+    PipelineError for a batch that is damaged, with its offset; what came before it may have been yielded or not.
+    """
+    return _merged(_Reader(range, with_headers, rows, check_crcs).pieces(chunks), rows)
+
+
+class _Reader:
+    """Record batches of one range, as small as they come."""
+
+    def __init__(self, range: Range, with_headers: bool, rows: int, check_crcs: bool) -> None:
+        self._range, self._with_headers, self._rows, self._check_crcs = range, with_headers, rows, check_crcs
+        self._schema = SCHEMA_WITH_HEADERS if with_headers else SCHEMA
+        self._unpacker = Unpacker()
+        self._topics = pa.repeat(pa.scalar(range.topic, pa.string()), rows)
+        self._partitions = pa.repeat(pa.scalar(range.partition, pa.int32()), rows)
+
+    def pieces(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
+        selection = Selection(self._range, self._check_crcs)
+        for chunk in chunks:
+            for found in selection.of(chunk):
+                yield from self._of_message(found) if isinstance(found, OldSet) else self._of_batches(found)
+
+    def _of_batches(self, found: Batches) -> Iterator[pa.RecordBatch]:
+        try:
+            for bodies in self._unpacker.of(found, self._rows):
+                for records in self._records(bodies):
+                    wanted = self._within(records)
+                    for piece in _cut(wanted):
+                        yield self._piece(piece)
+        except BrokenBatch as error:
+            raise damaged(self._range, error.offset, error) from error
+
+    def _records(self, bodies: Bodies) -> Iterator[Records]:
+        try:
+            yield from columns.records(bodies, self._rows)
+        except RecordError as error:
+            first = _culprit(len(bodies.heads), lambda part: list(columns.records(bodies.only(part), self._rows)))
+            raise damaged(self._range, int(bodies.heads["base_offset"][first]), error) from error
+
+    def _within(self, records: Records) -> Records:
+        wanted = (records.offsets >= self._range.start) & (records.offsets < self._range.end)
+        return records if wanted.all() else records.only(wanted)
+
+    def _piece(self, records: Records) -> pa.RecordBatch:
+        key = binary(records.data, records.keys, records.key_sizes)
+        value = binary(records.data, records.values, records.value_sizes)
+        times = fixed(records.times * 1000, _TIME)
+        extra = [self._headers(records)] if self._with_headers else []
+        return self._batch(
+            key, value, fixed(records.offsets, pa.int64()), times, fixed(records.time_types, pa.int32()), *extra
+        )
+
+    def _headers(self, records: Records) -> pa.Array:
+        try:
+            return headers.column(records)
+        except RecordError as error:
+            first = _culprit(len(records.offsets), lambda part: headers.column(records.only(part)))
+            raise damaged(self._range, int(records.offsets[first]), error) from error
+
+    def _of_message(self, found: OldSet) -> Iterator[pa.RecordBatch]:
+        try:
+            for part in old_formats.rows(found.data, self._range, self._rows, self._check_crcs):
+                yield self._piece_of_rows(part)
+        except RecordError as error:
+            raise damaged(self._range, int.from_bytes(found.data[:8], "big", signed=True), error) from error
+
+    def _piece_of_rows(self, part: Rows) -> pa.RecordBatch:
+        count = len(part.offsets)
+        times = fixed(np.array(part.times, np.int64) * 1000, _TIME)
+        types = pa.repeat(pa.scalar(part.time_type, pa.int32()), count)
+        extra = [pa.nulls(count, headers.TYPE)] if self._with_headers else []
+        keys, values = (pa.array(column, pa.binary()) for column in (part.keys, part.values))
+        return self._batch(keys, values, pa.array(part.offsets, pa.int64()), times, types, *extra)
+
+    def _batch(self, key: pa.Array, value: pa.Array, offset: pa.Array, *rest: pa.Array) -> pa.RecordBatch:
+        topic, partition = self._topics[: len(offset)], self._partitions[: len(offset)]
+        return pa.RecordBatch.from_arrays([key, value, topic, partition, offset, *rest], schema=self._schema)
+
+
+def _cut(records: Records) -> Iterator[Records]:
+    """Pieces that reach over at most ENOUGH bytes, or hold one record."""
+    first, count = 0, len(records.starts)
+    while first < count:
+        last = max(first + 1, int(np.searchsorted(records.ends, records.starts[first] + ENOUGH, "right")))
+        yield records if last - first == count else records.only(slice(first, last))
+        first = last
+
+
+def _culprit(count: int, look: Callable[[slice], object]) -> int:
+    """The first of `count` for which `look` raises RecordError when it looks at any slice with it, found by halves."""
+    good, bad = 0, count
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            look(slice(good, middle))
+            good = middle
+        except RecordError:
+            bad = middle
+    return good
+
+
+def _merged(pieces: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Neighbours put together as long as they stay within `rows` and ENOUGH bytes."""
+    waiting: list[pa.RecordBatch] = []
+    count = size = 0
+    for piece in pieces:
+        if waiting and (count + piece.num_rows > rows or size + piece.nbytes > ENOUGH):
+            yield _joined(waiting)
+            waiting, count, size = [], 0, 0
+        waiting.append(piece)
+        count, size = count + piece.num_rows, size + piece.nbytes
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]

@@ -1,0 +1,41 @@
+"""Records of magic 0 and 1, read one by one: few logs still have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from odradek.pipeline.types import Range
+from odradek.protocol.records import batch_v2, message_sets
+
+MAGIC_AT, ATTRIBUTES_AT = 16, 17
+NO_TIMESTAMP_TYPE = -1
+
+
+class Rows(NamedTuple):
+    """Columns of a few records; `times` in ms."""
+
+    offsets: list[int]
+    times: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    time_type: int
+
+
+def rows(message: memoryview, range: Range, most: int, check_crcs: bool = True) -> Iterator[Rows]:
+    """The records of one message (perhaps a compressed set) within `range`, `most` at once; RecordError."""
+    records = message_sets.iterate(message, check_crc=check_crcs)
+    wanted = (record for record in records if range.start <= record[0] < range.end)
+    kind = _time_type(message)
+    while part := list(islice(wanted, most)):
+        offsets, times, keys, values, _ = map(list, zip(*part, strict=True))
+        yield Rows(offsets, times, keys, values, kind)
+
+
+def _time_type(message: memoryview) -> int:
+    """Kafka's number for what the timestamps are."""
+    if message[MAGIC_AT] == 0:
+        return NO_TIMESTAMP_TYPE
+    appended = message[ATTRIBUTES_AT] & batch_v2.TIMESTAMP_TYPE
+    return batch_v2.LOG_APPEND_TIME if appended else batch_v2.CREATE_TIME
