@@ -50,7 +50,7 @@ def _shares(sizes: Mapping[Partition, int], most: int) -> dict[Partition, int]:
     while small := _smaller_than_one(sizes, most):
         shares.update(dict.fromkeys(small, 1))
         sizes = {key: size for key, size in sizes.items() if key not in shares}
-        most = max(most - len(small), len(sizes))
+        most -= len(small)
     total = sum(sizes.values())
     return shares | {key: most * size // total for key, size in sizes.items()}
 

@@ -104,6 +104,18 @@ def test_what_to_read(given: dict[str, str], meant: Subscription) -> None:
     assert ReadOptions.parse(without("subscribe") | given, streaming=False).subscription == meant
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "5"},
+        {"startingTimestamp": "5", "endingTimestamp": "5"},
+        {"startingOffsets": '{"t":{"0":5,"1":7}}', "endingOffsets": '{"t":{"0":5,"1":-1}}'},
+    ],
+)
+def test_what_is_just_possible(given: dict[str, str]) -> None:
+    read(**given)
+
+
 def test_ours() -> None:
     options = read(odradek__local="ONLY", odradek__commit__group=" g ", odradek__split__bytes="64mb")
     assert (options.local, options.commit_group, options.split_bytes) == ("only", "g", 64 << 20)

@@ -127,6 +127,9 @@ def test_no_more_pieces_than_asked_for(ranges: list[Range], min_partitions: int)
     pieces = planning.split(ranges, {}, min_partitions, 1, None)
     whole = [each for each in ranges if each.size]
     assert len(pieces) == max(len(whole), min(min_partitions, sum(each.size for each in whole)))
+    parts = [(each.size, sum(piece.key == each.key for piece in pieces)) for each in whole]
+    largest = max((size / count for size, count in parts), default=0)
+    assert all(size / (count - 1) >= largest for size, count in parts if count > 1)
 
 
 def test_the_largest_is_cut() -> None:
@@ -143,6 +146,11 @@ def test_a_large_backlog_is_cut_by_its_bytes() -> None:
     sizes = planning.weigh([whole], {A0: 4000}, {A0: 0}, {A0: 2000})
     assert sizes == {A0: 2000}
     assert len(planning.split([whole], sizes, None, 600, None)) == 4
+
+
+def test_few_large_records_are_not_cut_into_nothing() -> None:
+    pieces = planning.split([Range("a", 0, 7, 9)], {A0: 1000}, None, 10, None)
+    assert pieces == [Range("a", 0, 7, 8), Range("a", 0, 8, 9)]
 
 
 def test_the_weight_of_a_range_is_its_share_of_the_log() -> None:
@@ -196,9 +204,18 @@ def test_from_one_offset_of_a_stream_to_the_next(
 @pytest.mark.parametrize(
     ("wanted", "kept", "told", "count"),
     [
-        ((5, 9), [(5, 9)], [], 0),
+        ((3, 10), [(3, 10)], [], 0),
         ((0, 9), [(3, 9)], ["a-0: offsets 0 to 2 are gone, the log begins at 3"], 3),
         ((5, 15), [(5, 10)], ["a-0: offsets 10 to 14 are not there, the log ends at 10"], 5),
+        (
+            (0, 15),
+            [(3, 10)],
+            [
+                "a-0: offsets 0 to 2 are gone, the log begins at 3",
+                "a-0: offsets 10 to 14 are not there, the log ends at 10",
+            ],
+            8,
+        ),
         ((12, 15), [], ["a-0: offsets 12 to 14 are not there, the log ends at 10"], 3),
         ((0, 2), [], ["a-0: offsets 0 to 1 are gone, the log begins at 3"], 2),
     ],
