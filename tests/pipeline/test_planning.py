@@ -141,6 +141,12 @@ def test_the_largest_is_cut() -> None:
     ]
 
 
+def test_no_further_than_both_rules_want() -> None:
+    whole = [Range("a", 0, 0, 100), Range("b", 0, 0, 5)]
+    assert len(planning.split(whole, {}, 11, 1, 10)) == 11
+    assert len(planning.split(whole, {}, 13, 1, 10)) == 13
+
+
 def test_a_large_backlog_is_cut_by_its_bytes() -> None:
     whole = Range("a", 0, 0, 1000)
     sizes = planning.weigh([whole], {A0: 4000}, {A0: 0}, {A0: 2000})
