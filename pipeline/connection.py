@@ -1,0 +1,135 @@
+"""One connection to one broker, with kafka-python's messages, TLS and SASL.
+
+kafka-python's own connections read 4 KiB at a time on a thread of their own, which costs more than all the decoding
+that follows. This one blocks, and reads an answer into a buffer that is kept: a quick copy out of warm memory is less
+than fresh pages. Requests may be sent before earlier ones are answered: `post` then `take`, in order.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import socket
+import ssl
+import struct
+from collections import deque
+from typing import Any
+
+from kafka.errors import IncompatibleBrokerVersion, for_code
+from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.settings import Address, Settings
+
+_SIZE = struct.Struct(">i")
+_MOST = 1 << 28  # no answer is so large; the alarm of a TLS server, taken for a size, is
+
+
+class Connection:
+    """Ready to be asked. OSError whenever it is lost or late; then it is of no more use, but for `close`."""
+
+    def __init__(self, address: Address, settings: Settings) -> None:
+        """Connects. PipelineError when the broker does not let one in, which no second try would change."""
+        self.address = address
+        self._settings = settings
+        self._asked: deque[Any] = deque()
+        self._numbers = itertools.count(1)
+        self._buffer = bytearray(1 << 16)
+        self._versions = BrokerVersionData(api_versions={18: (0, 0), 17: (1, 1), 36: (0, 1)})
+        self._socket = socket.create_connection(address, settings.connect_timeout)
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def __str__(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"
+
+    def close(self) -> None:
+        """End it; what was asked is not answered any more."""
+        self._socket.close()
+
+    # -- questions
+
+    def call(self, request: Any) -> Any:
+        """The answer to a request of kafka-python's, at the newest version both sides know."""
+        self.post(request)
+        return self.take()
+
+    def post(self, request: Any) -> None:
+        """Ask; `take` gives the answers, in the order of the questions."""
+        try:
+            request.API_VERSION = self._versions.api_version(request)
+        except IncompatibleBrokerVersion as error:
+            raise PipelineError(f"the broker at {self} is too old or too new: {error}") from None
+        request.with_header(correlation_id=next(self._numbers), client_id=self._settings.client_id)
+        self._socket.sendall(request.encode(header=True, framed=True))
+        self._asked.append(request)
+
+    def take(self) -> Any:
+        """The answer to the oldest question that has none yet."""
+        request = self._asked.popleft()
+        frame = self._frame()
+        response = request.header.get_response_class()
+        head = io.BytesIO(frame[:16])  # a correlation id, and perhaps a byte for tags
+        if response.parse_header(head).correlation_id != request.header.correlation_id:
+            raise ConnectionError(f"{self} answers another question")
+        try:
+            return response.decode(frame[head.tell() :])
+        except (ValueError, IndexError, struct.error) as error:
+            raise ConnectionError(f"{self} answers what cannot be read: {error}") from None
+
+    def _frame(self) -> memoryview:
+        (size,) = _SIZE.unpack(self._read(_SIZE.size))
+        if not 0 < size < _MOST:
+            raise PipelineError(f"{self} does not speak Kafka: is kafka.security.protocol right for that port?")
+        return self._read(size)
+
+    def _read(self, size: int) -> memoryview:
+        """The next `size` bytes, which stay until the next read."""
+        if size > len(self._buffer):
+            self._buffer = bytearray(size + size // 4)
+        wanted, got = memoryview(self._buffer)[:size], 0
+        while got < size:
+            read = self._socket.recv_into(wanted[got:])
+            if not read:
+                raise ConnectionError(f"{self} closed the connection")
+            got += read
+        return wanted
+
+    # -- beginning
+
+    def _prepare(self) -> None:
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        security = self._settings.security
+        if security.context:
+            self._encrypt(security.context)
+        self._socket.settimeout(self._settings.request_timeout)
+        answer = self.call(ApiVersionsRequest(version=0))
+        versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+        if security.mechanism:
+            self._introduce(security.mechanism)
+        self._versions = BrokerVersionData(api_versions=versions)
+
+    def _encrypt(self, context: ssl.SSLContext) -> None:
+        try:
+            self._socket = context.wrap_socket(self._socket, server_hostname=self.address[0])
+        except ssl.SSLEOFError:
+            raise  # cut off, as by a broker that ends
+        except ssl.SSLError as error:
+            raise PipelineError(f"no TLS with {self}: {error.reason or error}") from None
+
+    def _introduce(self, mechanism: str) -> None:
+        """SASL in Kafka's frames (KIP-152)."""
+        answer = self.call(SaslHandshakeRequest(mechanism=mechanism))
+        if answer.error_code:
+            raise PipelineError(f"{self} knows no SASL {mechanism}, but {', '.join(answer.mechanisms)}")
+        talk = self._settings.security.sasl(self.address[0])
+        while not talk.is_done():
+            answer = self.call(SaslAuthenticateRequest(auth_bytes=talk.auth_bytes()))
+            if answer.error_code:
+                why = answer.error_message or for_code(answer.error_code).__name__
+                raise PipelineError(f"{self} does not let one in: {why}")
+            talk.receive(answer.auth_bytes)

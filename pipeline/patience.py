@@ -1,0 +1,54 @@
+"""What may pass is tried again, with growing pauses; what does not pass is told in one line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from kafka.errors import for_code
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.settings import Settings
+
+Found = TypeVar("Found")
+
+
+class Later(Exception):
+    """It may be so now, and otherwise in a moment."""
+
+
+class Patience:
+    """How long something is tried again that has failed: kafka.default.api.timeout.ms."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._ends = time.monotonic() + settings.api_timeout
+        self._pause = settings.backoff
+
+    def over(self) -> bool:
+        """Whether it is time to give up."""
+        return time.monotonic() >= self._ends
+
+    def pause(self, why: str) -> None:
+        """Wait before the next try; PipelineError with the reason when there is to be none."""
+        if self.over():
+            raise PipelineError(f"{why} (tried for {self._settings.api_timeout:g} s: kafka.default.api.timeout.ms)")
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, self._settings.backoff_max)
+
+
+def insist(settings: Settings, attempt: Callable[[], Found]) -> Found:
+    """What `attempt` returns, as soon as it does not raise Later."""
+    patience = Patience(settings)
+    while True:
+        try:
+            return attempt()
+        except Later as later:
+            patience.pause(str(later))
+
+
+def check(code: int, what: str) -> None:
+    """Nothing for Kafka's error 0; Later for one that may pass, PipelineError for any other."""
+    if code:
+        error = for_code(code)
+        raise (Later if error.retriable else PipelineError)(f"{what}: {error.__name__}: {error.description}")

@@ -1,0 +1,83 @@
+"""What a Kafka client is told under Java's names (`kafka.*` of the options, without the prefix), with Java's defaults.
+
+Names that mean nothing here are let be, as Kafka's own clients do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.security import Security
+
+Address = tuple[str, int]
+
+_NUMBERS = {
+    "request.timeout.ms": 30_000,
+    "default.api.timeout.ms": 60_000,
+    "socket.connection.setup.timeout.ms": 10_000,
+    "retry.backoff.ms": 100,
+    "retry.backoff.max.ms": 1_000,
+    "fetch.max.wait.ms": 500,
+    "fetch.max.bytes": 50 * 1024 * 1024,
+    "max.partition.fetch.bytes": 1024 * 1024,
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Times are in seconds, but for `fetch_wait_ms`."""
+
+    servers: tuple[Address, ...]
+    client_id: str
+    request_timeout: float
+    api_timeout: float  # how long to go on trying while nothing is gained
+    connect_timeout: float
+    backoff: float
+    backoff_max: float
+    fetch_wait_ms: int
+    fetch_bytes: int  # the most records in one answer, but for a batch that is larger
+    security: Security
+
+    @classmethod
+    def of(cls, kafka: Mapping[str, str]) -> Settings:
+        """OptionError for what is missing, no number, or wants Java."""
+        number = {name: _number(kafka, name) for name in _NUMBERS}
+        return cls(
+            servers=_servers(kafka.get("bootstrap.servers", "")),
+            client_id=kafka.get("client.id", "odradek-pipeline"),
+            request_timeout=number["request.timeout.ms"] / 1000,
+            api_timeout=number["default.api.timeout.ms"] / 1000,
+            connect_timeout=number["socket.connection.setup.timeout.ms"] / 1000,
+            backoff=number["retry.backoff.ms"] / 1000,
+            backoff_max=number["retry.backoff.max.ms"] / 1000,
+            fetch_wait_ms=number["fetch.max.wait.ms"],
+            fetch_bytes=min(number["fetch.max.bytes"], number["max.partition.fetch.bytes"]),
+            security=Security.of(kafka),
+        )
+
+
+def _number(kafka: Mapping[str, str], name: str) -> int:
+    text = kafka.get(name, str(_NUMBERS[name]))
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise OptionError(f"kafka.{name} is {text!r}: it must be a number from 0")
+    return value
+
+
+def _servers(text: str) -> tuple[Address, ...]:
+    named = [server.strip() for server in text.split(",") if server.strip()]
+    if not named:
+        raise OptionError("Option 'kafka.bootstrap.servers' must be specified: host:port, several by commas")
+    return tuple(_address(server) for server in named)
+
+
+def _address(server: str) -> Address:
+    host, _, port = server.rpartition("://")[2].rpartition(":")  # Java lets a protocol stand before it
+    if not host or not port.isdecimal():
+        raise OptionError(f"kafka.bootstrap.servers has {server!r}: it must be host:port")
+    return host.strip("[]"), int(port)
