@@ -65,13 +65,13 @@ def _gone(start: Offsets, end: Offsets) -> list[Partition]:
 
 def _step(key: Partition, start: int | None, end: int, first: int | None) -> Found:
     """One partition from `start` (None: it is new) to `end`; `first` is None when it does not exist any more."""
-    name = names([key])
-    if first is None:
-        unread = max(0, end - (start or 0))
-        return [], [Loss(f"{name} was deleted before its offsets {start or 0} to {end - 1} were read", unread)]
-    if start is not None and end < start:
-        return [], [Loss(f"{name} was read up to offset {start} and now ends at {end}", max(0, end - first))]
-    return _after(Range(*key, start or 0, end), first)
+    begin = start or 0
+    if end < begin:
+        unread = 0 if first is None else max(0, end - first)
+        return [], [Loss(f"{names([key])} was read up to offset {begin} and now ends at {end}", unread)]
+    if first is None and end > begin:
+        return [], [Loss(f"{names([key])} was deleted before its offsets {begin} to {end - 1} were read", end - begin)]
+    return _after(Range(*key, begin, end), first or 0)
 
 
 def _after(wanted: Range, first: int) -> Found:

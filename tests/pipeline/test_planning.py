@@ -194,6 +194,8 @@ def test_a_batch_is_not_read_backwards() -> None:
         ({A0: 5, B0: 3}, {A0: 9}, {A0: 0}, [Range("a", 0, 5, 9)], [Loss("b-0 was deleted after offset 3", 0)]),
         ({A0: 5}, {A0: 9}, {}, [], [Loss("a-0 was deleted before its offsets 5 to 8 were read", 4)]),
         ({}, {A0: 9}, {}, [], [Loss("a-0 was deleted before its offsets 0 to 8 were read", 9)]),
+        ({A0: 5}, {A0: 5}, {}, [], []),
+        ({A0: 9}, {A0: 5}, {}, [], [Loss("a-0 was read up to offset 9 and now ends at 5", 0)]),
         ({A0: 9}, {A0: 5}, {A0: 2}, [], [Loss("a-0 was read up to offset 9 and now ends at 5", 3)]),
     ],
 )
