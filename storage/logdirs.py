@@ -95,6 +95,13 @@ def lock_dir(path: StrPath, *, files: Files = FILES) -> int:
     return fd
 
 
+def is_in_use(path: StrPath) -> bool:
+    """Whether a broker on this machine, ours or Apache's, holds a log directory's `.lock`; OSError as opening it."""
+    with FILES.opened(Path(path, LOCK), os.O_RDONLY) as fd:
+        holder = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _WHOLE_FILE)
+    return struct.unpack_from("h", holder)[0] != fcntl.F_UNLCK
+
+
 def agree_on_identity(
     log_dirs: Iterable[LogDir], node_id: int, cluster_id: str | None = None, *, files: Files = FILES
 ) -> MetaProperties:

@@ -1,0 +1,165 @@
+"""Reading a partition out of its leader's files, where the leader is on this machine: no socket, no broker's CPU.
+
+What may be relied on without the broker's lock is in storage.bystander. It holds for committed records, and all of a
+range are: its end was told by the leader, the high watermark or (read_committed) the last stable offset. Below that
+every transaction is decided, and the row of an aborted one was in a `.txnindex` before its marker was published; so the
+rows that were there when a log file was opened are all that its records need. A row whose marker was not published yet
+is of a transaction that was open then, and lies wholly behind the range.
+
+A segment is read to its end through one descriptor: whatever retention, compaction or a deleted topic do to its name,
+its bytes stay. Only between two segments names are looked up again, at the offset where the next one began when this
+one was opened. What compaction has put there meanwhile has the same offsets, and no batch reaches over such a border,
+so that nothing is lost or comes twice.
+
+`DataLoss` says that the log begins behind the next offset. `NotHere` is all else, be it a disk, a directory that moved
+or a log that is too short: it says nothing of the records. The leader has the last word, over the wire.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from odradek.pipeline.errors import DataLoss, PipelineError
+from odradek.pipeline.types import Chunk, Place, Range
+from odradek.storage import logdirs, names
+from odradek.storage.bystander import Begins, Bystander, Segment
+from odradek.storage.checkpoints import CheckpointError, read_meta_properties, read_partition_metadata
+from odradek.storage.openfile import OpenFile
+from odradek.storage.producers import AbortedTxn
+
+PIECE = 4 << 20  # bytes read at once
+_HEAD = Struct(">qi4xb6xi")  # base offset, length; magic; last offset delta of magic 2 (storage.scan has all of it)
+_PREFIX, _LEAST = 12, 14  # what the length does not count, and the least it can be
+
+
+class NotHere(PipelineError):
+    """The files are not, or no longer, the place to read from: the wire is. `offset` is where to go on."""
+
+    def __init__(self, what: Range, offset: int, why: object) -> None:
+        super().__init__(f"{what.topic}-{what.partition}: offset {offset} cannot be read from the files: {why}")
+        self.offset = offset
+
+
+def usable(place: Place, cluster_id: str, leader_id: int, topic_id: bytes) -> bool:
+    """Whether the directory can be read here and is that very replica's, whose broker runs on this machine.
+
+    A copy, or what is left of a broker that is elsewhere now, may bear the same ids and lie at the same path: nobody
+    holds its lock. Raises nothing: what cannot be read is not usable.
+    """
+    directory = Path(place.directory)
+    name = names.parse_partition_dir(directory.name)
+    if name is None or name.mark or not directory.is_absolute():  # -delete, -stray, -future
+        return False
+    try:
+        return (
+            _owner(directory.parent) == (cluster_id, leader_id)
+            and read_partition_metadata(directory) == topic_id
+            and logdirs.is_in_use(directory.parent)
+            and _is_readable(directory)
+        )
+    except (OSError, ValueError, CheckpointError):
+        return False
+
+
+def _owner(log_dir: Path) -> tuple[str | None, int | None]:
+    """The ids of the cluster and the broker that a log directory belongs to."""
+    identity = read_meta_properties(log_dir)
+    return (identity.cluster_id, identity.node_id) if identity is not None else (None, None)
+
+
+def _is_readable(directory: Path) -> bool:
+    """Segments are their owner's alone, whoever may list them."""
+    last = max(name for name in os.listdir(directory) if name.endswith(names.LOG))
+    return OpenFile(os.path.join(directory, last)).fd >= 0
+
+
+def read(directory: str, what: Range, committed: bool) -> Iterator[Chunk]:
+    """The batches with records of the range, from those that hold its first to those that hold its last, as chunks.
+
+    `committed`: with the transactions to leave out; the range's end must then be a last stable offset, or before one.
+    Raises DataLoss and NotHere, after the chunks before that.
+    """
+    offset = what.start
+    try:
+        files = Bystander(directory) if offset < what.end else None
+        while files is not None and offset < what.end:
+            segment, begin = files.segment(offset, committed), offset
+            for chunk in _chunks(segment, offset, what.end):
+                offset = chunk.until
+                if chunk.data:
+                    yield chunk
+            if segment.following is not None:
+                offset = max(offset, segment.following)
+            elif offset == begin:  # also at a second look
+                raise EOFError(f"its log ends there, before offset {what.end}")
+    except Begins as log:
+        name = f"{what.topic}-{what.partition}"
+        raise DataLoss(f"{name}: offset {offset} is wanted, the log begins at offset {log.first} now") from None
+    except (OSError, EOFError, ValueError) as why:
+        raise NotHere(what, offset, why) from why
+
+
+def _chunks(segment: Segment, offset: int, end: int) -> Iterator[Chunk]:
+    """The segment's batches with offsets in [offset, end); the last chunk may be an empty one that leads to `end`."""
+    position, size = segment.position, PIECE
+    while offset < end:
+        data = os.pread(segment.file.fd, size, position)
+        found = _whole(data, offset, end)
+        if found.until > offset:
+            batches = memoryview(data)[found.begin : found.upto]
+            yield Chunk(batches, _aborted(segment.aborted, offset, found.until), found.until)
+            offset = found.until
+        elif not found.upto:
+            if len(data) < size:  # that was the file
+                if data and segment.following is not None:
+                    raise EOFError(f"damaged at byte {position} of the segment at offset {segment.base}")
+                return
+            size = found.wanted
+        position += found.upto
+
+
+class Whole(NamedTuple):
+    """Batches in a piece of a log: bytes [begin, upto), up to offset `until`. `wanted`: the bytes of the next one."""
+
+    begin: int
+    upto: int
+    until: int
+    wanted: int
+
+
+def _whole(data: bytes, offset: int, end: int) -> Whole:
+    """The whole batches at the start of `data` with records in [offset, end). ValueError at what is no batch.
+
+    Once for each batch, so it takes from a header only what it needs, and nothing is looked at behind `end`.
+    """
+    unpack, room = _HEAD.unpack_from, len(data)
+    begin = at = 0
+    until = offset
+    while at + _HEAD.size <= room:
+        base, length, magic, delta = unpack(data, at)
+        if base >= end:
+            return Whole(begin, at, end, 0)
+        if length < _LEAST:
+            raise ValueError(f"damaged after offset {until - 1}")
+        after = at + length + _PREFIX
+        if after > room:
+            return Whole(begin, at, until, length + _PREFIX)
+        at = after
+        last = base + delta if magic == 2 else base
+        if last < offset:
+            begin = at
+            continue
+        until = last + 1
+        if until >= end:
+            break
+    return Whole(begin, at, until, _HEAD.size)
+
+
+def _aborted(rows: list[AbortedTxn], offset: int, until: int) -> tuple[tuple[int, int], ...]:
+    """(producer id, first offset) of those with records in [offset, until), by first offset as a Fetch has them."""
+    found = [row for row in rows if row.last_offset >= offset and row.first_offset < until]
+    return tuple((row.producer_id, row.first_offset) for row in sorted(found, key=lambda row: row.first_offset))

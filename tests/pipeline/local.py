@@ -1,0 +1,115 @@
+"""A topic of one partition of a real broker, its files, and the records that a consumer makes of chunks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from odradek.pipeline import segments
+from odradek.pipeline.types import Chunk, Place, Range
+from odradek.protocol.records import batch_v2, control, convert
+from odradek.storage.checkpoints import read_meta_properties
+
+from ..clients.admin import create_topic, topic_id, unique
+from ..clients.raw.batches import batch
+from ..clients.raw.calls import list_offsets, produce
+from ..harness.broker import Broker
+
+Row = tuple[int, bytes | None]
+"""Offset and value."""
+
+
+class Local:
+    """Topic `name`, made with `config` (`_` for `.`)."""
+
+    def __init__(self, broker: Broker, **config: Any) -> None:
+        self.broker = broker
+        self.name = create_topic(broker, "segments", **config)
+
+    @property
+    def directory(self) -> str:
+        return str(self.broker.data_dir / f"{self.name}-0")
+
+    @property
+    def id(self) -> bytes:
+        with self.broker.wire() as wire:
+            return topic_id(wire, self.name).bytes
+
+    def put(self, batches: Iterable[Iterable[bytes]], **fields: Any) -> None:
+        """Produce each as one batch."""
+        with self.broker.wire() as wire:
+            for values in batches:
+                answer = produce(wire, self.name, batch(list(values), **fields))
+                assert answer.error_code == 0, answer
+
+    def end(self, committed: bool = False) -> int:
+        """The high watermark, or the last stable offset."""
+        with self.broker.wire() as wire:
+            return int(list_offsets(wire, self.name, -1, isolation=int(committed)).offset)
+
+    def range(self, start: int = 0, end: int | None = None, committed: bool = False) -> Range:
+        return Range(self.name, 0, start, self.end(committed) if end is None else end)
+
+    def chunks(self, start: int = 0, end: int | None = None, committed: bool = False) -> Iterator[Chunk]:
+        return segments.read(self.directory, self.range(start, end, committed), committed)
+
+    def read(self, start: int = 0, end: int | None = None, committed: bool = False) -> list[Row]:
+        """What a consumer gets of the range out of the files."""
+        what = self.range(start, end, committed)
+        return rows(segments.read(self.directory, what, committed), what)
+
+    def usable(self, **other: Any) -> bool:
+        """Whether the files are; `other`: cluster_id, leader_id, topic_id, directory instead of the right ones."""
+        identity = read_meta_properties(self.broker.data_dir)
+        assert identity is not None
+        right: dict[str, Any] = {"cluster_id": identity.cluster_id, "leader_id": identity.node_id, **other}
+        place = Place(0, str(right.pop("directory", self.directory)))
+        if "topic_id" not in right:
+            right["topic_id"] = self.id
+        return segments.usable(place, **right)
+
+    def consumed(self, isolation: str = "read_uncommitted") -> list[Row]:
+        """What a consumer of librdkafka gets over the wire, to the end."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        config = {"group.id": unique("reader"), "enable.partition.eof": True, "isolation.level": isolation}
+        consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "enable.auto.commit": False, **config})
+        consumer.assign([TopicPartition(self.name, 0, 0)])
+        found: list[Row] = []
+        try:
+            while not (message := consumer.poll(60)).error():
+                found.append((message.offset(), message.value()))
+            return found
+        finally:
+            consumer.close()
+
+
+def rows(chunks: Iterable[Chunk], what: Range) -> list[Row]:
+    """The records of the range in chunks of it; AssertionError where they do not rise, or lie outside."""
+    found: list[Row] = []
+    after = what.start
+    for chunk in chunks:
+        for piece in convert.split(chunk.data):
+            head = batch_v2.header(piece)
+            assert after <= head.last_offset and head.base_offset < what.end, (after, head, what)
+            assert after <= head.base_offset or after == what.start, (after, head)
+            after = head.last_offset + 1
+        assert sum(len(piece) for piece in convert.split(chunk.data)) == len(chunk.data), "whole batches"
+        assert after <= chunk.until <= max(after, what.end)
+        found += [row for row in _of_chunk(chunk) if what.start <= row[0] < what.end]
+    return found
+
+
+def _of_chunk(chunk: Chunk) -> Iterator[Row]:
+    """As a consumer goes by a Fetch answer: aborted from their first offset on until their marker comes."""
+    waiting, leaving = list(chunk.aborted), set()
+    assert waiting == sorted(waiting, key=lambda one: one[1])
+    for piece in convert.split(chunk.data):
+        head = batch_v2.header(piece)
+        while waiting and waiting[0][1] <= head.last_offset:
+            leaving.add(waiting.pop(0)[0])
+        if head.is_control:
+            if head.num_records and control.read_marker(piece)[0] == control.ABORT:
+                leaving.discard(head.producer_id)
+        elif head.producer_id not in leaving:
+            yield from ((row[0], row[3]) for row in batch_v2.iterate(piece))

@@ -1,0 +1,182 @@
+"""What a process without locks believes of a partition's directory, in every state that a death may leave it in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from odradek.ipc import slots
+from odradek.protocol.records import batch_v2, convert
+from odradek.storage import names, roll, trim
+from odradek.storage.bystander import Begins, Bystander, Unsettled
+from odradek.storage.partition import Partition
+
+from .compacting import compact, keyed
+from .live import NOW, Live, live, put
+
+COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0"}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Live]:
+    with live(tmp_path, **COMPACTED) as made:
+        yield made
+
+
+@pytest.fixture
+def partition(world: Live) -> Partition:
+    """Segments at 0, 3, 6 and 9, the last one active, of three batches with a key of their own each."""
+    partition = world.partition()
+    for first in range(0, 12, 3):
+        if first:
+            seal(partition)
+        put(partition, *(keyed([(b"k%d" % number, b"value")]) for number in range(first, first + 3)))
+    return partition
+
+
+def seal(partition: Partition) -> None:
+    with partition.locked() as values:
+        roll.roll(partition, values, NOW)
+
+
+def offsets(partition: Partition, start: int = 0, directory: str = "") -> list[int]:
+    """The records that a bystander finds, segment after segment."""
+    files, found = Bystander(directory or partition.directory), []
+    at: int | None = start
+    while at is not None:
+        segment = files.segment(at)
+        data = os.pread(segment.file.fd, 1 << 20, segment.position)
+        found += [row[0] for piece in convert.split(data) for row in batch_v2.iterate(piece) if row[0] >= at]
+        at = segment.following
+    return found
+
+
+def renamed(partition: Partition, base: int, kind: str, mark: str, to: str) -> None:
+    path = os.path.join(partition.directory, names.offset_name(base) + kind)
+    os.rename(path + mark, path + to)
+
+
+def test_segments_follow_one_another(partition: Partition) -> None:
+    assert offsets(partition) == list(range(12))
+    assert offsets(partition, 7) == list(range(7, 12))
+    files = Bystander(partition.directory)
+    assert [files.segment(at)[:2] for at in (2, 3, 8, 11)] == [(0, 3), (3, 6), (6, 9), (9, None)]
+    assert files.segment(99).base == 9
+
+
+def test_a_deletion_that_died_has_begun_with_the_index(partition: Partition) -> None:
+    """The log start was published before, and the rows of aborted transactions may be gone."""
+    renamed(partition, 0, names.INDEX, "", names.DELETED)
+    with pytest.raises(Begins) as told:
+        Bystander(partition.directory).segment(2)
+    assert told.value.first == 3
+    assert offsets(partition, 3) == list(range(3, 12))
+
+
+def test_a_deletion_renames_the_index_first(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the test above takes it to be."""
+    done = _renames(monkeypatch, lambda: trim.rename_below(partition.directory, [0, 3, 6, 9], 3))
+    assert (done[0][0][-6:], done[-1][0][-4:]) == (names.INDEX, names.LOG)
+
+
+def _renames(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[tuple[str, str]]:
+    done: list[tuple[str, str]] = []
+    rename = os.rename
+
+    def noted(old: str, new: str) -> None:
+        rename(old, new)
+        done.append((str(old), str(new)))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", noted)
+        act()
+    return done
+
+
+def states_of_a_swap(partition: Partition, world: Live, room: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Copies of the directory after each rename of a compaction, as a death would leave it."""
+    states: list[Path] = []
+    rename = os.rename
+
+    def kept(old: str, new: str) -> None:
+        rename(old, new)
+        states.append(room / str(len(states)) / "t-0")
+        shutil.copytree(partition.directory, states[-1])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", kept)
+        compact(partition, world)
+    return states
+
+
+def test_in_a_swap_nothing_is_believed_until_it_is_done(
+    partition: Partition, world: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odradek.storage.bystander._PATIENCE", 0.1)
+    seal(partition)
+    put(partition, keyed([(b"last", b"value")]))
+    states = states_of_a_swap(partition, world, tmp_path / "states", monkeypatch)
+    assert len(states) > 10
+    for state in states[:-1]:
+        with pytest.raises(Unsettled, match="come to rest"):
+            offsets(partition, directory=str(state))
+    assert offsets(partition, directory=str(states[-1])) == list(range(13))
+
+
+def test_it_waits_for_a_swap_to_end(partition: Partition) -> None:
+    renamed(partition, 3, names.LOG, "", names.SWAP)
+    done = threading.Timer(0.3, renamed, (partition, 3, names.LOG, names.SWAP, ""))
+    done.start()
+    begun = time.monotonic()
+    assert offsets(partition) == list(range(12))
+    assert time.monotonic() - begun > 0.3
+    done.join()
+
+
+def test_a_directory_that_has_just_changed_is_let_rest(partition: Partition) -> None:
+    """What came within one tick of the clock bears the same time."""
+    files = Bystander(partition.directory)
+    os.utime(partition.directory)
+    begun = time.monotonic()
+    files.segment(0)
+    assert time.monotonic() - begun > 0.015
+
+
+def test_another_directory_of_the_same_name_is_not_read(partition: Partition) -> None:
+    files = Bystander(partition.directory)
+    assert files.segment(0)
+    os.rename(partition.directory, partition.directory + ".0-delete")
+    with pytest.raises(OSError, match="No such file"):
+        files.segment(0)
+    shutil.copytree(partition.directory + ".0-delete", partition.directory)
+    with pytest.raises(Unsettled, match="another directory"):
+        files.segment(0)
+
+
+def test_readers_beside_a_swapping_janitor_miss_nothing(world: Live) -> None:
+    """Every four new segments become one with all before them; whatever a reader believes, it is all of it."""
+    partition, done = world.partition(), threading.Event()
+    seen: list[tuple[list[int], int]] = []
+
+    def look() -> None:
+        while not done.is_set():
+            end = partition.slot.read()[slots.F_LEO]
+            seen.append((offsets(partition), end))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for number in range(160):
+        put(partition, keyed([(b"k%d" % number, b"value")]))
+        seal(partition)
+        if number % 4 == 3:
+            compact(partition, world)
+            time.sleep(0.03)
+    done.set()
+    reader.join()
+    assert len(seen) > 20
+    assert [found for found, end in seen if found != list(range(max(end, len(found))))] == []
