@@ -82,7 +82,7 @@ class _Reader:
     def _piece(self, records: Records) -> pa.RecordBatch:
         key = binary(records.data, records.keys, records.key_sizes)
         value = binary(records.data, records.values, records.value_sizes)
-        times = fixed(records.times * 1000, _TIME)
+        times = fixed(records.times, _TIME)
         extra = [self._headers(records)] if self._with_headers else []
         return self._batch(
             key, value, fixed(records.offsets, pa.int64()), times, fixed(records.time_types, pa.int32()), *extra
@@ -97,14 +97,14 @@ class _Reader:
 
     def _of_message(self, found: OldSet) -> Iterator[pa.RecordBatch]:
         try:
-            for part in old_formats.rows(found.data, self._range, self._rows, self._check_crcs):
+            for part in old_formats.rows(found, self._range, self._rows, self._check_crcs):
                 yield self._piece_of_rows(part)
         except RecordError as error:
             raise damaged(self._range, int.from_bytes(found.data[:8], "big", signed=True), error) from error
 
     def _piece_of_rows(self, part: Rows) -> pa.RecordBatch:
         count = len(part.offsets)
-        times = fixed(np.array(part.times, np.int64) * 1000, _TIME)
+        times = fixed(columns.micros(np.array(part.times, np.int64)), _TIME)
         types = pa.repeat(pa.scalar(part.time_type, pa.int32()), count)
         extra = [pa.nulls(count, headers.TYPE)] if self._with_headers else []
         keys, values = (pa.array(column, pa.binary()) for column in (part.keys, part.values))

@@ -31,7 +31,7 @@ class Records(NamedTuple):
     starts: np.ndarray
     ends: np.ndarray
     offsets: np.ndarray
-    times: np.ndarray  # ms
+    times: np.ndarray  # µs
     time_types: np.ndarray
     keys: np.ndarray
     key_sizes: np.ndarray
@@ -87,7 +87,7 @@ def _walk(bodies: Bodies, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     while left > 0:
         marks = _marks(body, at, min(left, rows))
         at, left = marks[-1], left - rows
-        if at > len(body) or (left <= 0 and at != len(body)):
+        if left <= 0 and at != len(body):
             raise wrong("its records do not end where it does")
         found = np.array(marks, np.int64) + start
         yield found[:-1], found[1:]
@@ -101,7 +101,7 @@ def _indexable(body: np.ndarray) -> bytes | memoryview:
 
 
 def _marks(body: bytes | memoryview, at: int, count: int) -> list[int]:
-    """Where each of `count` records starts, the first at `at`, and where the last one ends, perhaps past the end."""
+    """Where each of `count` records starts, the first at `at`, and where the last one ends."""
     marks: list[int] = []
     append, step, step_of_two = marks.append, _STEP, _STEP_OF_TWO
     for _ in range(count):
@@ -114,6 +114,8 @@ def _marks(body: bytes | memoryview, at: int, count: int) -> list[int]:
         else:
             length, at = varint.decode(body, at)
             at += length if length > 0 else _FAR
+    if at > len(body):
+        raise wrong("a record does not fit into its batch")
     append(at)
     return marks
 
@@ -179,13 +181,19 @@ def _offsets(heads: np.ndarray, batch: np.ndarray, steps: np.ndarray) -> np.ndar
 
 
 def _times(heads: np.ndarray, batch: np.ndarray, deltas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Timestamps in ms and their types: with LogAppendTime all have the batch's."""
+    """Timestamps in µs and their types: with LogAppendTime all have the batch's."""
     times = heads["base_timestamp"][batch] + deltas
     appended = (heads["attributes"] & batch_v2.TIMESTAMP_TYPE != 0)[batch]
-    far = np.abs(deltas) > _FAR
     if appended.any():
-        times = np.where(appended, heads["max_timestamp"][batch], times)
-        far &= ~appended
-    if (far | (np.abs(times) > _LAST_MS)).any():
+        times, deltas = np.where(appended, heads["max_timestamp"][batch], times), np.where(appended, 0, deltas)
+    # With so large a delta the sum may be one that has gone round; with smaller ones such a sum is too far anyway.
+    if ((deltas > _FAR) | (deltas < -_FAR)).any():
         raise wrong("a timestamp is beyond what Spark can show")
-    return times, appended.astype(np.int32)
+    return micros(times), appended.astype(np.int32)
+
+
+def micros(times: np.ndarray) -> np.ndarray:
+    """Times of ms in µs; RecordError for those that Spark cannot show."""
+    if ((times > _LAST_MS) | (times < -_LAST_MS)).any():
+        raise wrong("a timestamp is beyond what Spark can show")
+    return times * 1000

@@ -56,9 +56,10 @@ class Batches(NamedTuple):
 
 
 class OldSet(NamedTuple):
-    """One message of magic 0 or 1, which may be a compressed set."""
+    """One message of magic 0 or 1, which may be a compressed set; its records come after offset `after`."""
 
     data: memoryview
+    after: int
 
 
 def damaged(range: Range, offset: int, why: object) -> PipelineError:
@@ -75,6 +76,7 @@ class Selection:
     def __init__(self, range: Range, check_crcs: bool = True) -> None:
         self._range, self._check_crcs = range, check_crcs
         self._aborted = _Aborted()
+        self._last = -1  # offset of what has been seen
 
     def of(self, chunk: Chunk) -> Iterator[Batches | OldSet]:
         """What to read of `chunk`, in order; PipelineError for what is damaged.
@@ -86,7 +88,7 @@ class Selection:
         self._aborted.learn(chunk.aborted)
         for old, starts in self._runs(data):
             if old:
-                yield from (OldSet(data[start:end]) for start, end in pairwise(starts))
+                yield from (self._old(data[start:end]) for start, end in pairwise(starts))
             else:
                 yield self._shown(_with_headers(data, np.array(starts, np.int64)))
 
@@ -105,9 +107,16 @@ class Selection:
             starts.append(at)
             at += batch_v2.LOG_OVERHEAD + length
         if at != total:
-            raise PipelineError(f"{self._range.topic}-{self._range.partition}: {total - at} bytes after the last batch")
+            raise damaged(self._range, self._last + 1, f"only {total - at} bytes of it are here")
         if starts:
             yield old, [*starts, at]
+
+    def _old(self, message: memoryview) -> OldSet:
+        offset = _ENTRY.unpack_from(message)[0]
+        if offset <= self._last:
+            raise damaged(self._range, offset, f"it comes after offset {self._last}")
+        after, self._last = self._last, offset
+        return OldSet(message, after)
 
     def _shown(self, batches: Batches) -> Batches:
         self._check_order(batches)
@@ -121,11 +130,13 @@ class Selection:
         return batches.only(~hidden) if hidden.any() else batches
 
     def _check_order(self, batches: Batches) -> None:
-        base, last = batches.heads["base_offset"], batches.last_offsets()
-        falling = np.flatnonzero(base[1:] <= last[:-1])
+        base = batches.heads["base_offset"]
+        before = np.concatenate(([self._last], batches.last_offsets()))
+        falling = np.flatnonzero(base <= before[:-1])
         if falling.size:
-            offset = int(base[falling[0] + 1])
-            raise damaged(self._range, offset, f"it comes after offset {int(last[falling[0]])}")
+            first = falling[0]
+            raise damaged(self._range, int(base[first]), f"it comes after offset {before[first]}")
+        self._last = int(before[-1])
 
     def _check_checksums(self, batches: Batches) -> None:
         data, checksum, skipped = batches.data, batch_v2.crc32c.crc32c, batch_v2.ATTRIBUTES_AT

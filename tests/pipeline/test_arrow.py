@@ -1,0 +1,414 @@
+"""Chunks to Arrow: all that a log can hold, cut anywhere, against what was put into it."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odradek.pipeline import arrow, headers
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.types import Chunk, Range
+from odradek.protocol.records import batch_v2, codecs, message_sets
+
+from .batches import CODECS, NOW, PARTITION, TOPIC, Log, Row, shown, some_log, some_records, whole
+
+
+def read(log: Log, asked: Range | None = None, committed: bool = True, sizes=(), **more) -> list[Row]:
+    more = {"with_headers": True, **more}
+    return shown(arrow.batches(log.chunks(sizes, committed), asked or whole(log), **more))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    seed=st.integers(0, 1 << 32),
+    count=st.sampled_from((1, 5, 30)),
+    cut=st.tuples(st.floats(-0.2, 1.2), st.floats(-0.2, 1.2)),
+    sizes=st.lists(st.integers(1, 10), max_size=3),
+    rows=st.sampled_from((1, 7, 50_000)),
+    committed=st.booleans(),
+)
+def test_a_reader_sees_what_was_written(seed, count, cut, sizes, rows, committed) -> None:
+    log = some_log(seed, count)
+    first = log.parts[0].first
+    start, end = (first + int(share * (log.next_offset - first)) for share in cut)
+    start = max(start, 0)
+    expected = log.rows(start, end, committed)
+    assert read(log, Range(TOPIC, PARTITION, start, end), committed, sizes, rows=rows) == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("committed", [True, False])
+def test_many_batches_at_once(seed: int, committed: bool) -> None:
+    """Enough of them that records are found for all batches in one step, and lengths that need three bytes."""
+    log = some_log(seed, 400, longest=20_000)
+    assert read(log, committed=committed) == log.rows(0, log.next_offset, committed)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec(codec: int) -> None:
+    log = Log()
+    for count in (1, 3, 100, 1):
+        log.batch(some_records(random.Random(count), count), codec)
+    assert read(log) == log.rows(0, log.next_offset, True)
+
+
+@pytest.mark.parametrize("codec", [codecs.NONE, codecs.ZSTD])
+def test_long_values_make_short_record_batches(codec: int) -> None:
+    log = Log()
+    value = random.Random(1).randbytes(3 << 20)
+    log.batch([(NOW, b"k", value, ()) for _ in range(12)], codec)
+    log.batch([(NOW, None, value * 6, ()), (NOW, value * 7, b"", ())], codec)
+    found = list(arrow.batches(log.chunks((), True), whole(log)))
+    assert [batch.num_rows for batch in found] == [5, 5, 2, 1, 1]
+    assert shown(found) == log.rows(0, log.next_offset, True)
+
+
+def test_record_batches_are_as_large_as_asked() -> None:
+    log = Log()
+    for _ in range(100):
+        log.batch([(NOW, None, b"v", ())] * 75)
+    log.batch([(NOW, None, b"v", ())] * 2600)
+    found = list(arrow.batches(log.chunks([1] * 101, True), whole(log), rows=1000))
+    assert [batch.num_rows for batch in found] == [975] * 7 + [675] + [1000, 1000, 600]
+    assert shown(found) == log.rows(0, log.next_offset, True)
+
+
+def test_nothing_to_show() -> None:
+    log = Log()
+    log.batch(some_records(random.Random(1), 5), kept=[])
+    log.end(1, abort=False)
+    log.end(1, abort=True, emptied=True)
+    assert read(log) == []
+    assert list(arrow.batches([], whole(log))) == []
+    assert list(arrow.batches([Chunk(b"", (), 0)], whole(log))) == []
+
+
+def test_an_aborted_transaction_is_told_of_once_or_again_and_again() -> None:
+    """A producer's next transaction is another one, also when a later chunk tells of the first one again."""
+    log = Log()
+    for producer, abort in ((1, True), (1, False), (2, True), (1, True)):
+        log.batch([(NOW, None, b"%d" % producer, ())] * 2, producer=producer)
+        log.batch([(NOW, None, b"plain", ())])
+        log.end(producer, abort)
+    everything = tuple((t.producer, t.first) for t in log.transactions if t.aborted)
+    chunks = [Chunk(part.data, everything, part.last + 1) for part in log.parts]
+    assert shown(arrow.batches(chunks, whole(log))) == log.rows(0, log.next_offset, True)
+    chunks[1:] = [chunk._replace(aborted=()) for chunk in chunks[1:]]
+    assert shown(arrow.batches(chunks, whole(log))) == log.rows(0, log.next_offset, True)
+
+
+def test_an_emptied_marker_ends_nothing() -> None:
+    """As for Kafka's consumer: only a marker that is still there tells of an abort."""
+    log = Log()
+    log.batch([(NOW, None, b"gone", ())], producer=1)
+    log.end(1, abort=True, emptied=True)
+    assert read(log) == []
+
+
+def test_headers_that_are_no_text_and_names_twice() -> None:
+    log = Log()
+    pairs = [(b"a", b"1"), (b"a", None), ("ключ".encode(), b""), (b"", b"\xff"), (b"\xff\xfe", b"2")]
+    log.batch([(NOW, None, b"v", pairs), (NOW, None, b"v", ()), (NOW, None, b"v", pairs[:1])])
+    (batch,) = arrow.batches(log.chunks((), True), whole(log), with_headers=True)
+    assert batch.schema == arrow.SCHEMA_WITH_HEADERS
+    many, none, one = batch.column("headers").to_pylist()
+    assert [pair["key"] for pair in many] == ["a", "a", "ключ", "", "\ufffd\ufffd"]
+    assert [pair["value"] for pair in many] == [b"1", None, b"", b"\xff", b"2"]
+    assert none is None and one == [{"key": "a", "value": b"1"}]
+
+
+def test_without_headers_there_is_no_such_column() -> None:
+    log = Log()
+    log.batch(some_records(random.Random(1), 50))
+    (batch,) = arrow.batches(log.chunks((), True), whole(log))
+    assert batch.schema == arrow.SCHEMA
+    assert shown([batch]) == [row._replace(headers=None) for row in log.rows(0, log.next_offset, True)]
+
+
+def test_the_schemas_are_sparks() -> None:
+    """Written as Spark's Kafka source declares them."""
+    kinds = pytest.importorskip("pyspark.sql.types")
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    text, blob, number, time = kinds.StringType(), kinds.BinaryType(), kinds.IntegerType(), kinds.TimestampType()
+    schema = kinds.StructType().add("key", blob).add("value", blob).add("topic", text).add("partition", number)
+    schema.add("offset", kinds.LongType()).add("timestamp", time).add("timestampType", number)
+    assert arrow.SCHEMA.equals(to_arrow_schema(schema))
+    schema.add("headers", kinds.ArrayType(kinds.StructType().add("key", text).add("value", blob)))
+    assert arrow.SCHEMA_WITH_HEADERS.equals(to_arrow_schema(schema))
+
+
+# Damage
+
+
+def _ten(log: Log, magic: int, codec: int) -> None:
+    records = [(NOW + i, b"key", b"value-%d" % i, [(b"h", b"1")] if magic == 2 and i % 2 else ()) for i in range(10)]
+    if magic == 2:
+        log.batch(records, codec)
+    else:
+        log.message_set(records, magic, codec)
+
+
+def _formats() -> list[tuple[int, int]]:
+    return [(magic, codec) for magic in range(3) for codec in CODECS if magic == 2 or codec != codecs.ZSTD]
+
+
+@pytest.mark.parametrize(("magic", "codec"), _formats())
+@pytest.mark.parametrize("bits", [0x01, 0x80, 0xFF])
+def test_no_damaged_byte_makes_a_wrong_record(magic: int, codec: int, bits: int) -> None:
+    """Every byte of a batch between two others.
+
+    The leader's epoch is of no concern to records, nor is the offset of a compressed set of magic 0.
+    """
+    log = Log()
+    for _ in range(3):
+        _ten(log, magic, codec)
+    before, batch, after = (part.data for part in log.parts)
+    harmless = range(12, 16) if magic == 2 else range(8) if magic == 0 and codec else range(0)
+    for position in range(len(batch)):
+        broken = bytearray(batch)
+        broken[position] ^= bits
+        chunk = Chunk(before + broken + after, (), 30)
+        try:
+            assert shown(arrow.batches([chunk], whole(log), with_headers=True)) == log.rows(0, 30, True)
+            assert position in harmless
+        except PipelineError as error:
+            assert re.match(rf"{TOPIC}-{PARTITION}: the batch at offset -?\d+ cannot be read: ", str(error))
+            assert magic < 2 or position not in harmless
+
+
+@settings(deadline=None, max_examples=300)
+@given(seed=st.integers(0, 1 << 32), data=st.data())
+def test_damage_without_checksums_is_an_error_or_seen_as_by_the_slow_reader(seed, data) -> None:
+    """Whatever stands in a batch: the same records as protocol.records reads, or an error where that has one too."""
+    rnd = random.Random(seed)
+    log = Log(next_offset=100)
+    log.batch(some_records(rnd, data.draw(st.integers(1, 4))))
+    batch = bytearray(log.parts[0].data)
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(batch_v2.HEADER_SIZE, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    everything = Range(TOPIC, PARTITION, 0, 1 << 62)
+    chunk = Chunk(bytes(batch), (), 0)
+    try:
+        expected = _slow(batch)
+    except (batch_v2.RecordError, _OnlyHere):
+        with pytest.raises(PipelineError, match="at offset 1"):
+            shown(arrow.batches([chunk], everything, with_headers=True, check_crcs=False))
+        return
+    assert shown(arrow.batches([chunk], everything, with_headers=True, check_crcs=False)) == expected
+
+
+class _OnlyHere(Exception):
+    """What only the columns refuse."""
+
+
+def _slow(batch: bytes | bytearray) -> list[Row]:
+    head = batch_v2.header(batch)
+    out = []
+    for offset, time, key, value, pairs in batch_v2.iterate(bytes(batch)):
+        if not head.base_offset <= offset <= head.last_offset or abs(time) >= (1 << 63) // 1000:
+            raise _OnlyHere
+        pairs = tuple((name.decode(errors="replace"), value) for name, value in pairs) or None
+        out.append(Row(key, value, offset, time, 0, pairs))
+    return out
+
+
+def test_the_error_names_the_batch_at_fault() -> None:
+    """The checksum is right, a length within is not: many batches are looked at together, one of them is named."""
+    log = Log()
+    for _ in range(100):
+        _ten(log, 2, codecs.NONE)
+    parts = [bytearray(part.data) for part in log.parts]
+    parts[57][batch_v2.HEADER_SIZE] += 2
+    batch_v2.set_crc(parts[57])
+    with pytest.raises(PipelineError, match=rf"^{TOPIC}-{PARTITION}: the batch at offset 570 cannot be read: "):
+        list(arrow.batches([Chunk(b"".join(parts), (), 0)], whole(log)))
+
+
+def test_the_error_names_the_record_whose_headers_are_wrong() -> None:
+    log = Log()
+    _ten(log, 2, codecs.NONE)
+    batch = bytearray(log.parts[0].data)
+    at = batch.index(b"value-7") + len(b"value-7")
+    assert batch[at : at + 5] == bytes((2, 2)) + b"h" + bytes((2,)) + b"1"
+    batch[at + 1] = 1  # a name that is null
+    batch_v2.set_crc(batch)
+    with pytest.raises(PipelineError, match="at offset 7 cannot"):
+        list(arrow.batches([Chunk(batch, (), 0)], whole(log), with_headers=True))
+
+
+@pytest.mark.parametrize("cut", [1, 12, 16, 17, 60, 61, 100])
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_part_of_a_batch_at_the_end_is_damage(magic: int, cut: int) -> None:
+    log = Log()
+    _ten(log, magic, 0)
+    _ten(log, magic, 0)
+    data = log.parts[0].data + log.parts[1].data[:cut]
+    with pytest.raises(PipelineError, match=rf"{TOPIC}-{PARTITION}: the batch at offset \d+"):
+        shown(arrow.batches([Chunk(data, (), 0)], whole(log)))
+
+
+def test_batches_that_go_back_are_damage_also_from_chunk_to_chunk() -> None:
+    log = Log()
+    _ten(log, 2, 0)
+    _ten(log, 1, 0)
+    one, two = (Chunk(part.data, (), 0) for part in log.parts)
+    for order in ([one, one], [two, two], [two, one]):
+        with pytest.raises(PipelineError, match="comes after offset"):
+            shown(arrow.batches(order, whole(log)))
+
+
+def test_checksums_can_be_let_be() -> None:
+    log = Log()
+    _ten(log, 2, 0)
+    batch = bytearray(log.parts[0].data)
+    batch[batch_v2.CRC_AT] ^= 1
+    assert shown(arrow.batches([Chunk(batch, (), 0)], whole(log), check_crcs=False)) == [
+        row._replace(headers=None) for row in log.rows(0, 10, True)
+    ]
+
+
+# What a hostile producer may claim
+
+
+def _forged(body: bytes, count: int, codec: int = 0, base_timestamp: int = NOW) -> Chunk:
+    """A batch with a right checksum around `body`."""
+    span = batch_v2.Span(0, (1 << 31) - 1, base_timestamp, NOW, count)
+    return Chunk(batch_v2.assemble(codecs.compress(codec, body), span, codec), (), 0)
+
+
+RECORD = b"\x0c\0\0\0\1\1\0"
+FAR = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # the least number there is
+HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        RECORD[:-1],
+        RECORD * 2,
+        RECORD + b"\0",
+        b"\0" * 7,
+        b"\x0b" + RECORD[1:],
+        HUGE + RECORD[1:],
+        FAR + RECORD[1:],
+        b"\x80" * 11,
+        b"\xfe\xff\xff\xff\x0f\0\0\0\1\1\0",
+        b"\x1e\0\0\0" + HUGE + b"\1\0",
+        b"\x1e\0\0\0\1" + HUGE + b"\0",
+        b"\x1e\0\0\0\1\1" + HUGE,
+        b"\x1e\0" + HUGE + b"\0\1\1\0",
+        b"\x1e\0\0" + HUGE + b"\1\1\0",
+        b"\x0e\0\0\0\1\1\x7e\0",
+        b"\x0e\0\0\0\1\1\1\0",
+        b"\x0e\0\0\0\1\1\0\0",
+    ],
+)
+@pytest.mark.parametrize("others", [0, 100])
+def test_what_no_record_can_be(body: bytes, others: int) -> None:
+    """Alone, and with so many other batches that they are read in one step."""
+    log = Log(next_offset=1 << 40)
+    for _ in range(others):
+        log.batch([(NOW, None, None, ())] * 2)
+    data = _forged(body, 1).data + b"".join(part.data for part in log.parts)
+    data = data[:23] + bytes(4) + data[27:]  # last offset delta 0
+    batch = bytearray(data[: batch_v2.header(data).size])
+    batch_v2.set_crc(batch)
+    data = bytes(batch) + data[len(batch) :]
+    with pytest.raises(PipelineError, match="at offset 0 cannot"):
+        list(arrow.batches([Chunk(data, (), 0)], Range(TOPIC, PARTITION, 0, 1 << 62), with_headers=True))
+
+
+@pytest.mark.parametrize("count", [-1, 0, 2, 1 << 20, (1 << 31) - 1])
+def test_a_count_that_is_wrong(count: int) -> None:
+    with pytest.raises(PipelineError, match="at offset 0 cannot"):
+        list(arrow.batches([_forged(RECORD, count)], Range(TOPIC, PARTITION, 0, 10)))
+
+
+@pytest.mark.parametrize("codec", [codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD])
+def test_a_bomb_is_refused(codec: int) -> None:
+    chunk = _forged(bytes(codecs.DEFAULT_LIMIT + 1), 1, codec)
+    with pytest.raises(PipelineError, match="at offset 0 cannot be read: Unpacks to more than"):
+        list(arrow.batches([chunk], Range(TOPIC, PARTITION, 0, 10)))
+
+
+def test_too_many_headers_are_refused_as_many_as_possible_are_not() -> None:
+    pair = b"\0\1"
+    for count, fine in ((headers.MOST, True), (headers.MOST + 1, False)):
+        rest = b"\0\0\0\1\1" + batch_v2.varint.encode(count) + pair * count
+        chunk = _forged(batch_v2.varint.encode(len(rest)) + rest, 1)
+        reading = arrow.batches([chunk], Range(TOPIC, PARTITION, 0, 10), with_headers=True)
+        if fine:
+            (row,) = shown(reading)
+            assert row.headers == (("", None),) * count
+        else:
+            with pytest.raises(PipelineError, match="at offset 0 cannot be read: a record has 100001 headers"):
+                list(reading)
+
+
+@pytest.mark.parametrize("ms", [(1 << 63) // 1000 + 1, -(1 << 63), (1 << 63) - 1, -(1 << 62)])
+def test_times_that_spark_cannot_show(ms: int) -> None:
+    log = Log()
+    log.batch([(ms, None, None, ())])
+    log.message_set([(ms, None, None, ())], 1)
+    for part in log.parts:
+        with pytest.raises(PipelineError, match="beyond what Spark can show"):
+            list(arrow.batches([Chunk(part.data, (), 0)], whole(log)))
+    with pytest.raises(PipelineError, match="beyond what Spark can show"):
+        list(arrow.batches([_forged(b"\x1e\0" + HUGE + b"\0\1\1\0", 1, base_timestamp=ms)], whole(log)))
+
+
+def test_a_log_append_time_hides_times_that_cannot_be_shown() -> None:
+    log = Log()
+    log.batch([(0, None, None, ()), (1 << 62, None, None, ())], appended=NOW)
+    assert [row.time for row in read(log)] == [NOW, NOW]
+
+
+def test_half_a_million_records_of_one_batch_take_little_memory() -> None:
+    import tracemalloc
+
+    count = 500_000
+    chunk = _forged(RECORD * count, count, codecs.ZSTD)
+    tracemalloc.start()
+    try:
+        least = sum(batch.num_rows for batch in arrow.batches([chunk], Range(TOPIC, PARTITION, 0, 10), rows=1000))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert least == count
+    assert peak < codecs.DEFAULT_LIMIT + (16 << 20) + (8 << 20)  # the buffer, as far as it is used; the rest
+
+
+def test_positions_beyond_two_gib_of_a_chunk(tmp_path) -> None:
+    """Chunks are mapped files: what is read together must be near, not what it is read out of."""
+    log = Log()
+    for _ in range(3):
+        log.batch([(NOW, None, b"x", ())] * 3)
+    import mmap
+
+    gap = batch_v2.assemble(b"", batch_v2.Span(3, 2, -1, NOW, 0), batch_v2.CONTROL)
+    far = (1 << 31) - 12 - 100
+    with open(tmp_path / "log", "wb+") as file:
+        file.write(log.parts[0].data)
+        file.write(gap[:8] + (far + 49).to_bytes(4, "big") + gap[12:])
+        file.seek(far, 1)
+        file.write(log.parts[2].data)
+        file.flush()
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
+            found = shown(arrow.batches([Chunk(view, (), 9)], whole(log), check_crcs=False))
+    assert [row.offset for row in found] == [0, 1, 2, 6, 7, 8]
+    assert pa.total_allocated_bytes() < 64 << 20
+
+
+def test_a_wrapper_within_a_set_is_damage() -> None:
+    inner = message_sets.build([(0, NOW, None, b"v", ())], 1, codec=codecs.GZIP)
+    wrapped = message_sets.build([(5, NOW, None, inner, ())], 1)
+    data = bytearray(wrapped)
+    data[17] |= codecs.GZIP
+    with pytest.raises(PipelineError, match="at offset 5 cannot"):
+        list(arrow.batches([Chunk(data, (), 0)], Range(TOPIC, PARTITION, 0, 10), check_crcs=False))
