@@ -246,7 +246,7 @@ class Worker:
         self._next_tick = now + (TICK_S if self.loop.connections or None in links else IDLE_TICK_S)
         self.process.beat()
         self._count()
-        self.parking.rung()
+        self.parking.compare()
         self.followers.tick()
         for name in ("coordinator", "controller"):
             self._connect(getattr(self, name))

@@ -121,6 +121,42 @@ def test_a_lost_ring_is_found_by_the_next_look(bench: Bench, parking: Parking) -
     assert waiting.answers == 1
 
 
+@pytest.fixture
+def many(bench: Bench) -> list[Slot]:
+    """More slots than are compared one by one."""
+    return [bench.worker.shared.slots[number] for number in range(100, 200)]
+
+
+def test_of_many_slots_a_lost_ring_is_found_by_the_next_comparison(many: list[Slot], parking: Parking) -> None:
+    waiting = _Waiting(many, 2)
+    parking.park(waiting)
+    parking.compare()
+    for lost in many[3], many[90]:
+        lost.update(leo=1)  # its process dies before it rings
+        assert waiting.answers == 0
+        parking.compare()
+    assert waiting.answers == 1
+
+
+def test_of_many_slots_one_that_fell_silent_is_asked_again_within_a_second(many: list[Slot], parking: Parking) -> None:
+    waiting = _Waiting(many, 2)
+    parking.park(waiting)
+    many[7].update(leo=1)
+    parking.compare()
+    assert many[7].waiters() == [ROLE]  # who published dies now
+    for _ in range(10):
+        parking.compare()
+    assert append(many[7]) == [ROLE]
+
+
+def test_while_nothing_happens_many_slots_are_not_looked_at_one_by_one(many: list[Slot], parking: Parking) -> None:
+    parking.park(_Waiting(many, 1))
+    parking.compare()
+    many[7].waiters()
+    parking.compare()
+    assert append(many[7]) == []  # nobody has looked at its waiter byte
+
+
 def test_the_second_to_wait_on_a_slot_misses_nothing_that_the_first_has_seen(bench: Bench, parking: Parking) -> None:
     slot = bench.slot("t")
     first, second = _Waiting([slot], 5), _Waiting([slot], 2)
