@@ -167,6 +167,8 @@ def decompress_into(codec: int, data: bytes | memoryview, room: memoryview) -> i
             raise _too_long(codec, len(room)) from None
         raise BrokenPayload(codec, error) from None
     unpacked = decompress(codec, data, len(room))
+    if len(unpacked) > len(room):  # not of a codec at all
+        raise _too_long(codec, len(room))
     room[: len(unpacked)] = unpacked
     return len(unpacked)
 

@@ -30,6 +30,28 @@ def test_round_trip(data, times, codec, magic) -> None:
     assert codecs.decompress(codec, memoryview(packed), magic=magic) == data * times
 
 
+@settings(deadline=None)
+@given(data=st.binary(max_size=2000), times=st.integers(0, 100), codec=st.integers(0, 4), more=st.integers(0, 9))
+def test_into_a_buffer(data, times, codec, more) -> None:
+    """To its front and nowhere else; one byte too few is too few."""
+    data *= times
+    packed = memoryview(codecs.compress(codec, data))
+    buffer = bytearray(b"#" * (len(data) + more + 3))
+    assert codecs.decompress_into(codec, packed, memoryview(buffer)[3:]) == len(data)
+    assert buffer == b"###" + data + b"#" * more
+    if data:
+        with pytest.raises(RecordError) as caught:
+            codecs.decompress_into(codec, packed, memoryview(buffer)[: len(data) - 1])
+        assert caught.value.code == MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", [*PACKING, 5])
+def test_broken_into_a_buffer(codec) -> None:
+    with pytest.raises(RecordError) as caught:
+        codecs.decompress_into(codec, b"\x03nothing of the kind", memoryview(bytearray(100)))
+    assert caught.value.code == UNKNOWN_SERVER_ERROR
+
+
 @pytest.mark.parametrize("codec", PACKING)
 def test_levels(codec) -> None:
     for level in (1, 9):
