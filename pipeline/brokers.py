@@ -1,23 +1,22 @@
 """Questions to a cluster: which topics there are, who leads them, from where to where they go, what groups have read.
 
-One thread asks, and waits. What may pass, such as a leader that moves or a broker that dies, is tried again with
-growing pauses until kafka.default.api.timeout.ms is over.
+One thread asks, and waits.
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
-from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
-from odradek.pipeline.connection import Connection
+from kafka.protocol.metadata import FindCoordinatorRequest
+from odradek.pipeline.connections import Connections
 from odradek.pipeline.errors import PipelineError, UnknownTopic
-from odradek.pipeline.patience import Later, check, insist
-from odradek.pipeline.settings import Address, Settings
+from odradek.pipeline.patience import Later, check
+from odradek.pipeline.settings import Address
 from odradek.pipeline.types import Leader, Partition, Place
 
 _NO_TOPIC = (3, 17)  # unknown; a name that no topic can have
@@ -25,51 +24,37 @@ _MEMBERS_ONLY = (22, 25, 27)  # generation, member id, rebalance
 _NO_ID = bytes(16)
 _NO_OFFSET = -1
 
-Found = TypeVar("Found")
 
-
-class Brokers:
+class Brokers(Connections):
     """A cluster, by the `kafka.*` options without their prefix; a context manager, which closes what it opened.
 
     PipelineError, its message one line, for what cannot be answered; UnknownTopic where that is why.
     """
-
-    def __init__(self, kafka: Mapping[str, str]) -> None:
-        self.settings = Settings.of(kafka)
-        self._open: dict[Address, Connection] = {}
-        self._known: tuple[Address, ...] = ()
-
-    def __enter__(self) -> Brokers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for address in list(self._open):
-            self.drop(address)
 
     # -- the cluster
 
     @property
     def cluster_id(self) -> str:
         """What the cluster calls itself."""
-        return self._metadata([]).cluster_id or ""
+        return self.metadata([]).cluster_id or ""
 
     def topics(self) -> dict[str, int]:
         """How many partitions each topic has that one may see, internal ones too."""
-        return {topic.name: len(topic.partitions) for topic in self._metadata(None).topics if not topic.error_code}
+        return {topic.name: len(topic.partitions) for topic in self.metadata(None).topics if not topic.error_code}
 
     def leaders(self, topics: Iterable[str]) -> dict[Partition, Leader]:
         """The leaders of all partitions of these topics; waits for those that have none."""
         names = sorted(set(topics))
-        return self._insist(lambda: self._leaders(names, None)) if names else {}
+        return self.insist(lambda: self._leaders(names, None)) if names else {}
 
     def leaders_of(self, partitions: Iterable[Partition]) -> dict[Partition, Leader]:
         """The leaders of these partitions; waits for those that have none."""
         wanted = set(partitions)
         names = sorted({topic for topic, _ in wanted})
-        return self._insist(lambda: self._leaders(names, wanted)) if names else {}
+        return self.insist(lambda: self._leaders(names, wanted)) if names else {}
 
     def _leaders(self, names: list[str], wanted: set[Partition] | None) -> dict[Partition, Leader]:
-        answer = self._ask_anybody(names)
+        answer = self.ask_anybody(names)
         _check_topics(answer.topics)
         hosts = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         rows = {(topic.name, row.partition_index): (topic, row) for topic in answer.topics for row in topic.partitions}
@@ -78,26 +63,6 @@ class Brokers:
         if absent:
             raise UnknownTopic("no such partition: " + ", ".join(f"{topic}-{index}" for topic, index in absent))
         return {key: _leader(*rows[key], hosts) for key in sorted(keys)}
-
-    def _metadata(self, names: list[str] | None) -> Any:
-        """What any broker says of these topics (None: of all) that has heard of the cluster."""
-        return self._insist(lambda: self._ask_anybody(names))
-
-    def _ask_anybody(self, names: list[str] | None) -> Any:
-        asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        why = "no broker answers"
-        for address in dict.fromkeys((*self._open, *self._known, *self.settings.servers)):
-            try:
-                request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=4)
-                answer = self.at(address).call(request)
-            except OSError as error:
-                self.drop(address)
-                why = f"no broker answers; {address[0]}:{address[1]}: {error}"
-                continue
-            if answer.brokers:  # a broker that has just begun knows of none, nor of any topic
-                self._known = tuple((broker.host, broker.port) for broker in answer.brokers)
-                return answer
-        raise Later(why)
 
     # -- offsets
 
@@ -121,7 +86,7 @@ class Brokers:
             if len(found) < len(asked):
                 raise Later(f"no offsets of {_first(asked.keys() - found.keys())}")
 
-        self._insist(try_rest)
+        self.insist(try_rest)
         return found
 
     def _list_at(self, address: Address, asked: dict[Partition, int], committed: bool) -> dict[Partition, Any]:
@@ -132,7 +97,7 @@ class Brokers:
             replica_id=-1, isolation_level=int(committed), topics=_by_topic(ListOffsetsRequest.ListOffsetsTopic, rows),
             timeout_ms=int(self.settings.request_timeout * 1000), min_version=2,
         )  # fmt: skip
-        return _rows(self._call(address, request), "offsets")
+        return _rows(self.call(address, request), "offsets")
 
     def _by_leader(self, partitions: Iterable[Partition]) -> dict[Address, list[Partition]]:
         groups: dict[Address, list[Partition]] = defaultdict(list)
@@ -155,7 +120,7 @@ class Brokers:
     def _places_at(self, address: Address, keys: list[Partition]) -> dict[Partition, Place]:
         topic_of = DescribeLogDirsRequest.DescribableLogDirTopic
         topics = [topic_of(topic=name, partitions=list(rows)) for name, rows in _indexes(keys).items()]
-        answer = self._call(address, DescribeLogDirsRequest(topics=topics))
+        answer = self.call(address, DescribeLogDirsRequest(topics=topics))
         return {
             (topic.name, row.partition_index): Place(row.partition_size, _folder(result.log_dir, topic.name, row))
             for result in answer.results
@@ -177,13 +142,13 @@ class Brokers:
 
         def commit() -> None:
             request = OffsetCommitRequest(group_id=group, member_id="", topics=topics, max_version=9)
-            answer = self._call(self._coordinator(group), request)
+            answer = self.call(self._coordinator(group), request)
             if any(row.error_code in _MEMBERS_ONLY for topic in answer.topics for row in topic.partitions):
                 raise PipelineError(f"group {group!r} has members, and only they may commit: name another group")
             _all_rows(answer, f"the offsets of group {group!r}")
 
         if rows:
-            self._insist(commit)
+            self.insist(commit)
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """What the group has committed, without partitions of which it has nothing."""
@@ -192,45 +157,18 @@ class Brokers:
 
         def fetch() -> dict[Partition, Any]:
             request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=True, max_version=7)
-            answer = self._call(self._coordinator(group), request)
+            answer = self.call(self._coordinator(group), request)
             check(answer.error_code, f"the offsets of group {group!r}")
             return _all_rows(answer, f"the offsets of group {group!r}")
 
-        found = self._insist(fetch) if topics else {}
+        found = self.insist(fetch) if topics else {}
         return {key: row.committed_offset for key, row in found.items() if row.committed_offset != _NO_OFFSET}
 
     def _coordinator(self, group: str) -> Address:
-        def find(address: Address) -> Any:
-            return self._call(address, FindCoordinatorRequest(key=group, key_type=0, max_version=3))
-
-        self._ask_anybody([])
-        answer = find(next(reversed(self._open)))
+        self.ask_anybody([])
+        answer = self.call(self.informant, FindCoordinatorRequest(key=group, key_type=0, max_version=3))
         check(answer.error_code, f"the coordinator of group {group!r}")
         return answer.host, answer.port
-
-    # -- asking
-
-    def at(self, address: Address) -> Connection:
-        """The connection to a broker; OSError when there is none to be had."""
-        if address not in self._open:
-            self._open[address] = Connection(address, self.settings)
-        return self._open[address]
-
-    def drop(self, address: Address) -> None:
-        """Close the connection to a broker, if there is one, and forget what was asked there."""
-        connection = self._open.pop(address, None)
-        if connection is not None:
-            connection.close()
-
-    def _call(self, address: Address, request: Any) -> Any:
-        try:
-            return self.at(address).call(request)
-        except OSError as error:
-            self.drop(address)
-            raise Later(f"{address[0]}:{address[1]}: {error}") from None
-
-    def _insist(self, attempt: Callable[[], Found]) -> Found:
-        return insist(self.settings, attempt)
 
 
 def _check_topics(topics: Iterable[Any]) -> None:

@@ -1,8 +1,8 @@
 """One connection to one broker, with kafka-python's messages, TLS and SASL.
 
-kafka-python's own connections read 4 KiB at a time on a thread of their own, which costs more than all the decoding
-that follows. This one blocks, and reads an answer into a buffer that is kept: a quick copy out of warm memory is less
-than fresh pages. Requests may be sent before earlier ones are answered: `post` then `take`, in order.
+kafka-python's own connections read 4 KiB at a time on a thread of their own: half a GB of batches a second of CPU,
+where this one reads four. It blocks, and reads an answer into a buffer that is kept, for a copy out of warm memory is
+less than fresh pages. Requests may be sent before earlier ones are answered: `post`, then `take` in order.
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ class Connection:
     # -- questions
 
     def call(self, request: Any) -> Any:
-        """The answer to a request of kafka-python's, at the newest version both sides know."""
+        """The answer to a request of kafka-python's; for when no other is awaited."""
+        assert not self._asked
         self.post(request)
         return self.take()
 
     def post(self, request: Any) -> None:
-        """Ask; `take` gives the answers, in the order of the questions."""
+        """Ask, at the newest version both sides know; `take` gives the answers, in the order of the questions."""
         try:
             request.API_VERSION = self._versions.api_version(request)
         except IncompatibleBrokerVersion as error:

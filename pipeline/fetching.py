@@ -103,7 +103,8 @@ class _Reading:
             assert self._leader is not None
             answer = self._brokers.at(_address(self._leader)).take()
         except OSError as error:
-            raise Later(str(error)) from None
+            where = f"{self._leader.host}:{self._leader.port}: " if self._leader else ""
+            raise Later(f"{where}{error}") from None
         check(answer.error_code or 0, "its leader")
         return answer.responses[0].partitions[0]
 

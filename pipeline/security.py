@@ -9,7 +9,7 @@ import os
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafka.net.sasl import get_sasl_mechanism
@@ -28,7 +28,7 @@ class Security:
     context: ssl.SSLContext | None = None
     mechanism: str | None = None
     username: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, kafka: Mapping[str, str]) -> Security:

@@ -1,0 +1,102 @@
+"""The connections to a cluster's brokers, and what any of them can be asked.
+
+What may pass, such as a leader that moves or a broker that dies, is tried again with growing pauses until
+kafka.default.api.timeout.ms is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeVar
+
+from kafka.protocol.metadata import MetadataRequest
+from odradek.pipeline.connection import Connection
+from odradek.pipeline.patience import Later, insist
+from odradek.pipeline.settings import Address, Settings
+
+Found = TypeVar("Found")
+
+
+class Connections:
+    """One to each broker that was asked something; a context manager, which closes them."""
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self.settings = Settings.of(kafka)
+        self._open: dict[Address, Connection] = {}
+        self._known: tuple[Address, ...] = ()
+        self.informant = self.settings.servers[0]  # who last told of the cluster
+        self._failures = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; asking anew opens new ones."""
+        for address in list(self._open):
+            self.drop(address)
+
+    def at(self, address: Address) -> Connection:
+        """The connection to a broker; OSError when there is none to be had."""
+        if address not in self._open:
+            self._open[address] = Connection(address, self.settings)
+        return self._open[address]
+
+    def drop(self, address: Address) -> None:
+        """Close the connection to a broker that failed, if there is one, and forget what was asked there."""
+        self._failures += 1
+        connection = self._open.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    def call(self, address: Address, request: Any) -> Any:
+        """A broker's answer; Later when there is none."""
+        try:
+            return self.at(address).call(request)
+        except OSError as error:
+            self.drop(address)
+            raise Later(f"{address[0]}:{address[1]}: {error}") from None
+
+    def insist(self, attempt: Callable[[], Found]) -> Found:
+        """What `attempt` returns, as soon as it does not raise Later; others are asked after each failure."""
+
+        def counted() -> Found:
+            try:
+                return attempt()
+            except Later:
+                self._failures += 1
+                raise
+
+        return insist(self.settings, counted)
+
+    # -- what any broker knows
+
+    def metadata(self, names: list[str] | None) -> Any:
+        """What any broker says of these topics (None: of all) that has heard of the cluster."""
+        return self.insist(lambda: self.ask_anybody(names))
+
+    def ask_anybody(self, names: list[str] | None) -> Any:
+        """The same by one try with each broker; Later when none answers."""
+        asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        why = "no broker answers"
+        for address in self._in_turn():
+            try:
+                request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=4)
+                answer = self.at(address).call(request)
+            except OSError as error:
+                self.drop(address)
+                why = f"no broker answers; {address[0]}:{address[1]}: {error}"
+                continue
+            if answer.brokers:  # a broker that has just begun knows of none, nor of any topic
+                self._known = tuple((broker.host, broker.port) for broker in answer.brokers)
+                self.informant = address
+                return answer
+        raise Later(why)
+
+    def _in_turn(self) -> list[Address]:
+        """All that may be asked of the cluster: those we talk with first, and another first after each failure."""
+        all_of_them = list(dict.fromkeys((*self._open, *self._known, *self.settings.servers)))
+        first = self._failures % len(all_of_them)
+        return all_of_them[first:] + all_of_them[:first]

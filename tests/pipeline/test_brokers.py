@@ -1,0 +1,205 @@
+"""What a cluster is asked before anything is read, of real brokers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from odradek.pipeline.brokers import Brokers
+from odradek.pipeline.errors import OptionError, PipelineError, UnknownTopic
+from odradek.pipeline.types import EARLIEST, LATEST
+
+from ..clients.admin import create_topic, topic_id, unique
+from ..harness.process import free_port
+from .topics import NOW, send, transaction
+
+SHORT = {"default.api.timeout.ms": "700", "retry.backoff.ms": "20"}
+
+
+def asking(broker: Any, **more: str) -> Brokers:
+    return Brokers({"bootstrap.servers": broker.bootstrap, **more})
+
+
+def cut(broker: Any, topic: str, before: int) -> None:
+    """Delete the records of partition 0 before an offset."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_records([TopicPartition(topic, 0, before)])[TopicPartition(topic, 0)].result(30)
+
+
+# -- topics and leaders
+
+
+def test_topics_with_their_partitions(broker: Any) -> None:
+    one, three = create_topic(broker), create_topic(broker, partitions=3)
+    with asking(broker) as brokers:
+        found = brokers.topics()
+    assert (found[one], found[three]) == (1, 3)
+
+
+def test_leaders(broker: Any) -> None:
+    topic = create_topic(broker, partitions=2)
+    with asking(broker) as brokers, broker.wire() as wire:
+        found = brokers.leaders([topic])
+        assert found == brokers.leaders_of([(topic, 0), (topic, 1)])
+        assert sorted(found) == [(topic, 0), (topic, 1)]
+        leader = found[topic, 1]
+        assert (leader.host, leader.port) == (broker.host, broker.port)
+        assert leader.topic_id == topic_id(wire, topic).bytes
+
+
+def test_all_topics_that_are_not_there_are_named(broker: Any) -> None:
+    topic = create_topic(broker)
+    with asking(broker) as brokers:
+        with pytest.raises(UnknownTopic, match=r"^no such topic: missing-a, missing-b$"):
+            brokers.leaders(["missing-b", topic, "missing-a"])
+        with pytest.raises(UnknownTopic, match=r"^no such topic: no name$"):
+            brokers.leaders(["no name"])
+        assert "missing-a" not in brokers.topics(), "asking made it"
+
+
+def test_partitions_that_are_not_there_are_named(broker: Any) -> None:
+    topic = create_topic(broker)
+    with asking(broker) as brokers, pytest.raises(UnknownTopic, match=f"^no such partition: {topic}-1, {topic}-7$"):
+        brokers.offsets([(topic, 7), (topic, 0), (topic, 1)], LATEST)
+
+
+def test_the_cluster_says_who_it_is(fresh_broker: Callable[..., Any]) -> None:
+    broker = fresh_broker()
+    written = Path(broker.data_dir, "meta.properties").read_text()
+    with asking(broker) as brokers:
+        assert brokers.cluster_id
+        assert f"cluster.id={brokers.cluster_id}\n" in written
+
+
+# -- offsets
+
+
+def test_first_and_last_offsets(broker: Any) -> None:
+    topic = create_topic(broker, partitions=2)
+    send(broker, topic, range(21), partitions=2)
+    cut(broker, topic, 4)
+    both = [(topic, 0), (topic, 1)]
+    with asking(broker) as brokers:
+        assert brokers.offsets(both, EARLIEST) == {(topic, 0): 4, (topic, 1): 0}
+        assert brokers.offsets(both, LATEST) == {(topic, 0): 11, (topic, 1): 10}
+        assert brokers.offsets([], LATEST) == {}
+
+
+def test_what_is_not_decided_is_behind_the_end(broker: Any) -> None:
+    topic = create_topic(broker)
+    send(broker, topic, range(3))
+    with transaction(broker, unique("tx"), "abort") as producer:
+        producer.produce(topic, b"?")
+        assert not producer.flush(30)
+        with asking(broker) as brokers:
+            assert brokers.offsets([(topic, 0)], LATEST, committed=True) == {(topic, 0): 3}
+            assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 4}
+
+
+def test_offsets_by_time(broker: Any) -> None:
+    topic = create_topic(broker, partitions=2)
+    send(broker, topic, range(10), partitions=2)
+    with asking(broker) as brokers:
+        times = {(topic, 0): NOW + 3500, (topic, 1): NOW + 9001}
+        assert brokers.offsets_by_time(times) == {(topic, 0): 2, (topic, 1): None}
+
+
+# -- places
+
+
+def test_places(fresh_broker: Callable[..., Any]) -> None:
+    broker = fresh_broker()
+    topic = create_topic(broker, partitions=2)
+    send(broker, topic, range(30), partitions=2)
+    with asking(broker) as brokers:
+        found = brokers.places([(topic, 0), (topic, 1)])
+    for index in range(2):
+        place = found[topic, index]
+        assert place.directory == str(broker.data_dir / f"{topic}-{index}")
+        assert place.bytes == sum(path.stat().st_size for path in Path(place.directory).glob("*.log")) > 0
+
+
+# -- groups
+
+
+def test_a_group_without_members_commits(broker: Any) -> None:
+    topic, group = create_topic(broker, partitions=3), unique("group")
+    keys = [(topic, index) for index in range(3)]
+    with asking(broker) as brokers:
+        assert brokers.committed(group, keys) == {}
+        brokers.commit(group, {keys[0]: 5, keys[2]: 0})
+        brokers.commit(group, {keys[0]: 7})
+        assert brokers.committed(group, keys) == {keys[0]: 7, keys[2]: 0}
+        brokers.commit(group, {})
+
+
+def test_a_group_with_members_is_left_alone(broker: Any) -> None:
+    topic, group = create_topic(broker), unique("group")
+    member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
+    member.subscribe([topic])
+    send(broker, topic, range(1))
+    assert member.poll(30) is not None
+    try:
+        with asking(broker) as brokers, pytest.raises(PipelineError, match=f"^group '{group}' has members"):
+            brokers.commit(group, {(topic, 0): 1})
+    finally:
+        member.close()
+
+
+# -- brokers that are not there
+
+
+def test_one_of_the_bootstrap_servers_is_enough(broker: Any) -> None:
+    topic = create_topic(broker)
+    servers = f"127.0.0.1:{free_port()}, PLAINTEXT://{broker.bootstrap}"
+    with Brokers({"bootstrap.servers": servers}) as brokers:
+        assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 0}
+
+
+def test_nobody_there() -> None:
+    port = free_port()
+    started = time.monotonic()
+    why = rf"^no broker answers; 127.0.0.1:{port}: .* \(tried for 0.7 s: kafka.default.api.timeout.ms\)$"
+    nobody = Brokers({"bootstrap.servers": f"127.0.0.1:{port}", **SHORT})
+    with pytest.raises(PipelineError, match=why):
+        nobody.topics()
+    assert 0.7 <= time.monotonic() - started < 5
+
+
+def test_a_broker_that_comes_back_is_asked_again(fresh_broker: Callable[..., Any]) -> None:
+    broker = fresh_broker()
+    topic, group = create_topic(broker), unique("group")
+    send(broker, topic, range(5))
+    with asking(broker) as brokers:
+        brokers.commit(group, {(topic, 0): 2})
+        broker.restart(kill=True)
+        assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 5}
+        broker.restart()
+        assert brokers.committed(group, [(topic, 0)]) == {(topic, 0): 2}
+
+
+# -- settings
+
+
+@pytest.mark.parametrize(
+    ("kafka", "message"),
+    [
+        ({}, "Option 'kafka.bootstrap.servers' must be specified"),
+        ({"bootstrap.servers": "here"}, "kafka.bootstrap.servers has 'here': it must be host:port"),
+        ({"bootstrap.servers": "h:1", "retry.backoff.ms": "soon"}, "kafka.retry.backoff.ms is 'soon'"),
+        ({"bootstrap.servers": "h:1", "fetch.max.bytes": "-1"}, "kafka.fetch.max.bytes is '-1'"),
+    ],
+)
+def test_settings_that_cannot_be_meant_so(kafka: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=f"^{message}"):
+        Brokers(kafka)
+
+
+@pytest.mark.parametrize("server", ["[::1]:9092", "SSL://[::1]:9092"])
+def test_addresses_of_ip_6(server: str) -> None:
+    assert Brokers({"bootstrap.servers": server}).settings.servers == (("::1", 9092),)

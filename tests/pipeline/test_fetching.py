@@ -1,0 +1,326 @@
+"""Ranges of offsets as they come from real leaders: all of them, whatever happens to the leader meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
+from odradek.pipeline.fetching import read, whole
+from odradek.pipeline.types import Chunk, Range
+
+from ..clients.admin import create_named, create_topic, unique
+from ..clients.raw.batches import batch, message, parse, wrapped
+from ..clients.raw.calls import fetch, produce
+from ..harness.apache import Apache
+from ..harness.cluster import Cluster
+from ..harness.process import wait_until
+from .test_brokers import cut
+from .topics import send, transaction
+
+PIECES = {"max.partition.fetch.bytes": "3000"}  # some ten batches of `fill`
+SHORT = {"default.api.timeout.ms": "700", "retry.backoff.ms": "20", "fetch.max.wait.ms": "100"}
+
+
+def reading(broker: Any, topic: str, start: int, end: int, committed: bool = False, **more: str) -> Iterator[Chunk]:
+    return read({"bootstrap.servers": broker.bootstrap, **more}, Range(topic, 0, start, end), committed)
+
+
+def fill(broker: Any, topic: str, batches: int, records: int = 3) -> None:
+    """Records whose values are their offsets."""
+    with broker.wire() as wire:
+        for at in range(0, batches * records, records):
+            answer = produce(wire, topic, batch([b"%099d" % n for n in range(at, at + records)]), acks=-1)
+            assert (answer.error_code, answer.base_offset) == (0, at)
+
+
+def offsets(chunks: list[Chunk], start: int, end: int) -> list[int]:
+    """The offsets of the records within [start, end), which must be the records `fill` wrote."""
+    found = [one for chunk in chunks for one in parse(bytes(chunk.data)) if start <= one.offset < end]
+    assert all(int(one.value or b"-1") == one.offset for one in found)
+    return [one.offset for one in found]
+
+
+# -- batches
+
+
+def test_whole_batches_only() -> None:
+    three = batch([b"a", b"b", b"c"])
+    assert whole(three + three[:-1], 100) == (len(three), 3)
+    assert whole(three[:-1], 100) == (0, None)
+    assert whole(three[:13], 100) == (0, None)
+    assert whole(b"", 100) == (0, None)
+
+
+def test_no_batch_behind_the_end() -> None:
+    two = batch([b"a", b"b"])
+    assert whole(two + two, 2) == (len(two), 2)
+    assert whole(two + two, 1) == (len(two), 2)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_old(magic: int) -> None:
+    """The smallest there is, and a wrapper, whose offset is that of the last message within."""
+    small = message(None, magic=magic, offset=6)
+    assert whole(small, 100) == (len(small), 7)
+    packed = wrapped([b"a", b"b", b"c"], "gzip", magic=magic)
+    assert whole(packed + small, 100) == (len(packed) + len(small), 7)
+    assert whole(packed, 100) == (len(packed), 3)
+
+
+# -- ranges
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 300), (0, 1), (4, 8), (299, 300), (100, 101), (50, 250)])
+@pytest.mark.parametrize("more", [{}, PIECES], ids=["at once", "in pieces"])
+def test_every_offset_of_a_range(broker: Any, start: int, end: int, more: dict[str, str]) -> None:
+    topic = create_topic(broker)
+    fill(broker, topic, 100)
+    chunks = list(reading(broker, topic, start, end, **more))
+    assert offsets(chunks, start, end) == list(range(start, end))
+    assert all(one.until < two.until for one, two in pairwise(chunks))
+    assert end <= chunks[-1].until <= end + 2
+    if more:
+        assert all(len(chunk.data) <= 3000 for chunk in chunks)
+
+
+def test_an_empty_range_asks_nobody() -> None:
+    assert list(read({}, Range("nowhere", 0, 5, 5), False)) == []
+
+
+def test_a_batch_larger_than_a_fetch(broker: Any) -> None:
+    topic = create_topic(broker)
+    fill(broker, topic, 3, records=100)
+    chunks = list(reading(broker, topic, 0, 300, **PIECES))
+    assert offsets(chunks, 0, 300) == list(range(300))
+
+
+def test_it_is_asked_ahead(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a chunk is being decoded, the answer with the next is on its way; after the last, none is."""
+    from odradek.pipeline.connection import Connection
+
+    asked: list[int] = []
+    post = Connection.post
+
+    def spy(self: Connection, request: Any) -> None:
+        if request.API_KEY == 1:
+            asked.append(request.topics[0].partitions[0].fetch_offset)
+        post(self, request)
+
+    monkeypatch.setattr(Connection, "post", spy)
+    topic = create_topic(broker)
+    fill(broker, topic, 30)
+    untils = [0]
+    for chunk in reading(broker, topic, 0, 90, **PIECES):
+        untils.append(chunk.until)
+        assert asked == [until for until in untils if until < 90]
+    assert len(untils) > 3
+
+
+def test_it_waits_for_what_is_to_come(broker: Any) -> None:
+    """A leader may know less than its predecessor told, for a moment."""
+    topic = create_topic(broker)
+    fill(broker, topic, 2)
+    chunks = reading(broker, topic, 0, 9, **{"fetch.max.wait.ms": "50"})
+    assert next(chunks).until == 6
+    with broker.wire() as wire:
+        produce(wire, topic, batch([b"6", b"7", b"8"]))
+    assert [chunk.until for chunk in chunks] == [9]
+
+
+def test_a_range_that_ends_behind_all(broker: Any) -> None:
+    topic = create_topic(broker)
+    fill(broker, topic, 2)
+    with pytest.raises(PipelineError, match=f"^{topic}-0 can be read to offset 6 only, not from 6 to 9"):
+        list(reading(broker, topic, 0, 9, **SHORT))
+
+
+# -- what is no more
+
+
+def test_deleted_records_are_lost(broker: Any) -> None:
+    topic = create_topic(broker)
+    fill(broker, topic, 4)
+    cut(broker, topic, 5)
+    with pytest.raises(DataLoss, match=f"^offset 2 of {topic}-0 is no more: there are 5 to 11$"):
+        list(reading(broker, topic, 2, 12))
+    assert offsets(list(reading(broker, topic, 5, 12)), 5, 12) == list(range(5, 12))
+
+
+def test_an_offset_that_never_was(broker: Any) -> None:
+    topic = create_topic(broker)
+    fill(broker, topic, 1)
+    with pytest.raises(DataLoss, match=f"^offset 50 of {topic}-0 is no more: there are 0 to 2$"):
+        list(reading(broker, topic, 50, 60))
+
+
+def test_a_topic_made_anew_is_another(broker: Any) -> None:
+    topic = create_topic(broker)
+    fill(broker, topic, 100)
+    chunks = reading(broker, topic, 0, 300, **PIECES)
+    next(chunks)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    with broker.wire() as wire:
+        create_named(wire, topic)
+    fill(broker, topic, 100)
+    with pytest.raises(DataLoss, match=f"^topic '{topic}' was deleted and made anew while {topic}-0 was read$"):
+        list(chunks)
+
+
+def test_no_such_topic(broker: Any) -> None:
+    with pytest.raises(UnknownTopic, match=r"^no such topic: nowhere$"):
+        list(reading(broker, "nowhere", 0, 1))
+
+
+def test_compaction_leaves_holes(fresh_broker: Callable[..., Any]) -> None:
+    """A range may begin in one, and end in one: the batch behind the hole tells that nothing is there."""
+    broker = fresh_broker(log_cleaner_backoff_ms=100)
+    topic = create_topic(broker, cleanup_policy="compact", segment_bytes=2000, min_cleanable_dirty_ratio=0.01)
+    with broker.wire() as wire:
+        for at in range(100):
+            answer = produce(wire, topic, batch([b"%099d" % at], key=b"same" if at != 40 else b"other"))
+            assert answer.error_code == 0
+    logs = Path(broker.data_dir, f"{topic}-0").glob("*.log")
+    hole = max(int(path.stem) for path in logs) - 1  # the last that was compacted is the newest of its key there
+    wait_until(lambda: _first_after(broker, topic, 41) == hole, 60, "nothing between 40 and the active segment")
+    assert offsets(list(reading(broker, topic, 0, hole)), 0, hole) == [40]
+    assert offsets(list(reading(broker, topic, 45, hole - 1)), 45, hole - 1) == []
+    assert offsets(list(reading(broker, topic, 45, 100)), 45, 100) == list(range(hole, 100))
+
+
+def _first_after(broker: Any, topic: str, offset: int) -> int:
+    with broker.wire() as wire:
+        found = [one.offset for one in parse(bytes(fetch(wire, topic, offset).records)) if one.offset >= offset]
+    return found[0]
+
+
+def test_a_hole_up_to_the_end_of_the_log(fresh_broker: Callable[..., Any]) -> None:
+    """Compaction can empty the last segments before an active one that has nothing yet; then only patience tells."""
+    broker = fresh_broker()
+    topic = create_topic(broker)
+    fill(broker, topic, 2)
+    broker.stop()
+    Path(broker.data_dir, f"{topic}-0", f"{20:020}.log").touch()
+    broker.start()
+    chunks = list(reading(broker, topic, 0, 20, **SHORT))
+    assert offsets(chunks, 0, 20) == list(range(6))
+    assert list(reading(broker, topic, 9, 15, **SHORT)) == []
+    with pytest.raises(PipelineError, match=f"^{topic}-0 can be read to offset 20 only, not from 9 to 21"):
+        list(reading(broker, topic, 9, 21, **SHORT))
+
+
+# -- transactions
+
+
+def test_aborted_transactions_are_named(broker: Any) -> None:
+    topic = create_topic(broker)
+    _transactions(broker, topic)
+    _check_transactions(broker, topic)
+
+
+def _transactions(broker: Any, topic: str) -> None:
+    """Offsets 0 and 1 plain, 2 aborted with its marker 3, 4 committed with its marker 5, 6 not decided."""
+    send(broker, topic, range(2))
+    for name, end in (("a", "abort"), ("b", "commit"), ("c", "leave")):
+        with transaction(broker, unique(name), end) as producer:
+            producer.produce(topic, name.encode())
+
+
+def _check_transactions(broker: Any, topic: str) -> None:
+    chunks = list(reading(broker, topic, 0, 6, committed=True))
+    assert [offset for chunk in chunks for _, offset in chunk.aborted] == [2]
+    assert chunks[-1].until == 6
+    assert next(reading(broker, topic, 4, 6, committed=True)).aborted == ()
+    chunks = list(reading(broker, topic, 0, 7))
+    assert chunks[-1].until == 7
+    assert not any(chunk.aborted for chunk in chunks)
+    with pytest.raises(PipelineError, match=f"^{topic}-0 can be read to offset 6 only, not from 6 to 7"):
+        list(reading(broker, topic, 0, 7, committed=True, **SHORT))
+
+
+# -- brokers that die
+
+
+@pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
+def test_a_broker_that_comes_back(fresh_broker: Callable[..., Any], kill: bool) -> None:
+    broker = fresh_broker()
+    topic = create_topic(broker)
+    fill(broker, topic, 200)
+    chunks = reading(broker, topic, 0, 600, **PIECES)
+    found = [next(chunks), next(chunks)]
+    broker.restart(kill=kill)
+    found += chunks
+    assert offsets(found, 0, 600) == list(range(600))
+
+
+def test_a_broker_that_stays_away(fresh_broker: Callable[..., Any]) -> None:
+    broker = fresh_broker()
+    topic = create_topic(broker)
+    fill(broker, topic, 100)
+    chunks = reading(broker, topic, 0, 300, **PIECES, **SHORT)
+    next(chunks)
+    broker.stop()
+    started = time.monotonic()
+    with pytest.raises(PipelineError, match="no broker answers"):
+        list(chunks)
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.needs("java-3.9.1")
+def test_the_leader_changes(tmp_path: Path) -> None:
+    """Killed, elected by preference, and killed again, all while one range is read."""
+    with Cluster(tmp_path) as cluster:
+        topic = _replicated(cluster)
+        leader = cluster.wait_leader(topic)
+        fill(cluster.broker(leader), topic, 300)
+        cluster.wait_isr(topic, 0, 3)
+        chunks = reading(cluster, topic, 0, 900, **PIECES)
+        found = [next(chunks)]
+        for _ in range(2):
+            cluster.kill(leader)
+            found += [next(chunks) for _ in range(3)]
+            follower = cluster.wait_leader(topic, other_than=leader)
+            cluster.restart(leader)
+            cluster.wait_isr(topic, 0, 3)
+            leader = follower
+        found += chunks
+    assert offsets(found, 0, 900) == list(range(900))
+
+
+def _replicated(cluster: Cluster) -> str:
+    topic = unique("replicated")
+    new = NewTopic(topic, 1, 3, config={"min.insync.replicas": "2"})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([new])[topic].result(30)
+    cluster.wait_isr(topic, 0, 3)
+    return topic
+
+
+# -- Apache Kafka
+
+
+@pytest.mark.needs("java-4.1.0")
+def test_apache_kafka(tmp_path: Path) -> None:
+    """It serves no old versions; topics have ids there."""
+    from ..harness.broker import ExternalBroker
+
+    apache = Apache("4.1.0", tmp_path).start()
+    try:
+        broker = ExternalBroker(apache.bootstrap)
+        topic = create_topic(broker)
+        fill(broker, topic, 100)
+        assert offsets(list(reading(broker, topic, 50, 250, **PIECES)), 50, 250) == list(range(50, 250))
+        cut(broker, topic, 60)
+        with pytest.raises(DataLoss, match=r"there are 60 to 299$"):
+            list(reading(broker, topic, 0, 300))
+        topic = create_topic(broker)
+        _transactions(broker, topic)
+        _check_transactions(broker, topic)
+    finally:
+        apache.stop()
