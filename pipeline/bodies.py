@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -46,42 +47,50 @@ class Unpacker:
 
     def of(self, batches: Batches, rows: int) -> Iterator[Bodies]:
         """The batches in groups of about ENOUGH bytes and at most `rows` records, or of one; BrokenBatch."""
-        counts = batches.heads["count"].tolist()
-        kinds = (batches.heads["attributes"] & codecs.CODEC_MASK).tolist()
-        plain = np.frombuffer(batches.data, np.uint8)
-        starts: list[int] = []
-        ends: list[int] = []
-        first = records = used = 0
-        for index, (count, codec) in enumerate(zip(counts, kinds, strict=True)):
-            full = records + count > rows or used >= ENOUGH
-            if starts and (full or (codec == 0) != (kinds[first] == 0)):
-                yield self._group(batches, slice(first, index), plain, starts, ends)
-                first, records, used, starts, ends = index, 0, 0, [], []
-            start, end = self._place(batches, index, codec, used)
-            starts.append(start)
-            ends.append(end)
-            records, used = records + count, used + end - start
-        if starts:
-            yield self._group(batches, slice(first, len(counts)), plain, starts, ends)
+        packed = batches.heads["attributes"] & codecs.CODEC_MASK != 0
+        bounds = [0, *(np.flatnonzero(packed[1:] != packed[:-1]) + 1).tolist(), len(packed)]
+        for first, last in pairwise(bounds):
+            if last > first:
+                some = batches.only(slice(first, last))
+                yield from self._unpacked(some, rows) if packed[first] else _plain(some, rows)
 
-    def _group(self, batches: Batches, chosen: slice, plain: np.ndarray, starts: list, ends: list) -> Bodies:
-        heads = batches.heads[chosen]
-        packed = int(heads["attributes"][0]) & codecs.CODEC_MASK
-        data = self._scratch() if packed else plain
-        return Bodies(data, heads, np.array(starts, np.int64), np.array(ends, np.int64))
+    def _unpacked(self, batches: Batches, rows: int) -> Iterator[Bodies]:
+        bounds, first, records = [0], 0, 0  # where the batches from the first on start, and the last one ends
+        for index, count in enumerate(batches.heads["count"].tolist()):
+            if index > first and (records + count > rows or bounds[-1] >= ENOUGH):
+                yield self._group(batches.heads[first:index], bounds)
+                bounds, first, records = [0], index, 0
+            bounds.append(bounds[-1] + self._unpack(batches, index, bounds[-1]))
+            records += count
+        yield self._group(batches.heads[first:], bounds)
 
-    def _place(self, batches: Batches, index: int, codec: int, used: int) -> tuple[int, int]:
-        """Where the records of a batch start and end, after it was unpacked behind `used` bytes if need be."""
-        start, end = int(batches.starts[index]) + batch_v2.HEADER_SIZE, int(batches.ends[index])
-        if not codec:
-            return start, end
+    def _group(self, heads: np.ndarray, bounds: list[int]) -> Bodies:
+        places = np.array(bounds, np.int64)
+        return Bodies(self._scratch(), heads, places[:-1], places[1:])
+
+    def _unpack(self, batches: Batches, index: int, used: int) -> int:
+        """Unpack a batch behind `used` bytes; how long it is."""
+        head = batches.heads[index]
+        packed = batches.data[batches.starts[index] + batch_v2.HEADER_SIZE : batches.ends[index]]
         room = self._scratch().data[used : used + self._limit]
         try:
-            return used, used + codecs.decompress_into(codec, batches.data[start:end], room)
+            return codecs.decompress_into(int(head["attributes"]) & codecs.CODEC_MASK, packed, room)
         except RecordError as error:
-            raise BrokenBatch(int(batches.heads["base_offset"][index]), error) from error
+            raise BrokenBatch(int(head["base_offset"]), error) from error
 
     def _scratch(self) -> np.ndarray:
         if self._buffer is None:
             self._buffer = np.empty(ENOUGH + self._limit, np.uint8)
         return self._buffer
+
+
+def _plain(batches: Batches, rows: int) -> Iterator[Bodies]:
+    data, starts, ends = np.frombuffer(batches.data, np.uint8), batches.starts + batch_v2.HEADER_SIZE, batches.ends
+    records, sizes = np.cumsum(np.maximum(batches.heads["count"], 0), dtype=np.int64), np.cumsum(ends - starts)
+    first = records_before = size_before = 0
+    while first < len(starts):
+        few = np.searchsorted(records, records_before + rows, "right")
+        small = np.searchsorted(sizes, size_before + ENOUGH, "right")
+        last = max(first + 1, int(min(few, small)))
+        yield Bodies(data, batches.heads[first:last], starts[first:last], ends[first:last])
+        first, records_before, size_before = last, int(records[last - 1]), int(sizes[last - 1])

@@ -6,6 +6,8 @@ so. Message sets of magic 0 are therefore written the wrong way and read without
 frames with dependent blocks, so ours are independent, of 64 KiB, without content checksum, as Java writes.
 """
 
+from functools import lru_cache
+
 import cramjam
 
 MAGIC = b"\x04\x22\x4d\x18"
@@ -54,6 +56,7 @@ def _header_end(data: bytes | memoryview) -> int:
     return end
 
 
+@lru_cache(256)  # a producer's frames all have the same one, or one of few
 def _checksum(descriptor: bytes) -> int:
     """HC of `descriptor`."""
     return xxh32(descriptor) >> 8 & 255
