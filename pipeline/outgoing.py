@@ -1,0 +1,132 @@
+"""Rows to be written, as Spark's Kafka sink takes them: what columns must be, and the records they become.
+
+    value      string or binary; null is a tombstone                  must be there
+    key        string or binary
+    topic      string, never null                                     must be there unless the option `topic` is given
+    partition  int; null leaves it to the partitioner
+    headers    array<struct<key:string,value:binary>>
+    id         string or binary, never null: `stamps`                 only looked at where records are stamped
+
+Other columns are let be, `timestamp` too: the record's time is that of writing, as with Spark 4.0's own sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise, repeat
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from odradek.pipeline import stamps
+from odradek.pipeline.errors import OptionError, PipelineError
+from odradek.pipeline.stamps import Stamps
+from pyspark.sql.types import StructType
+
+BYTES = ("string", "binary")
+TYPES = {
+    "topic": ("string",),
+    "key": BYTES,
+    "value": BYTES,
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+    stamps.COLUMN: BYTES,
+}
+ANY = -1  # the partition that the partitioner chooses
+
+Header = tuple[str, str | bytes | None]
+Record = tuple[str, bytes | None, bytes | None, int, list[Header] | None]
+"""Topic, value, key, partition, headers."""
+
+
+def check(schema: StructType, topic: str | None, stamped: bool) -> None:
+    """OptionError, one line, for rows of a schema that cannot be written."""
+    types = {field.name: field.dataType.simpleString() for field in schema}
+    if topic is None and "topic" not in types:
+        raise OptionError("the option topic is required where there is no column 'topic'")
+    if "value" not in types:
+        raise OptionError("the column 'value' is required")
+    ignored = {"topic"} if topic is not None else set()
+    ignored |= set() if stamped else {stamps.COLUMN}
+    for name in TYPES.keys() & types.keys() - ignored:
+        if types[name] not in TYPES[name]:
+            raise OptionError(f"the column '{name}' has type {types[name]} but must be {' or '.join(TYPES[name])}")
+
+
+class Outgoing:
+    """Takes Spark's batches apart into records, each to `topic` when that is given."""
+
+    def __init__(self, topic: str | None, with_headers: bool, ids: Stamps | None) -> None:
+        self._topic, self._with_headers, self._ids = topic, with_headers, ids
+
+    def records(self, batch: pa.RecordBatch) -> Iterator[Record]:
+        """All of a batch, in its order. PipelineError for a row that cannot be one, before any of its batch."""
+        values, keys = _bytes(batch, "value"), _bytes(batch, "key")
+        return zip(self._topics(batch), values, keys, _partitions(batch), self._headers(batch), strict=False)
+
+    def bytes_by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
+        """(topic, records, bytes of their keys and values) of a batch."""
+        if self._topic is not None:
+            yield self._topic, batch.num_rows, pc.sum(_sizes(batch)).as_py() or 0
+            return
+        table = pa.table({"topic": batch.column("topic"), "bytes": _sizes(batch)})
+        grouped = table.group_by("topic").aggregate([("bytes", "count"), ("bytes", "sum")])
+        yield from zip(
+            *(grouped.column(name).to_pylist() for name in ("topic", "bytes_count", "bytes_sum")), strict=True
+        )
+
+    def _topics(self, batch: pa.RecordBatch) -> Iterable[str]:
+        if self._topic is not None:
+            return repeat(self._topic, batch.num_rows)
+        column = batch.column("topic")
+        if column.null_count:
+            raise PipelineError("null topic present in the data: the option topic sets one for all")
+        return _list(column)
+
+    def _headers(self, batch: pa.RecordBatch) -> Iterable[list[Header] | None]:
+        own = _own_headers(batch) if self._with_headers and "headers" in batch.schema.names else None
+        if self._ids is None:
+            return own or repeat(None)
+        ids = ((stamps.HEADER, stamp) for stamp in self._ids.ids(batch))
+        if own is None:
+            return ([stamp] for stamp in ids)
+        return ([*_without_stamp(headers), stamp] for headers, stamp in zip(own, ids, strict=True))
+
+
+def _without_stamp(headers: list[Header]) -> Iterator[Header]:
+    """A record copied from another stage has that one's stamp, which is not this writer's."""
+    return (header for header in headers if header[0] != stamps.HEADER)
+
+
+def _own_headers(batch: pa.RecordBatch) -> list[list[Header]]:
+    column = batch.column("headers")
+    keys, values = column.values.flatten()
+    if keys.null_count:
+        raise PipelineError("a header without a key present in the data")
+    pairs = list(zip(_list(keys), _list(values), strict=True))
+    return [pairs[start:end] for start, end in pairwise(_list(column.offsets))]
+
+
+def _partitions(batch: pa.RecordBatch) -> Iterable[int]:
+    if "partition" not in batch.schema.names:
+        return repeat(ANY)
+    column = batch.column("partition")
+    least = pc.min(column).as_py()
+    if least is not None and least < 0:
+        raise PipelineError(f"partition {least} present in the data")
+    return _list(column.fill_null(ANY))
+
+
+def _bytes(batch: pa.RecordBatch, name: str) -> Iterable[bytes | None]:
+    return _list(batch.column(name).cast(pa.large_binary())) if name in batch.schema.names else repeat(None)
+
+
+def _sizes(batch: pa.RecordBatch) -> pa.Array:
+    found = [
+        pc.binary_length(batch.column(name)).fill_null(0) for name in ("key", "value") if name in batch.schema.names
+    ]
+    return found[0] if len(found) == 1 else pc.add(*(sizes.cast(pa.int64()) for sizes in found))
+
+
+def _list(column: pa.Array) -> list:
+    """As `to_pylist`, in C: a quarter of its time."""
+    return column.to_numpy(zero_copy_only=False).tolist()

@@ -1,0 +1,118 @@
+"""`kafka.*` of a writer: the Java producer's settings, by its names, as settings of librdkafka.
+
+Names that both have mean the same; the others are in tables here. What has no counterpart is refused by name, so that
+nobody believes that it works. Of security what `security` can do for reading is done for writing; other `ssl.` and
+`sasl.` names are passed on as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+from confluent_kafka import KafkaException, Producer
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.parsing import positive
+from odradek.pipeline.security import Security
+
+# Where librdkafka's defaults differ from Java's and it matters; `batch.size` and `linger.ms` are librdkafka's, which
+# make larger batches than Java's 16 KiB. The queue is bounded in bytes alone, as Java's `buffer.memory` is.
+DEFAULTS = {
+    "acks": "all",
+    "client.id": "odradek-pipeline",
+    "delivery.timeout.ms": "120000",
+    "message.max.bytes": "1048576",
+    "partitioner": "murmur2_random",
+    "queue.buffering.max.kbytes": "32768",
+    "queue.buffering.max.messages": "0",
+}
+SAME = {
+    "acks",
+    "batch.size",
+    "bootstrap.servers",
+    "client.dns.lookup",
+    "client.id",
+    "compression.type",
+    "connections.max.idle.ms",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "enable.metrics.push",
+    "linger.ms",
+    "max.in.flight.requests.per.connection",
+    "metadata.recovery.rebootstrap.trigger.ms",
+    "metadata.recovery.strategy",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "retries",
+    "retry.backoff.max.ms",
+    "retry.backoff.ms",
+    "socket.connection.setup.timeout.ms",
+}
+RENAMED: dict[str, tuple[str, ...]] = {
+    "max.request.size": ("message.max.bytes",),
+    "metadata.max.age.ms": ("topic.metadata.refresh.interval.ms",),
+    "request.timeout.ms": ("request.timeout.ms", "socket.timeout.ms"),  # how long the broker, and we, may wait
+    "sasl.jaas.config": (),
+    "sasl.mechanism": (),
+    "ssl.keystore.certificate.chain": ("ssl.certificate.pem",),
+    "ssl.keystore.key": ("ssl.key.pem",),
+    "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
+    "ssl.keystore.type": (),
+    "ssl.truststore.certificates": ("ssl.ca.pem",),
+    "ssl.truststore.location": ("ssl.ca.location",),
+    "ssl.truststore.type": (),
+}
+CONVERTED: dict[str, tuple[str, Callable[[str], str]]] = {
+    "buffer.memory": (
+        "queue.buffering.max.kbytes",
+        lambda size: str(-(-positive("kafka.buffer.memory", size) // 1024)),
+    ),
+    "receive.buffer.bytes": ("socket.receive.buffer.bytes", lambda size: "0" if size == "-1" else size),
+    "send.buffer.bytes": ("socket.send.buffer.bytes", lambda size: "0" if size == "-1" else size),
+    "ssl.endpoint.identification.algorithm": ("ssl.endpoint.identification.algorithm", lambda word: word or "none"),
+}
+SECURITY = ("security.", "ssl.", "sasl.")
+LEVELS = tuple(f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd"))
+_SILENT = logging.Logger("unused")
+_SILENT.addHandler(logging.NullHandler())
+
+
+def librdkafka(kafka: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a producer for `kafka` (without the prefix). OptionError, one line, for what it cannot be."""
+    unknown = sorted(f"kafka.{name}" for name in kafka if not _known(name))
+    if unknown:
+        raise OptionError(f"the writer has no setting {', '.join(unknown)}")
+    found = DEFAULTS | {name: value for given in kafka.items() for name, value in _translated(*given, kafka)}
+    found |= _login(Security.of(kafka))
+    found.setdefault("enable.idempotence", str(found["acks"] in ("all", "-1")).lower())  # Java's rule
+    return found
+
+
+def checked(settings: dict[str, str]) -> dict[str, str]:
+    """`settings` when librdkafka takes them; OptionError with its reason when not."""
+    try:
+        Producer(settings, logger=_SILENT)
+    except KafkaException as error:
+        raise OptionError(f"kafka.*: {error.args[0].str()}") from None
+    return settings
+
+
+def _known(name: str) -> bool:
+    return name in SAME or name in RENAMED or name in CONVERTED or name in LEVELS or name.startswith(SECURITY)
+
+
+def _translated(name: str, value: str, kafka: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    if name in CONVERTED:
+        theirs, convert = CONVERTED[name]
+        yield theirs, convert(value)
+    elif name not in LEVELS:
+        yield from ((theirs, value) for theirs in RENAMED.get(name, (name,)))
+    elif name == f"compression.{kafka.get('compression.type')}.level":
+        yield "compression.level", value
+
+
+def _login(security: Security) -> dict[str, str]:
+    if security.mechanism is None:
+        return {}
+    who = {"sasl.username": security.username, "sasl.password": security.password}
+    return {"sasl.mechanisms": security.mechanism, **who}

@@ -1,0 +1,110 @@
+"""Sending records with librdkafka: all or an error that says where and why.
+
+Delivery is awaited in the background; only failures are reported to Python, for a call a record costs more than
+sending it. A queue that is full is waited for, as long as `delivery.timeout.ms` lets records stand in it.
+
+A producer that has done its task waits in the process for the next one, as those of Spark's sink do: an idempotent one
+needs half a second to begin (librdkafka asks for its id, finds no connection yet, and asks again 500 ms later).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.outgoing import Header, Record
+
+FULL_SECONDS = 0.1
+IDLE = 2
+_log = logging.getLogger(__name__)
+_idle: dict[frozenset[tuple[str, str]], Sender] = {}  # by settings, the longest idle first
+
+
+@contextmanager
+def sender(settings: Mapping[str, str]) -> Iterator[Sender]:
+    """Left in order all is delivered; left by an exception what is still queued is dropped.
+
+    It connects with the first records. For one thread.
+    """
+    key = frozenset(settings.items())
+    one = _idle.pop(key, None) or Sender(settings)
+    try:
+        yield one
+    except BaseException:
+        one.drop()
+        raise
+    one.finish()
+    _idle[key] = one
+    for oldest in list(_idle)[:-IDLE]:
+        del _idle[oldest]
+
+
+class Sender:
+    """A producer, made when it is first needed. After any error it is of no more use."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._failure: str | None = None  # of the first record that was not delivered
+        self._trouble = ""  # what a connection said last
+
+    def send(self, records: Iterable[Record]) -> None:
+        """Queue `records`; PipelineError when one cannot be, or an earlier one was not delivered."""
+        for record in records:
+            while not self._queued(*record):
+                self._check(FULL_SECONDS)
+        self._check(0)
+
+    def finish(self) -> None:
+        """Wait until all is delivered; PipelineError when something was not."""
+        if "_producer" in self.__dict__:
+            self._producer.flush()
+            self._check(0)
+
+    def drop(self) -> None:
+        """Forget what is not delivered yet, but for what is under way."""
+        if "_producer" in self.__dict__:
+            self._producer.purge()
+            self._producer.flush()
+
+    @cached_property
+    def _producer(self) -> Producer:
+        callbacks: dict[str, Any] = {"on_delivery": self._delivered, "error_cb": self._troubled}
+        return Producer({**self._settings, **callbacks, "delivery.report.only.error": True}, logger=_log)
+
+    def _queued(
+        self, topic: str, value: bytes | None, key: bytes | None, partition: int, headers: list[Header] | None
+    ) -> bool:
+        try:
+            self._producer.produce(topic, value, key, partition, headers=headers)
+        except BufferError:
+            return False
+        except KafkaException as error:
+            raise PipelineError(f"{_place(topic, partition)}: {_reason(error.args[0])}") from None
+        return True
+
+    def _check(self, seconds: float) -> None:
+        self._producer.poll(seconds)
+        if self._failure:
+            raise PipelineError(self._failure)
+
+    def _delivered(self, error: KafkaError, message: Message) -> None:
+        trouble = f" ({self._trouble})" if self._trouble else ""
+        place = _place(message.topic(), message.partition())
+        self._failure = self._failure or f"{place}: {_reason(error)}{trouble}"
+
+    def _troubled(self, error: KafkaError) -> None:
+        self._trouble = _reason(error)
+
+
+def _reason(error: KafkaError) -> str:
+    return f"{error.name()}: {error.str()}"
+
+
+def _place(topic: str | None, partition: int | None) -> str:
+    """A record that fails early has no partition yet."""
+    return str(topic) if partition is None or partition < 0 else f"{topic}-{partition}"

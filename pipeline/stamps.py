@@ -1,0 +1,66 @@
+"""The header `odradek.id`: by it the next stage knows a record that was written twice, and drops it.
+
+A stream writes at least once: a task that failed half way, or a driver that died before it noted the batch as done,
+writes the same rows again. The id is the same each time, 36 bytes, big-endian, ascending in the order of writing:
+
+    16  the query's id, of its checkpoint: a UUID
+     8  epoch: the number of the micro-batch in the checkpoint, which is the same when the batch is done again
+     4  Spark's partition
+     8  position: which row of the partition, from 0
+
+That holds as long as the rows of a partition come in the same order when they are computed again: out of a topic they
+do, after a shuffle they may not, for blocks are taken as they arrive. Then a position would name another row, and
+dropping by it would lose one and keep another twice. Only an id that travels with the row is safe there: a column `id`
+(string or binary, never null) is taken instead, whatever it says, `concat_ws('-', topic, partition, offset)` for one.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from uuid import UUID
+
+import pyarrow as pa
+from odradek.pipeline.errors import PipelineError
+from pyspark import TaskContext
+
+HEADER = "odradek.id"
+COLUMN = "id"
+QUERY = "sql.streaming.queryId"
+EPOCH = "streaming.sql.batchId"
+_TASK = Struct(">16sqi")
+
+
+class Positions:
+    """Ids by position for the rows of one task, one call a batch."""
+
+    def __init__(self, task: bytes) -> None:
+        self._task = task
+        self._next = 0
+
+    def ids(self, batch: pa.RecordBatch) -> list[bytes]:
+        """One id a row, going on where the batch before ended."""
+        first, self._next = self._next, self._next + batch.num_rows
+        return [self._task + position.to_bytes(8, "big") for position in range(first, self._next)]
+
+
+class Travelling:
+    """The ids that the rows bring along."""
+
+    def ids(self, batch: pa.RecordBatch) -> list[bytes]:
+        """The column `id`; PipelineError where one is null."""
+        column = batch.column(COLUMN)
+        if column.null_count:
+            raise PipelineError(f"null in the column '{COLUMN}', which stamps each record of a stream")
+        return column.cast(pa.large_binary()).to_pylist()
+
+
+Stamps = Positions | Travelling
+
+
+def task() -> bytes:
+    """The first 28 bytes of the ids of this task, within a streaming query."""
+    context = TaskContext.get()
+    assert context is not None, "outside of a task"
+    query, epoch = context.getLocalProperty(QUERY), context.getLocalProperty(EPOCH)
+    assert query and epoch, "outside of a streaming query"
+    return _TASK.pack(UUID(query).bytes, int(epoch), context.partitionId())

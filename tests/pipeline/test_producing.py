@@ -1,0 +1,137 @@
+"""What a task of the writer does, against a broker; without Spark, for it needs none."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafka.partitioner.default import murmur2
+from odradek.pipeline import producing, writing
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.writing import Plan, Sent
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from ..clients.admin import create_topic, unique
+from ..harness.process import free_port
+from .written import written
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_idle_producers() -> Iterator[None]:
+    """Those of a worker of Spark's end with it."""
+    yield
+    producing._idle.clear()
+
+
+SCHEMA = StructType([StructField("topic", BinaryType()), StructField("value", BinaryType())])
+
+
+def plan(broker: Any, topic: str | None, **kafka: str) -> Plan:
+    given = {f"kafka.{name.replace('_', '.')}": value for name, value in kafka.items()}
+    schema = SCHEMA if topic else StructType().add("topic", "string").add("value", "binary")
+    options = {"kafka.bootstrap.servers": broker.bootstrap, **given, **({"topic": topic} if topic else {})}
+    return writing.writer(options, schema, False)._plan  # type: ignore[attr-defined]
+
+
+def test_keys_land_where_javas_clients_put_them(broker: Any) -> None:
+    """Also the empty key; records without a key are spread."""
+    topic = create_topic(broker, partitions=5)
+    keys = [b"", b"k", *(os.urandom(size % 40) for size in range(300)), *[None] * 2000]
+    batch = pa.record_batch({"key": keys, "value": [b"%d" % at for at in range(len(keys))]})
+    sent = writing.write(plan(broker, topic, linger_ms="0"), iter([batch]))
+    assert sent.records == {topic: len(keys)}
+    found = written(broker, topic)
+    assert Counter(record.key for record in found) == Counter(keys)
+    for record in found:
+        if record.key is not None:
+            assert record.partition == (murmur2(record.key) & 0x7FFFFFFF) % 5, record.key
+
+
+def test_order_and_counts_over_many_batches(broker: Any) -> None:
+    """More than fits the queue, to two topics, one partition named by each row."""
+    topics = [create_topic(broker, partitions=2) for _ in range(2)]
+    rows = 30_000
+    batch = pa.record_batch(
+        {
+            "topic": [topics[at // 2 % 2] for at in range(rows)],
+            "partition": pa.array([at % 2 for at in range(rows)], pa.int32()),
+            "value": [b"%0100d" % at for at in range(rows)],
+        }
+    )
+    batches = (batch.slice(at, 1000) for at in range(0, rows, 1000))
+    sent = writing.write(plan(broker, None, buffer_memory="100000"), batches)
+    assert sent == Sent(dict.fromkeys(topics, 15_000), dict.fromkeys(topics, 1_500_000))
+    for index, topic in enumerate(topics):
+        found = written(broker, topic)
+        numbers = [at for part in range(2) for at in range(rows) if at // 2 % 2 == index and at % 2 == part]
+        assert [int(record.value or b"") for record in found] == numbers
+
+
+def test_nothing_to_write_needs_no_broker(broker: Any) -> None:
+    """And the totals of several tasks, one of which failed."""
+    empty = pa.record_batch({"value": pa.array([], pa.binary())})
+    there = plan(broker, "t")
+    nowhere = Plan("t", {"bootstrap.servers": f"127.0.0.1:{free_port()}"}, True, False, False)
+    assert writing.write(nowhere, iter([empty])).records == {"t": 0}
+    assert writing.write(there, iter([])).records == {}
+    assert writing.total([Sent({"a": 1}, {"a": 2}), None, Sent({"a": 3, "b": 0}, {"a": 4, "b": 0})]) == Sent(
+        {"a": 4, "b": 0}, {"a": 6, "b": 0}
+    )
+
+
+def value(size: int = 10, partition: int | None = None) -> pa.RecordBatch:
+    return pa.record_batch({"value": [b"x" * size], "partition": pa.array([partition], pa.int32())})
+
+
+def test_a_partition_that_is_not(broker: Any) -> None:
+    topic = create_topic(broker, partitions=2)
+    writing.write(plan(broker, topic), iter([value()]))
+    with pytest.raises(PipelineError, match=f"^{topic}-2: _UNKNOWN_PARTITION"):
+        writing.write(plan(broker, topic), iter([value(partition=2)]))
+
+
+def test_a_record_that_the_broker_refuses(broker: Any) -> None:
+    """Known only from its answer: the topic takes less than the producer."""
+    topic = create_topic(broker, max_message_bytes=1000)
+    with pytest.raises(PipelineError, match=f"^{topic}-0: MSG_SIZE_TOO_LARGE"):
+        writing.write(plan(broker, topic), iter([value(), value(5000), value()]))
+
+
+def test_a_record_larger_than_a_request(broker: Any) -> None:
+    topic = create_topic(broker)
+    with pytest.raises(PipelineError, match=f"^{topic}: MSG_SIZE_TOO_LARGE"):
+        writing.write(plan(broker, topic, max_request_size="2000"), iter([value(5000)]))
+
+
+def test_no_broker_there() -> None:
+    """The reason is that of the connection, not only that time is up."""
+    server = f"127.0.0.1:{free_port()}"
+    settings = {"bootstrap.servers": server, "delivery.timeout.ms": "1000"}
+    with pytest.raises(PipelineError, match=f"^t: _MSG_TIMED_OUT.*{server}.*refused"):
+        writing.write(Plan("t", settings, True, False, False), iter([value()]))
+
+
+def test_producers_wait_for_the_next_task(broker: Any) -> None:
+    """Two of different settings at most; one that has failed does not."""
+    producing._idle.clear()
+    topic = create_topic(broker)
+    for client in ("a", "b", "a", "c", "c"):
+        writing.write(plan(broker, topic, client_id=client), iter([value()]))
+    assert [dict(key)["client.id"] for key in producing._idle] == ["a", "c"]
+    with pytest.raises(PipelineError):
+        writing.write(plan(broker, topic, client_id="c"), iter([value(partition=9)]))
+    assert [dict(key)["client.id"] for key in producing._idle] == ["a"]
+    assert len(written(broker, topic)) == 5
+
+
+def test_an_error_in_the_rows_drops_what_is_queued(broker: Any) -> None:
+    """A batch that fails must not wait until the rest is delivered, nor hide its error."""
+    topic = unique("none")
+    bad = pa.record_batch({"value": [b"x"], "topic": pa.array([None], pa.string())})
+    good = pa.record_batch({"value": [b"x"], "topic": [topic]})
+    with pytest.raises(PipelineError, match="null topic"):
+        writing.write(plan(broker, None, linger_ms="60000"), iter([good, bad]))

@@ -1,0 +1,206 @@
+"""`df.write` and `df.writeStream` of format odradek, by Spark into a real broker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+from ..clients.admin import create_topic, unique
+from .written import Written, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+ID = Struct(">16sqiq")
+DYING = Path(__file__).with_name("dying_task.py")
+HEADERS = "array<struct<key: string, value: binary>>"
+
+
+def write(rows: DataFrame, broker: Any, **options: str) -> None:
+    rows.write.format("odradek").option("kafka.bootstrap.servers", broker.bootstrap).options(**options).mode(
+        "append"
+    ).save()
+
+
+# -- batches
+
+
+def test_rows_become_records(spark: SparkSession, broker: Any) -> None:
+    """All columns at once, in more batches than one and more tasks than one."""
+    one, two = create_topic(broker, partitions=3), create_topic(broker, partitions=3)
+    count = 25_000
+    rows = spark.range(count, numPartitions=2).selectExpr(
+        f"if(id % 2 = 0, '{one}', '{two}') topic",
+        "if(id % 3 = 0, null, encode(string(id), 'utf-8')) key",
+        "if(id % 5 = 0, null, string(id)) value",
+        "if(id % 7 = 0, null, int(id % 3)) partition",
+        f"cast(if(id % 2 = 0, array(struct('n', encode(string(id), 'utf-8')), struct('n', null)), null) as {HEADERS})"
+        " headers",
+        "id other",
+    )
+    write(rows, broker)
+    found = Counter(record[1:] for topic in (one, two) for record in written(broker, topic))
+    assert found == Counter(expected(number) for number in range(count))
+    for record in written(broker, two):
+        number = int(record.value or record.key or b"0")
+        assert number % 7 == 0 or record.partition == number % 3
+
+
+def expected(number: int) -> tuple[Any, ...]:
+    text = b"%d" % number
+    headers = () if number % 2 else (("n", text), ("n", None))
+    return None if number % 3 == 0 else text, None if number % 5 == 0 else text, headers
+
+
+def test_a_batch_is_stamped_by_its_ids(spark: SparkSession, broker: Any) -> None:
+    """Only when asked to."""
+    topic = create_topic(broker)
+    rows = spark.range(10).selectExpr("string(id) value", "concat('id-', id) id")
+    write(rows, broker, topic=topic)
+    assert {record.id for record in written(broker, topic)} == {None}
+    write(rows, broker, **{"topic": topic, "odradek.stamp": "true"})
+    assert {record.id for record in written(broker, topic)[10:]} == {b"id-%d" % at for at in range(10)}
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "words"),
+    [
+        ("id", {}, "the column 'value' is required"),
+        ("id value", {}, "the column 'value' has type bigint but must be string or binary"),
+        ("string(id) value", {"topic": " "}, "topic is empty"),
+        ("string(id) value", {"kafka.max.block.ms": "1"}, "the writer has no setting kafka.max.block.ms"),
+        ("string(id) value", {"kafka.acks": "seven"}, "acks"),
+        ("string(id) value", {"odradek.stamp": "true"}, "the ids must be in a column 'id'"),
+    ],
+)
+def test_known_to_be_wrong_before_any_task(
+    spark: SparkSession, broker: Any, columns: str, options: dict[str, str], words: str
+) -> None:
+    rows = spark.range(10).selectExpr(columns)
+    with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
+        write(rows, broker, **{"topic": unique("never"), **options})
+    assert words in str(caught.value)
+
+
+def test_a_topic_is_not_overwritten(spark: SparkSession, broker: Any) -> None:
+    topic = create_topic(broker)
+    writer = spark.range(10).selectExpr("string(id) value").write.format("odradek").mode("overwrite")
+    with pytest.raises(Exception, match="a topic cannot be overwritten"):
+        writer.options(topic=topic, **{"kafka.bootstrap.servers": broker.bootstrap}).save()
+    assert written(broker, topic) == []
+
+
+def test_a_record_that_is_not_delivered_fails_the_task(spark: SparkSession, broker: Any) -> None:
+    topic = create_topic(broker, partitions=2)
+    rows = spark.range(10).selectExpr("string(id) value", "int(id) partition")
+    with pytest.raises(Exception, match=f"PipelineError: {topic}-[2-9]: _UNKNOWN_PARTITION"):
+        write(rows, broker, topic=topic)
+
+
+# -- streams
+
+
+def texts(folder: Path, *files: Iterable[str]) -> None:
+    """Files for a stream of one file a batch: Spark takes the oldest first."""
+    (folder / "in").mkdir()
+    for number, lines in enumerate(files):
+        path = folder / "in" / f"{number}.txt"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        os.utime(path, (1e9 + number, 1e9 + number))
+
+
+def run(rows: DataFrame, broker: Any, topic: str, folder: Path, **options: str) -> StreamingQuery:
+    """Writes what is there, as a query whose checkpoint is in `folder`; returns it when it has ended."""
+    query = (
+        rows.writeStream.format("odradek")
+        .options(topic=topic, checkpointLocation=str(folder / "checkpoint"), **options)
+        .option("kafka.bootstrap.servers", broker.bootstrap)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+def forget_last_batch(folder: Path) -> None:
+    """What a driver leaves that dies when the sink has a batch and the checkpoint does not know it yet."""
+    last = max((folder / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink()
+
+
+def lines(spark: SparkSession, folder: Path) -> DataFrame:
+    return spark.readStream.option("maxFilesPerTrigger", "1").text(str(folder / "in"))
+
+
+def test_stamps_of_a_stream(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Query, epoch, partition, position: in the order of writing, without gaps, each once."""
+    topic = create_topic(broker)
+    texts(tmp_path, (f"{at}" for at in range(100)), (f"{at}" for at in range(100, 150)))
+    query = run(lines(spark, tmp_path), broker, topic, tmp_path)
+    found = written(broker, topic)
+    assert [record.value for record in found] == [b"%d" % at for at in range(150)]
+    ids = [ID.unpack(record.id or b"") for record in found]
+    assert [UUID(bytes=one[0]) for one in ids] == [UUID(str(query.id))] * 150
+    assert [one[1:] for one in ids] == [(0, 0, at) for at in range(100)] + [(1, 0, at) for at in range(50)]
+
+
+def test_a_stream_without_stamps(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    topic = create_topic(broker)
+    texts(tmp_path, ["a"])
+    run(lines(spark, tmp_path), broker, topic, tmp_path, **{"odradek.stamp": "false"})
+    assert written(broker, topic) == [Written(0, None, b"a", ())]
+
+
+@pytest.mark.parametrize("travelling", [False, True])
+def test_a_batch_that_is_done_again(spark: SparkSession, broker: Any, tmp_path: Path, travelling: bool) -> None:
+    """After a driver's death; with a shuffle, and ids that the rows bring along, too."""
+    topic = create_topic(broker)
+    texts(tmp_path, (f"a{at}" for at in range(50)), (f"b{at}" for at in range(50)))
+    rows = lines(spark, tmp_path)
+    if travelling:
+        rows = rows.selectExpr("value", "md5(value) id").repartition(2)
+    run(rows, broker, topic, tmp_path)
+    forget_last_batch(tmp_path)
+    run(rows, broker, topic, tmp_path)
+    found = written(broker, topic)
+    assert Counter(record.value for record in found)[b"b7"] == 2
+    assert_once_by_id(found, {b"%c%d" % (letter, at) for letter in b"ab" for at in range(50)}, doubled=50)
+
+
+def test_a_task_that_dies_half_way(broker: Any, tmp_path: Path) -> None:
+    """Killed in earnest, by a Spark of its own: `local[2]` tries no task again."""
+    topic = create_topic(broker)
+    texts(tmp_path, (f"{at}" for at in range(100)))
+    done = subprocess.run(
+        [sys.executable, str(DYING), broker.bootstrap, topic, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    found = written(broker, topic)
+    assert [record.value for record in found] == [b"%d" % at for at in [*range(50), *range(100)]]
+    assert_once_by_id(found, {b"%d" % at for at in range(100)}, doubled=50)
+
+
+def assert_once_by_id(found: list[Written], values: set[bytes], doubled: int) -> None:
+    """Records were written twice, and each id stands for one value and each value for one id."""
+    assert len(found) == len(values) + doubled
+    by_id = defaultdict(set)
+    for record in found:
+        by_id[record.id].add(record.value)
+    assert None not in by_id
+    assert all(len(each) == 1 for each in by_id.values())
+    assert sorted(value or b"" for each in by_id.values() for value in each) == sorted(values)
