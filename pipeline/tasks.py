@@ -1,0 +1,91 @@
+"""What a task does with its range: read it from the leader's files where they are here, else over the wire."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+from odradek.pipeline import arrow, fetching, losses, segments
+from odradek.pipeline.brokers import Brokers
+from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
+from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.splits import Split
+from odradek.pipeline.types import EARLIEST, LATEST, Chunk, Range
+
+log = logging.getLogger(__name__)
+
+Reading = Callable[[Range], Iterator[Chunk]]
+
+
+def read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
+    """The records of a split, in order.
+
+    DataLoss where some are no more, unless failOnDataLoss is false: then they are counted in a warning.
+    """
+    chunks = _chunks(options, split)
+    if not options.fail_on_data_loss:
+        chunks = _what_is_left(options, split, chunks)
+    check_crcs = options.kafka.get("check.crcs", "true").lower() != "false"
+    return arrow.batches(chunks, split.span, options.headers, check_crcs=check_crcs)
+
+
+def _chunks(options: ReadOptions, split: Split, span: Range | None = None) -> Iterator[Chunk]:
+    rest = span or split.span
+    if _is_here(options, split):
+        assert split.home is not None
+        try:
+            yield from segments.read(split.home.place.directory, rest, options.committed)
+            return
+        except segments.NotHere as why:
+            rest = replace(rest, start=why.offset)
+            log.info("%s: over the wire", why)
+    yield from fetching.read(options.kafka, rest, options.committed)
+
+
+def _is_here(options: ReadOptions, split: Split) -> bool:
+    home = split.home
+    here = home is not None and segments.usable(home.place, home.cluster_id, home.leader.broker, home.leader.topic_id)
+    if options.local == "only" and not here:
+        raise PipelineError(
+            f"{split.span.topic}-{split.span.partition}: its leader's files cannot be read by this user on this "
+            "machine: leave odradek.local=only out to read over the wire"
+        )
+    return here
+
+
+def _what_is_left(options: ReadOptions, split: Split, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """All that can still be read of the split."""
+    rest: Range | None = split.span
+    while rest is not None:
+        offset = rest.start
+        try:
+            for chunk in chunks:
+                offset = chunk.until
+                yield chunk
+            return
+        except (DataLoss, UnknownTopic) as why:
+            rest = _after_a_loss(options, replace(rest, start=offset), why)
+            if rest is not None:
+                chunks = _chunks(options, split, rest)
+
+
+def _after_a_loss(options: ReadOptions, rest: Range, why: PipelineError) -> Range | None:
+    """What there is to read of `rest` now; raises `why` again if that is all of it."""
+    found = _still_there(options, rest)
+    if found == rest:
+        raise why
+    lost = rest.size - (found.size if found else 0)
+    log.warning("%s: up to %d offsets are left out (failOnDataLoss=false)", why, lost)
+    return found
+
+
+def _still_there(options: ReadOptions, rest: Range) -> Range | None:
+    try:
+        with Brokers(options.kafka) as brokers:
+            first, last = (brokers.offsets([rest.key], at) for at in (EARLIEST, LATEST))
+    except UnknownTopic:
+        return None
+    kept, _ = losses.within([rest], first, last)
+    return kept[0] if kept else None
