@@ -1,0 +1,47 @@
+"""Spark takes the record batches as they are: the same rows come out on its side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .batches import PARTITION, TOPIC, some_log, whole
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_what_spark_sees(spark: SparkSession) -> None:
+    from odradek.pipeline import arrow
+    from odradek.pipeline.source import SCHEMA_WITH_HEADERS
+    from odradek.pipeline.types import Chunk
+    from pyspark.sql.datasource import DataSource, DataSourceReader
+
+    log = some_log(5, 60)
+    span = whole(log)
+    chunks = [(bytes(chunk.data), chunk.aborted, chunk.until) for chunk in log.chunks([7, 20], True)]
+
+    class Reader(DataSourceReader):
+        def read(self, partition):
+            return arrow.batches((Chunk(*chunk) for chunk in chunks), span, with_headers=True, rows=70)
+
+    class Source(DataSource):
+        @classmethod
+        def name(cls):
+            return "columns"
+
+        def schema(self):
+            return SCHEMA_WITH_HEADERS
+
+        def reader(self, schema):
+            return Reader()
+
+    spark.dataSource.register(Source)
+    rows = spark.read.format("columns").load().collect()
+    expected = log.rows(span.start, span.end, True)
+    assert len(rows) == len(expected) > 70
+    for row, wanted in zip(rows, expected, strict=True):
+        assert (row.topic, row.partition, row.offset) == (TOPIC, PARTITION, wanted.offset)
+        assert (row.key, row.value, row.timestampType) == (wanted.key, wanted.value, wanted.time_type)
+        assert round(row.timestamp.timestamp() * 1000) == wanted.time
+        pairs = None if row.headers is None else tuple((pair.key, pair.value) for pair in row.headers)
+        assert pairs == wanted.headers
