@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Chunk, Range
-from odradek.protocol.records import batch_v2, control
-from odradek.protocol.records.errors import RecordError
+from odradek.protocol.records import batch_v2
 
 # protocol.records.batch_v2.HEADER as an array's type.
 WIRE = np.dtype(
@@ -126,7 +125,7 @@ class Selection:
             self._check_checksums(batches)
         hidden = batches.heads["attributes"] & batch_v2.CONTROL != 0
         hidden |= last[: len(hidden)] < self._range.start
-        hidden |= self._aborted.within(batches, self._range)
+        hidden |= self._aborted.within(batches)
         return batches.only(~hidden) if hidden.any() else batches
 
     def _check_order(self, batches: Batches) -> None:
@@ -157,7 +156,8 @@ class _Aborted:
     """The producers whose open transaction will turn out to be aborted.
 
     A fetch tells of every aborted transaction that reaches into what it brings, so the same one may be told of again
-    and again: it counts once, until its marker has been seen.
+    and again: it counts once, until its marker has been seen. That is the producer's next control batch, also when
+    compaction has taken the record out of it.
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class _Aborted:
             self._known |= new
             self._ahead = sorted([*self._ahead, *((first, producer) for producer, first in new)], reverse=True)
 
-    def within(self, batches: Batches, range: Range) -> np.ndarray:
+    def within(self, batches: Batches) -> np.ndarray:
         """Which of `batches` are records of aborted transactions."""
         hidden = np.zeros(len(batches.heads), bool)
         if not (self._ahead or self._open):
@@ -182,17 +182,7 @@ class _Aborted:
                 self._open.add(self._ahead.pop()[1])
             producer = int(batches.heads["producer_id"][index])
             if batches.heads["attributes"][index] & batch_v2.CONTROL:
-                if _aborts(batches, index, range):
-                    self._open.discard(producer)
+                self._open.discard(producer)
             else:
                 hidden[index] = producer in self._open
         return hidden
-
-
-def _aborts(batches: Batches, index: int, range: Range) -> bool:
-    """Whether a control batch ends its transaction with an abort; compaction may have emptied it."""
-    try:
-        records = batch_v2.iterate(batches.data[batches.starts[index] : batches.ends[index]])
-        return any(control.read_key(key) == control.ABORT for _, _, key, _, _ in records)
-    except RecordError as error:
-        raise damaged(range, int(batches.heads["base_offset"][index]), error) from error

@@ -101,12 +101,14 @@ def test_an_aborted_transaction_is_told_of_once_or_again_and_again() -> None:
     assert shown(arrow.batches(chunks, whole(log))) == log.rows(0, log.next_offset, True)
 
 
-def test_an_emptied_marker_ends_nothing() -> None:
-    """As for Kafka's consumer: only a marker that is still there tells of an abort."""
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_marker_ends_a_transaction_also_when_compaction_has_emptied_it(emptied: bool) -> None:
     log = Log()
     log.batch([(NOW, None, b"gone", ())], producer=1)
-    log.end(1, abort=True, emptied=True)
-    assert read(log) == []
+    log.end(1, abort=True, emptied=emptied)
+    log.batch([(NOW, None, b"here", ())], producer=1)
+    log.end(1, abort=False)
+    assert [row.value for row in read(log)] == [b"here"]
 
 
 def test_headers_that_are_no_text_and_names_twice() -> None:
