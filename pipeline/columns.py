@@ -87,12 +87,10 @@ def _walk(bodies: Bodies, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     while left > 0:
         marks = _marks(body, at, min(left, rows))
         at, left = marks[-1], left - rows
-        if left <= 0 and at != len(body):
-            raise wrong("its records do not end where it does")
         found = np.array(marks, np.int64) + start
         yield found[:-1], found[1:]
     if at != len(body):
-        raise wrong("there are more records than it declares")
+        raise wrong("its records do not end where it does")
 
 
 def _indexable(body: np.ndarray) -> bytes | memoryview:
