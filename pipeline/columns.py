@@ -15,7 +15,6 @@ from odradek.protocol.records import batch_v2, varint
 from odradek.protocol.records.errors import INVALID_RECORD, RecordError
 
 WIDE = 64  # batches from which on a step for all costs less than a loop over each
-_LONGEST_SIZE = 1 << 31
 _LAST_MS = (1 << 63) // 1000 - 1  # what Spark's timestamps, in µs, can hold
 _FAR = 1 << 60
 # What to add to the position for a length of one byte and, without its second byte, of two; no record has fewer than
@@ -131,8 +130,6 @@ def _walk_together(bodies: Bodies) -> tuple[np.ndarray, np.ndarray]:
     while live >= WIDE:
         starts[slots[:live]] = at[:live]
         lengths, after = varints(bodies.data, at[:live])
-        if ((lengths < 6) | (lengths > _LONGEST_SIZE)).any():
-            raise wrong("a record does not fit into its batch")
         ends[slots[:live]] = at[:live] = after + lengths
         slots += 1
         done += 1
@@ -147,7 +144,11 @@ def _walk_together(bodies: Bodies) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _parsed(bodies: Bodies, batch: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Records:
-    """The fields of the records at `starts`, which are of the batches with the indexes `batch`."""
+    """The fields of the records at `starts`, which are of the batches with the indexes `batch`.
+
+    Whatever the sizes are, positions rise from field to field: none that leaves its record comes back to the end of
+    it, so that is the only check. Past the end of `data` there is IndexError.
+    """
     data = bodies.data
     _, at = varints(data, starts)
     deltas, at = varints(data, at + 1)  # behind the attributes, of which there are none
@@ -167,8 +168,6 @@ def _parsed(bodies: Bodies, batch: np.ndarray, starts: np.ndarray, ends: np.ndar
 def _field(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sizes and positions of the byte strings at `at`, and the positions after them."""
     sizes, at = varints(data, at)
-    if (sizes > _LONGEST_SIZE).any():
-        raise wrong("a field does not fit into its record")
     return sizes, at, at + np.maximum(sizes, 0)
 
 

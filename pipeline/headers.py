@@ -47,9 +47,9 @@ def _found(records: Records) -> Found:
     at, slots, live, done = records.headers.copy(), np.cumsum(counts) - counts, np.flatnonzero(counts), 0
     while live.size:
         key_sizes, keys = varints(data, at[live])
-        _check(key_sizes, least=0)
+        if (key_sizes < 0).any():
+            raise wrong("the name of a header is null")
         value_sizes, values = varints(data, keys + key_sizes)
-        _check(value_sizes)
         for whole, part in zip(found, (keys, key_sizes, values, value_sizes), strict=True):
             whole[slots[live] + done] = part
         at[live] = values + np.maximum(value_sizes, 0)
@@ -58,11 +58,6 @@ def _found(records: Records) -> Found:
     if (at != records.ends).any():
         raise wrong("a record does not end where it says")
     return found
-
-
-def _check(sizes: np.ndarray, least: int | None = None) -> None:
-    if (sizes > 1 << 31).any() or (least is not None and (sizes < least).any()):
-        raise wrong("a header does not fit into its record")
 
 
 def _strings(keys: pa.Array) -> pa.Array:
