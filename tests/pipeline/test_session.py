@@ -1,0 +1,75 @@
+"""The session of a job: its settings, its silence, and that Java ends with the process that started it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from odradek.pipeline.session import session
+
+from ..harness.process import die_with_parent, family, wait_dead
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCRIPT = """
+import sys
+from odradek.pipeline.session import session
+conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "512m"}
+spark = session("alone", **conf)
+query = spark.readStream.format("rate").load().writeStream.format("noop")
+query = query.option("checkpointLocation", sys.argv[1] + "/checkpoint").start()
+while not query.recentProgress:
+    query.awaitTermination(0.1)
+print(spark.sparkContext.master, spark.conf.get("spark.sql.session.timeZone"), flush=True)
+query.awaitTermination()
+"""
+INCUBATOR = "WARNING: Using incubator modules: jdk.incubator.vector\n"  # which Spark's launcher asks for
+
+
+def test_python_and_the_clock(spark: SparkSession) -> None:
+    """Workers run this Python, and times are shown in UTC."""
+    from pyspark.sql.functions import udf
+
+    python = udf(lambda: sys.executable)
+    [row] = spark.range(1).select(python().alias("python")).collect()
+    assert row.python == sys.executable
+    [row] = spark.sql("select string(timestamp_millis(0)) as epoch").collect()
+    assert row.epoch == "1970-01-01 00:00:00"
+
+
+def test_the_data_source_is_known(spark: SparkSession) -> None:
+    with pytest.raises(Exception) as caught:
+        spark.read.format("odradek").load().count()
+    assert "DATA_SOURCE_NOT_FOUND" not in str(caught.value)
+
+
+def test_one_session_a_process(spark: SparkSession) -> None:
+    assert session("again") is spark
+
+
+def test_killed_in_the_midst_of_a_query(tmp_path: Path) -> None:
+    """Nothing was said but what cannot be helped, and nothing is left of a process that was killed."""
+    with (tmp_path / "stderr").open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(tmp_path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path)},
+            preexec_fn=die_with_parent,
+        )
+    with process:
+        assert process.stdout is not None
+        said, members = process.stdout.readline(), family(process.pid)
+        java = [one for one in members if one.name() == "java"]
+        noise = (tmp_path / "stderr").read_text()
+        process.kill()
+    assert said == "local[*] UTC\n" and java, noise
+    assert wait_dead(members) == []
+    assert noise in ("", INCUBATOR)

@@ -1,0 +1,191 @@
+"""Spark's own Kafka connector, unmodified, reads and writes Odradek: `format("kafka")`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..clients.admin import create_topic, unique
+from ..clients.raw.calls import fetch
+from .topics import NOW, WAIT, Sent, headers, send, transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.needs("spark-connector")
+PRODUCER_ID = slice(43, 51)  # of a batch of magic 2
+CREATE_TIME = 0
+
+
+def load(reader: Any, broker: Any, **options: Any) -> DataFrame:
+    """A frame of format kafka; `_` in an option's name stands for `.`."""
+    named = {name.replace("_", "."): str(value) for name, value in options.items()}
+    return reader.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).options(**named).load()
+
+
+def rows(frame: DataFrame) -> list[Sent]:
+    """All records in order, as those that sent them have noted them."""
+    columns = ("key", "value", "topic", "partition", "offset", "unix_millis(timestamp)")
+    found = frame.where(f"timestampType = {CREATE_TIME}").selectExpr(*columns).collect()
+    return sorted((Sent(_bytes(row[0]), _bytes(row[1]), *row[2:]) for row in found), key=lambda one: one[2:5])
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def values(frame: DataFrame) -> list[str]:
+    """The values in order of their offsets."""
+    return [row[0] for row in frame.orderBy("topic", "partition", "offset").selectExpr("string(value)").collect()]
+
+
+# -- reading
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_reads(spark: SparkSession, broker: Any, codec: str) -> None:
+    """Each task but the first begins within a batch."""
+    topic = create_topic(broker, partitions=2)
+    sent = send(broker, topic, range(500), 2, compression_type=codec)
+    frame = load(spark.read, broker, subscribe=topic, minPartitions=6)
+    assert frame.rdd.getNumPartitions() == 6
+    assert rows(frame) == sent
+
+
+def test_headers(spark: SparkSession, broker: Any) -> None:
+    topic = create_topic(broker)
+    send(broker, topic, range(20))
+    frame = load(spark.read, broker, subscribe=topic, includeHeaders="true").orderBy("offset")
+    found = [row.headers for row in frame.select("headers").collect()]
+    assert [[(name, _bytes(value)) for name, value in each or []] for each in found] == [headers(n) for n in range(20)]
+
+
+def test_a_pattern_of_topics(spark: SparkSession, broker: Any) -> None:
+    stem = unique("pattern")
+    topics = [create_topic(broker, f"{stem}-{name}") for name in ("a", "b", "not")]
+    sent = [one for topic in topics for one in send(broker, topic, range(10))]
+    assert rows(load(spark.read, broker, subscribePattern=f"{stem}-[ab]-.*")) == sent[:20]
+
+
+def test_offsets_by_timestamp(spark: SparkSession, broker: Any) -> None:
+    topic = create_topic(broker, partitions=2)
+    sent = send(broker, topic, range(100), 2)
+    at = lambda second: json.dumps({topic: dict.fromkeys("01", NOW + second * 1000)})  # noqa: E731
+    between = {"startingOffsetsByTimestamp": at(30), "endingOffsetsByTimestamp": at(61)}
+    frame = load(spark.read, broker, subscribe=topic, **between)
+    assert rows(frame) == [one for one in sent if NOW + 30_000 <= one.timestamp < NOW + 61_000]
+    after = {"startingOffsetsByTimestamp": at(100), "startingOffsetsByTimestampStrategy": "latest"}
+    assert rows(load(spark.read, broker, subscribe=topic, **after)) == []
+
+
+def test_isolation_level(spark: SparkSession, broker: Any) -> None:
+    """Of an aborted transaction and of one that is open nothing is seen, but to those who ask for it."""
+    topic = create_topic(broker)
+    ends = ("commit", "abort", "commit", "leave")
+    for at, end in enumerate(ends):
+        with transaction(broker, unique("id"), end) as producer:
+            for number in range(10):
+                producer.produce(topic, f"{at}.{number}")
+    every = [f"{at}.{number}" for at in range(4) for number in range(10)]
+    read = lambda level: load(spark.read, broker, subscribe=topic, kafka_isolation_level=level)  # noqa: E731
+    assert values(read("read_uncommitted")) == every
+    assert values(read("read_committed")) == [value for value in every if ends[int(value[0])] == "commit"]
+
+
+def test_deleted_offsets(spark: SparkSession, broker: Any) -> None:
+    """What a checkpoint asks for and the log has no more ends the query, or is passed over if that was said."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    topic = create_topic(broker)
+    sent = send(broker, topic, range(20))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    [done] = admin.delete_records([TopicPartition(topic, 0, 5)]).values()
+    assert done.result(WAIT).low_watermark == 5
+    start = json.dumps({topic: {"0": 0}})
+    read = lambda fail: load(spark.read, broker, subscribe=topic, startingOffsets=start, failOnDataLoss=fail)  # noqa: E731
+    with pytest.raises(Exception, match="0"):
+        rows(read("true"))
+    assert rows(read("false")) == sent[5:]
+
+
+# -- streams
+
+
+def drain(frame: DataFrame, folder: Path, **sink: str) -> list[int]:
+    """Run a query of checkpoint `folder` until it has all that there is; returns the rows of each batch."""
+    writer = frame.writeStream.trigger(availableNow=True).option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.options(**{key: value for key, value in sink.items() if key != "format"}).format(sink["format"])
+    running = query.start()
+    try:
+        assert running.awaitTermination(WAIT)
+    finally:
+        running.stop()
+    return [progress["numInputRows"] for progress in running.recentProgress if progress["numInputRows"]]
+
+
+def test_a_stream_goes_on_where_it_was(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    topic = create_topic(broker, partitions=2)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 40}
+    sink = {"format": "parquet", "path": str(tmp_path / "table")}
+    sent = send(broker, topic, range(100), 2)
+    assert drain(load(spark.readStream, broker, **options), tmp_path, **sink) == [40, 40, 20]
+    assert rows(spark.read.parquet(sink["path"])) == sent
+    sent += send(broker, topic, range(100, 130), 2)
+    assert drain(load(spark.readStream, broker, **options), tmp_path, **sink) == [30]
+    assert rows(spark.read.parquet(sink["path"])) == sorted(sent, key=lambda one: one[2:5])
+
+
+def test_a_stream_from_topic_to_topic(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    source, target = create_topic(broker), create_topic(broker)
+    sink = {"format": "kafka", "topic": target, "kafka.bootstrap.servers": broker.bootstrap}
+    expected = []
+    for numbers in (range(50), range(50, 80)):
+        expected += [(one.key, one.value) for one in send(broker, source, numbers)]
+        frame = load(spark.readStream, broker, subscribe=source, startingOffsets="earliest")
+        drain(frame.select("key", "value"), tmp_path, **sink)
+        assert [(one.key, one.value) for one in rows(load(spark.read, broker, subscribe=target))] == expected
+
+
+# -- writing
+
+
+def save(frame: DataFrame, broker: Any, **options: str) -> None:
+    """Write a frame with format kafka."""
+    frame.write.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).options(**options).save()
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_writes(spark: SparkSession, broker: Any, codec: str) -> None:
+    """Rows say their topic, partition and headers; the producer is an idempotent one, as they are by default."""
+    topics = sorted(create_topic(broker, partitions=2) for _ in range(2))
+    frame = spark.range(0, 200, numPartitions=1).selectExpr(
+        f"if(id < 100, '{topics[0]}', '{topics[1]}') as topic",
+        "int(id % 2) as partition",
+        "if(id = 50, null, binary(string(id))) as key",
+        "if(id = 51, null, binary(concat('value ', id))) as value",
+        "array(struct('h' as key, binary(string(id)) as value)) as headers",
+    )
+    save(frame, broker, includeHeaders="true", **{"kafka.compression.type": codec})
+    read = load(spark.read, broker, subscribe=",".join(topics), includeHeaders="true")
+    columns = ["topic", "partition", "key", "value", "headers"]
+    order = ["topic", "partition", "offset"]
+    assert read.orderBy(order).select(columns).collect() == frame.orderBy("topic", "partition", "id").collect()
+    with broker.wire() as wire:
+        assert int.from_bytes(fetch(wire, topics[0], 0).records[PRODUCER_ID], signed=True) >= 0
+
+
+def test_writes_to_one_topic(spark: SparkSession, broker: Any) -> None:
+    """The key says to which partition a row goes, so that the values of one key stay in order."""
+    topic = create_topic(broker, partitions=4)
+    frame = spark.range(0, 100, numPartitions=1).selectExpr("string(id % 10) as key", "string(id) as value")
+    save(frame, broker, topic=topic)
+    by_key: dict[bytes | None, list[int]] = {}
+    places = set()
+    for one in rows(load(spark.read, broker, subscribe=topic)):
+        by_key.setdefault(one.key, []).append(int(one.value or b""))
+        places.add((one.key, one.partition))
+    assert len(places) == 10 and by_key == {b"%d" % key: list(range(key, 100, 10)) for key in range(10)}

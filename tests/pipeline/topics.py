@@ -1,0 +1,73 @@
+"""Records written by librdkafka, and what a reader must say of each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from confluent_kafka import Message, Producer
+
+WAIT = 60
+NOW = int(time.time()) * 1000  # ms; young enough for the default retention
+
+
+class Sent(NamedTuple):
+    """A record as it is in the log; in the order of Spark's columns."""
+
+    key: bytes | None
+    value: bytes | None
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int  # ms
+
+
+def send(broker: Any, topic: str, numbers: Iterable[int], partitions: int = 1, **config: Any) -> list[Sent]:
+    """Write records made of `numbers`, in turn to each partition, a second apart; returns them as acknowledged.
+
+    `_` in a name of `config` stands for `.`.
+    """
+    sent: list[Sent] = []
+    producer = _producer(broker, config)
+    for number in numbers:
+        producer.produce(
+            topic,
+            None if number % 7 == 3 else b"value %d" % number,
+            None if number % 5 == 2 else b"key %d" % number,
+            number % partitions,
+            on_delivery=lambda error, message: sent.append(_sent(error, message)),
+            timestamp=NOW + number * 1000,
+            headers=headers(number),
+        )
+    assert not producer.flush(WAIT)
+    return sorted(sent, key=lambda one: (one.partition, one.offset))
+
+
+def headers(number: int) -> list[tuple[str, bytes | None]]:
+    """What `send` puts on a record: none, one, the same one again, null."""
+    return [("h", b"%d" % number), ("h", b""), ("none", None)][: number % 4]
+
+
+def _sent(error: Any, message: Message) -> Sent:
+    assert not error, error
+    where: Any = (message.topic(), message.partition(), message.offset(), message.timestamp()[1])
+    return Sent(message.key(), message.value(), *where)
+
+
+def _producer(broker: Any, config: dict[str, Any]) -> Producer:
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    return Producer({"bootstrap.servers": broker.bootstrap, **settings})
+
+
+@contextmanager
+def transaction(broker: Any, name: str, end: str) -> Iterator[Producer]:
+    """A producer in a transaction of id `name`, which then ends by `end`: `commit`, `abort`, or `leave` for neither."""
+    producer = _producer(broker, {"transactional_id": name})
+    producer.init_transactions(WAIT)
+    producer.begin_transaction()
+    yield producer
+    assert not producer.flush(WAIT)
+    if end != "leave":
+        {"commit": producer.commit_transaction, "abort": producer.abort_transaction}[end](WAIT)
