@@ -33,7 +33,7 @@ def run(code: str, folder: Path) -> list[str]:
 
 def test_examples_print_what_they_promise(broker: Broker | ExternalBroker, tmp_path: Path) -> None:
     examples = blocks((ROOT / "README.md").read_text())
-    assert len(examples) == 4
+    assert len(examples) == 5
     for code in examples:
         assert promised(code), "an example that promises nothing is not checked"
         assert run(code.replace("localhost:9092", broker.bootstrap), tmp_path) == promised(code), code
