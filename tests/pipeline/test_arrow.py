@@ -309,10 +309,12 @@ HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
         b"\x0e\0\0\0\1\1\x7e\0",
         b"\x0e\0\0\0\1\1\1\0",
         b"\x0e\0\0\0\1\1\0\0",
+        b"\x10\0\0\0\1\1\x06\0\1",
     ],
 )
 @pytest.mark.parametrize("others", [0, 100])
-def test_what_no_record_can_be(body: bytes, others: int) -> None:
+@pytest.mark.parametrize("with_headers", [True, False])
+def test_what_no_record_can_be(body: bytes, others: int, with_headers: bool) -> None:
     """Alone, and with so many other batches that they are read in one step."""
     log = Log(next_offset=1 << 40)
     for _ in range(others):
@@ -323,7 +325,7 @@ def test_what_no_record_can_be(body: bytes, others: int) -> None:
     batch_v2.set_crc(batch)
     data = bytes(batch) + data[len(batch) :]
     with pytest.raises(PipelineError, match="at offset 0 cannot"):
-        list(arrow.batches([Chunk(data, (), 0)], Range(TOPIC, PARTITION, 0, 1 << 62), with_headers=True))
+        list(arrow.batches([Chunk(data, (), 0)], Range(TOPIC, PARTITION, 0, 1 << 62), with_headers))
 
 
 @pytest.mark.parametrize("count", [-1, 0, 2, 1 << 20, (1 << 31) - 1])
