@@ -13,6 +13,11 @@ so that nothing is lost or comes twice.
 
 `DataLoss` says that the log begins behind the next offset. `NotHere` is all else, be it a disk, a directory that moved
 or a log that is too short: it says nothing of the records. The leader has the last word, over the wire.
+
+Files are read in pieces, not mapped. In a mapped file a failing disk, or someone who cuts it, makes a SIGBUS: Python
+ends without a word. Nor is it faster: of 200 B records in batches of 16 KiB, in the page cache, `arrow.batches` made
+4.0 to 4.3 M records/s a core (with pieces of 4 MiB 3.3 to 3.7, of 1 MiB 2.6), and 3.8 when they were mapped. The copy
+costs 0.04 s/GB, and spares as much by bringing the bytes into the CPU's cache. Walking headers is 0.12 µs a batch.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from odradek.storage.checkpoints import CheckpointError, read_meta_properties, r
 from odradek.storage.openfile import OpenFile
 from odradek.storage.producers import AbortedTxn
 
-PIECE = 4 << 20  # bytes read at once
+PIECE = 8 << 20  # bytes read at once
 _HEAD = Struct(">qi4xb6xi")  # base offset, length; magic; last offset delta of magic 2 (storage.scan has all of it)
 _PREFIX, _LEAST = 12, 14  # what the length does not count, and the least it can be
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2, convert
-from odradek.storage import names, roll, trim
+from odradek.storage import bystander, names, roll, trim
 from odradek.storage.bystander import Begins, Bystander, Unsettled
 from odradek.storage.partition import Partition
+from odradek.storage.producers import AbortedTxn, read_txn_index
 
 from .compacting import compact, keyed
 from .live import NOW, Live, live, put
@@ -117,15 +118,36 @@ def states_of_a_swap(partition: Partition, world: Live, room: Path, monkeypatch:
 def test_in_a_swap_nothing_is_believed_until_it_is_done(
     partition: Partition, world: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("odradek.storage.bystander._PATIENCE", 0.1)
     seal(partition)
     put(partition, keyed([(b"last", b"value")]))
     states = states_of_a_swap(partition, world, tmp_path / "states", monkeypatch)
     assert len(states) > 10
-    for state in states[:-1]:
-        with pytest.raises(Unsettled, match="come to rest"):
-            offsets(partition, directory=str(state))
+    with monkeypatch.context() as patched:
+        patched.setattr(bystander, "_PATIENCE", 0.1)
+        for state in states[:-1]:
+            with pytest.raises(Unsettled, match="come to rest"):
+                offsets(partition, directory=str(state))
     assert offsets(partition, directory=str(states[-1])) == list(range(13))
+
+
+def test_what_is_found_on_both_sides_of_a_swap_is_not_believed(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is open; then another takes its place, without aborted records, and their rows go."""
+    path = os.path.join(partition.directory, names.offset_name(0))
+    Path(path + names.TXN_INDEX).write_bytes(AbortedTxn(7, 0, 2, 3).pack())
+    assert Bystander(partition.directory).segment(0, committed=True).aborted == [AbortedTxn(7, 0, 2, 3)]
+
+    def swapped(rows: str) -> list[AbortedTxn]:
+        monkeypatch.undo()
+        for kind in (names.TXN_INDEX, names.LOG):
+            Path(path + kind + names.CLEANED).touch()
+            os.rename(path + kind + names.CLEANED, path + kind)
+        return read_txn_index(rows)
+
+    monkeypatch.setattr(bystander, "read_txn_index", swapped)
+    found = Bystander(partition.directory).segment(0, committed=True)
+    assert (os.fstat(found.file.fd).st_size, found.aborted) == (0, [])
 
 
 def test_it_waits_for_a_swap_to_end(partition: Partition) -> None:
