@@ -81,7 +81,7 @@ class Connections:
         """The same by one try with each broker; Later when none answers."""
         asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         why = "no broker answers"
-        for address in self._in_turn():
+        for address in self.in_turn():
             try:
                 request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=4)
                 answer = self.at(address).call(request)
@@ -95,7 +95,7 @@ class Connections:
                 return answer
         raise Later(why)
 
-    def _in_turn(self) -> list[Address]:
+    def in_turn(self) -> list[Address]:
         """All that may be asked of the cluster: those we talk with first, and another first after each failure."""
         all_of_them = list(dict.fromkeys((*self._open, *self._known, *self.settings.servers)))
         first = self._failures % len(all_of_them)

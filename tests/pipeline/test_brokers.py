@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.pipeline.brokers import Brokers
 from odradek.pipeline.errors import OptionError, PipelineError, UnknownTopic
 from odradek.pipeline.types import EARLIEST, LATEST
 
 from ..clients.admin import create_topic, topic_id, unique
+from ..harness.cluster import Cluster
 from ..harness.process import free_port
 from .topics import NOW, send, transaction
 
@@ -171,6 +172,15 @@ def test_nobody_there() -> None:
     assert 0.7 <= time.monotonic() - started < 5
 
 
+def test_after_a_failure_another_is_asked() -> None:
+    """What went wrong may be what the one last asked says, as of a leader that is none any more."""
+    servers = [("a", 1), ("b", 2), ("c", 3)]
+    brokers = Brokers({"bootstrap.servers": "a:1,b:2,c:3"})
+    assert brokers.in_turn() == servers
+    brokers.drop(("b", 2))
+    assert brokers.in_turn() == servers[1:] + servers[:1]
+
+
 def test_a_broker_that_comes_back_is_asked_again(fresh_broker: Callable[..., Any]) -> None:
     broker = fresh_broker()
     topic, group = create_topic(broker), unique("group")
@@ -181,6 +191,35 @@ def test_a_broker_that_comes_back_is_asked_again(fresh_broker: Callable[..., Any
         assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 5}
         broker.restart()
         assert brokers.committed(group, [(topic, 0)]) == {(topic, 0): 2}
+
+
+@pytest.mark.needs("java-3.9.1")
+def test_those_who_lead_die(tmp_path: Path) -> None:
+    """The leader of the partition, and the coordinator of the group."""
+    with Cluster(tmp_path) as cluster:
+        topic, group = replicated(cluster), unique("group")
+        send(cluster, topic, range(5), acks="all")
+        with asking(cluster) as brokers:
+            brokers.commit(group, {(topic, 0): 2})
+            for _ in range(2):
+                leader = cluster.leader(topic)
+                assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 5}
+                assert brokers.places([(topic, 0)])[topic, 0].directory.startswith(str(cluster.broker(leader).data_dir))
+                cluster.kill(leader)
+                assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 5}
+                assert brokers.committed(group, [(topic, 0)]) == {(topic, 0): 2}
+                cluster.restart(leader)
+                cluster.wait_isr(topic, 0, 3)
+
+
+def replicated(cluster: Cluster) -> str:
+    """A topic of three replicas, all in sync."""
+    topic = unique("replicated")
+    new = NewTopic(topic, 1, 3, config={"min.insync.replicas": "2"})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([new])[topic].result(30)
+    cluster.wait_isr(topic, 0, 3)
+    return topic
 
 
 # -- settings

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
 from odradek.pipeline.fetching import read, whole
 from odradek.pipeline.types import Chunk, Range
@@ -17,10 +17,12 @@ from odradek.pipeline.types import Chunk, Range
 from ..clients.admin import create_named, create_topic, unique
 from ..clients.raw.batches import batch, message, parse, wrapped
 from ..clients.raw.calls import fetch, produce
-from ..harness.apache import Apache
+from ..harness.apache import Apache, ApacheMember
+from ..harness.broker import ExternalBroker
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until
-from .test_brokers import cut
+from ..harness.zookeeper import ZooKeeper
+from .test_brokers import asking, cut, replicated
 from .topics import send, transaction
 
 PIECES = {"max.partition.fetch.bytes": "3000"}  # some ten batches of `fill`
@@ -272,11 +274,23 @@ def test_a_broker_that_stays_away(fresh_broker: Callable[..., Any]) -> None:
     assert time.monotonic() - started < 10
 
 
+def test_patience_is_new_after_each_chunk(fresh_broker: Callable[..., Any]) -> None:
+    """What the reader does with a chunk takes its time."""
+    broker = fresh_broker()
+    topic = create_topic(broker)
+    fill(broker, topic, 30)
+    chunks = reading(broker, topic, 0, 90, **PIECES, **{"default.api.timeout.ms": "2000"})
+    found = [next(chunks)]
+    broker.restart(kill=True)
+    time.sleep(2.1)
+    assert offsets([*found, *chunks], 0, 90) == list(range(90))
+
+
 @pytest.mark.needs("java-3.9.1")
 def test_the_leader_changes(tmp_path: Path) -> None:
     """Killed, elected by preference, and killed again, all while one range is read."""
     with Cluster(tmp_path) as cluster:
-        topic = _replicated(cluster)
+        topic = replicated(cluster)
         leader = cluster.wait_leader(topic)
         fill(cluster.broker(leader), topic, 300)
         cluster.wait_isr(topic, 0, 3)
@@ -293,23 +307,12 @@ def test_the_leader_changes(tmp_path: Path) -> None:
     assert offsets(found, 0, 900) == list(range(900))
 
 
-def _replicated(cluster: Cluster) -> str:
-    topic = unique("replicated")
-    new = NewTopic(topic, 1, 3, config={"min.insync.replicas": "2"})
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([new])[topic].result(30)
-    cluster.wait_isr(topic, 0, 3)
-    return topic
-
-
 # -- Apache Kafka
 
 
 @pytest.mark.needs("java-4.1.0")
 def test_apache_kafka(tmp_path: Path) -> None:
     """It serves no old versions; topics have ids there."""
-    from ..harness.broker import ExternalBroker
-
     apache = Apache("4.1.0", tmp_path).start()
     try:
         broker = ExternalBroker(apache.bootstrap)
@@ -324,3 +327,22 @@ def test_apache_kafka(tmp_path: Path) -> None:
         _check_transactions(broker, topic)
     finally:
         apache.stop()
+
+
+@pytest.mark.needs("java-3.9.1")
+def test_topics_without_ids(tmp_path: Path) -> None:
+    """As long as brokers older than 2.8 may be in the cluster; the newest versions of Fetch know ids only."""
+    zookeeper = ZooKeeper(tmp_path / "zookeeper").start()
+    member = ApacheMember(tmp_path / "kafka", 0, zookeeper.connect)
+    try:
+        with member.properties.open("a") as out:
+            out.write("inter.broker.protocol.version=2.7\n")
+        broker = ExternalBroker(member.start().bootstrap)
+        with asking(broker) as brokers:  # it answers before it knows of itself; then that is no answer
+            assert brokers.topics() == {}
+        topic = create_topic(broker)
+        fill(broker, topic, 100)
+        assert offsets(list(reading(broker, topic, 50, 250, **PIECES)), 50, 250) == list(range(50, 250))
+    finally:
+        member.kill()
+        zookeeper.kill()
