@@ -10,8 +10,7 @@ from odradek.pipeline import columns, headers, old_formats
 from odradek.pipeline.bodies import ENOUGH, Bodies, BrokenBatch, Unpacker
 from odradek.pipeline.columns import Records
 from odradek.pipeline.gather import binary, fixed
-from odradek.pipeline.old_formats import Rows
-from odradek.pipeline.selection import Batches, OldSet, Selection, damaged
+from odradek.pipeline.selection import Batches, OldMessages, Selection, damaged
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records.errors import RecordError
 
@@ -56,17 +55,16 @@ class _Reader:
         selection = Selection(self._range, self._check_crcs)
         for chunk in chunks:
             for found in selection.of(chunk):
-                yield from self._of_message(found) if isinstance(found, OldSet) else self._of_batches(found)
+                try:
+                    yield from self._of_messages(found) if isinstance(found, OldMessages) else self._of_batches(found)
+                except BrokenBatch as error:
+                    raise damaged(self._range, error.offset, error) from error
 
     def _of_batches(self, found: Batches) -> Iterator[pa.RecordBatch]:
-        try:
-            for bodies in self._unpacker.of(found, self._rows):
-                for records in self._records(bodies):
-                    wanted = self._within(records)
-                    for piece in _cut(wanted):
-                        yield self._piece(piece)
-        except BrokenBatch as error:
-            raise damaged(self._range, error.offset, error) from error
+        for bodies in self._unpacker.of(found, self._rows):
+            for records in self._records(bodies):
+                for piece in _cut(self._within(records)):
+                    yield self._piece(piece)
 
     def _records(self, bodies: Bodies) -> Iterator[Records]:
         try:
@@ -82,11 +80,9 @@ class _Reader:
     def _piece(self, records: Records) -> pa.RecordBatch:
         key = binary(records.data, records.keys, records.key_sizes)
         value = binary(records.data, records.values, records.value_sizes)
-        times = fixed(records.times, _TIME)
+        offsets, types = fixed(records.offsets, pa.int64()), fixed(records.time_types, pa.int32())
         extra = [self._headers(records)] if self._with_headers else []
-        return self._batch(
-            key, value, fixed(records.offsets, pa.int64()), times, fixed(records.time_types, pa.int32()), *extra
-        )
+        return self._batch(key, value, offsets, fixed(records.times, _TIME), types, *extra)
 
     def _headers(self, records: Records) -> pa.Array:
         try:
@@ -95,20 +91,16 @@ class _Reader:
             first = _culprit(len(records.offsets), lambda part: headers.column(records.only(part)))
             raise damaged(self._range, int(records.offsets[first]), error) from error
 
-    def _of_message(self, found: OldSet) -> Iterator[pa.RecordBatch]:
-        try:
-            for part in old_formats.rows(found, self._range, self._rows, self._check_crcs):
-                yield self._piece_of_rows(part)
-        except RecordError as error:
-            raise damaged(self._range, int.from_bytes(found.data[:8], "big", signed=True), error) from error
-
-    def _piece_of_rows(self, part: Rows) -> pa.RecordBatch:
-        count = len(part.offsets)
-        times = fixed(columns.micros(np.array(part.times, np.int64)), _TIME)
-        types = pa.repeat(pa.scalar(part.time_type, pa.int32()), count)
-        extra = [pa.nulls(count, headers.TYPE)] if self._with_headers else []
-        keys, values = (pa.array(column, pa.binary()) for column in (part.keys, part.values))
-        return self._batch(keys, values, pa.array(part.offsets, pa.int64()), times, types, *extra)
+    def _of_messages(self, found: OldMessages) -> Iterator[pa.RecordBatch]:
+        for part in old_formats.rows(found, self._range, self._rows, self._check_crcs):
+            try:
+                times = columns.micros(np.array(part.times, np.int64))
+            except RecordError as error:
+                raise BrokenBatch(part.offsets[0], error) from error
+            keys, values = (pa.array(column, pa.binary()) for column in (part.keys, part.values))
+            offsets, types = pa.array(part.offsets, pa.int64()), pa.array(part.time_types, pa.int32())
+            extra = [pa.nulls(len(offsets), headers.TYPE)] if self._with_headers else []
+            yield self._batch(keys, values, offsets, fixed(times, _TIME), types, *extra)
 
     def _batch(self, key: pa.Array, value: pa.Array, offset: pa.Array, *rest: pa.Array) -> pa.RecordBatch:
         topic, partition = self._topics[: len(offset)], self._partitions[: len(offset)]

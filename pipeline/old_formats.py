@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
-from odradek.pipeline.selection import OldSet
+from odradek.pipeline.bodies import ENOUGH, BrokenBatch
+from odradek.pipeline.selection import OldMessages
 from odradek.pipeline.types import Range
 from odradek.protocol.records import batch_v2, message_sets
 from odradek.protocol.records.batch_v2 import Record
@@ -21,28 +21,41 @@ class Rows(NamedTuple):
 
     offsets: list[int]
     times: list[int]
+    time_types: list[int]
     keys: list[bytes | None]
     values: list[bytes | None]
-    time_type: int
 
 
-def rows(found: OldSet, range: Range, most: int, check_crcs: bool = True) -> Iterator[Rows]:
-    """The records of `found` within `range`, `most` at once; RecordError for what is damaged."""
-    records = _rising(message_sets.iterate(found.data, check_crc=check_crcs), found.after)
-    wanted = (record for record in records if range.start <= record[0] < range.end)
-    kind = _time_type(found.data)
-    while part := list(islice(wanted, most)):
-        offsets, times, keys, values, _ = map(list, zip(*part, strict=True))
-        yield Rows(offsets, times, keys, values, kind)
+def rows(found: OldMessages, range: Range, most: int, check_crcs: bool = True) -> Iterator[Rows]:
+    """The records of `found` within `range`, at most `most` and about ENOUGH bytes at once; BrokenBatch."""
+    part, size = Rows([], [], [], [], []), 0
+    for (offset, time, key, value, _), kind in _records(found, check_crcs):
+        if not range.start <= offset < range.end:
+            continue
+        length = len(key or b"") + len(value or b"")
+        if part.offsets and (len(part.offsets) == most or size + length > ENOUGH):
+            yield part
+            part, size = Rows([], [], [], [], []), 0
+        for column, field in zip(part, (offset, time, kind, key, value), strict=True):
+            column.append(field)
+        size += length
+    if part.offsets:
+        yield part
 
 
-def _rising(records: Iterator[Record], last: int) -> Iterator[Record]:
-    """The same; the checksum of a message leaves out its offset."""
-    for record in records:
-        if record[0] <= last:
-            raise RecordError(INVALID_RECORD, f"offset {record[0]} comes after {last}")
-        last = record[0]
-        yield record
+def _records(found: OldMessages, check_crcs: bool) -> Iterator[tuple[Record, int]]:
+    """Each record with the type of its timestamp. Offsets must rise: the checksum of a message leaves them out."""
+    last = found.after
+    for message in found.messages:
+        kind = _time_type(message)
+        try:
+            for record in message_sets.iterate(message, check_crc=check_crcs):
+                if record[0] <= last:
+                    raise RecordError(INVALID_RECORD, f"offset {record[0]} comes after {last}")
+                last = record[0]
+                yield record, kind
+        except RecordError as error:
+            raise BrokenBatch(int.from_bytes(message[:8], "big", signed=True), error) from error
 
 
 def _time_type(message: memoryview) -> int:

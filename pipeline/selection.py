@@ -54,10 +54,10 @@ class Batches(NamedTuple):
         return self.heads["base_offset"] + self.heads["last_offset_delta"]
 
 
-class OldSet(NamedTuple):
-    """One message of magic 0 or 1, which may be a compressed set; its records come after offset `after`."""
+class OldMessages(NamedTuple):
+    """Messages of magic 0 or 1, each perhaps a compressed set; their records come after offset `after`."""
 
-    data: memoryview
+    messages: list[memoryview]
     after: int
 
 
@@ -77,7 +77,7 @@ class Selection:
         self._aborted = _Aborted()
         self._last = -1  # offset of what has been seen
 
-    def of(self, chunk: Chunk) -> Iterator[Batches | OldSet]:
+    def of(self, chunk: Chunk) -> Iterator[Batches | OldMessages]:
         """What to read of `chunk`, in order; PipelineError for what is damaged.
 
         Only the checksum protects a header, and the base offset is before what it covers: a wrong one is seen where
@@ -87,7 +87,7 @@ class Selection:
         self._aborted.learn(chunk.aborted)
         for old, starts in self._runs(data):
             if old:
-                yield from (self._old(data[start:end]) for start, end in pairwise(starts))
+                yield self._old([data[start:end] for start, end in pairwise(starts)])
             else:
                 yield self._shown(_with_headers(data, np.array(starts, np.int64)))
 
@@ -110,12 +110,14 @@ class Selection:
         if starts:
             yield old, [*starts, at]
 
-    def _old(self, message: memoryview) -> OldSet:
-        offset = _ENTRY.unpack_from(message)[0]
-        if offset <= self._last:
-            raise damaged(self._range, offset, f"it comes after offset {self._last}")
-        after, self._last = self._last, offset
-        return OldSet(message, after)
+    def _old(self, messages: list[memoryview]) -> OldMessages:
+        after = self._last
+        for message in messages:
+            offset = _ENTRY.unpack_from(message)[0]
+            if offset <= self._last:
+                raise damaged(self._range, offset, f"it comes after offset {self._last}")
+            self._last = offset
+        return OldMessages(messages, after)
 
     def _shown(self, batches: Batches) -> Batches:
         self._check_order(batches)

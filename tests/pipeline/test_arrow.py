@@ -77,6 +77,17 @@ def test_record_batches_are_as_large_as_asked() -> None:
     assert shown(found) == log.rows(0, log.next_offset, True)
 
 
+def test_old_formats_make_record_batches_of_the_same_size() -> None:
+    log = Log()
+    for magic in (0, 1):
+        log.message_set([(NOW, None, b"v", ())] * 900, magic)
+    value = bytes(5 << 20)
+    log.message_set([(NOW, None, value, ())] * 5, 1)
+    found = list(arrow.batches(log.chunks((), True), whole(log), rows=1000))
+    assert [batch.num_rows for batch in found] == [1000, 803, 2]
+    assert shown(found) == log.rows(0, log.next_offset, True)
+
+
 def test_nothing_to_show() -> None:
     log = Log()
     log.batch(some_records(random.Random(1), 5), kept=[])
