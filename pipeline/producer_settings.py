@@ -73,8 +73,8 @@ CONVERTED: dict[str, tuple[str, Callable[[str], str]]] = {
 }
 SECURITY = ("security.", "ssl.", "sasl.")
 LEVELS = tuple(f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd"))
-_SILENT = logging.Logger("unused")
-_SILENT.addHandler(logging.NullHandler())
+SILENT = logging.Logger("unused")  # for a producer that only asks
+SILENT.addHandler(logging.NullHandler())
 
 
 def librdkafka(kafka: Mapping[str, str]) -> dict[str, str]:
@@ -91,7 +91,7 @@ def librdkafka(kafka: Mapping[str, str]) -> dict[str, str]:
 def checked(settings: dict[str, str]) -> dict[str, str]:
     """`settings` when librdkafka takes them; OptionError with its reason when not."""
     try:
-        Producer(settings, logger=_SILENT)
+        Producer(settings, logger=SILENT)
     except KafkaException as error:
         raise OptionError(f"kafka.*: {error.args[0].str()}") from None
     return settings

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from odradek.pipeline import outgoing, producer_settings, stamps
+from odradek.pipeline import destination, outgoing, producer_settings, stamps
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.options import WriteOptions
 from odradek.pipeline.outgoing import Outgoing
@@ -29,12 +29,14 @@ _log = logging.getLogger(__name__)
 
 
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
-    """For `df.write`, of mode append. OptionError on the driver, before anything is written, for what cannot be."""
+    """For `df.write`, of mode append. PipelineError on the driver, before anything is written, for what cannot be."""
     if overwrite:
         raise OptionError("a topic cannot be overwritten: use mode('append')")
     plan = Plan.of(WriteOptions.parse(options, streaming=False), schema)
     if plan.stamped and not plan.travelling:
         raise OptionError(f"odradek.stamp: outside of a stream the ids must be in a column '{stamps.COLUMN}'")
+    if plan.topic is not None:
+        destination.expect(plan.settings, plan.topic)
     return BatchWriter(plan)
 
 

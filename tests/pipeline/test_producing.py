@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from kafka.partitioner.default import murmur2
-from odradek.pipeline import producing, writing
-from odradek.pipeline.errors import PipelineError
+from odradek.pipeline import destination, producing, writing
+from odradek.pipeline.errors import PipelineError, UnknownTopic
 from odradek.pipeline.writing import Plan, Sent
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -128,10 +129,39 @@ def test_producers_wait_for_the_next_task(broker: Any) -> None:
     assert len(written(broker, topic)) == 5
 
 
-def test_an_error_in_the_rows_drops_what_is_queued(broker: Any) -> None:
+def test_an_error_in_the_rows_drops_what_is_queued() -> None:
     """A batch that fails must not wait until the rest is delivered, nor hide its error."""
-    topic = unique("none")
+    nowhere = {"bootstrap.servers": f"127.0.0.1:{free_port()}", "delivery.timeout.ms": "60000"}
     bad = pa.record_batch({"value": [b"x"], "topic": pa.array([None], pa.string())})
-    good = pa.record_batch({"value": [b"x"], "topic": [topic]})
+    good = pa.record_batch({"value": [b"x"], "topic": ["t"]})
+    began = time.monotonic()
     with pytest.raises(PipelineError, match="null topic"):
-        writing.write(plan(broker, None, linger_ms="60000"), iter([good, bad]))
+        writing.write(Plan(None, nowhere, True, False, False), iter([good, bad]))
+    assert time.monotonic() - began < 30
+
+
+# -- what the driver knows before
+
+
+def test_a_topic_may_be_made_by_the_question(broker: Any) -> None:
+    topic = unique("new")
+    plan(broker, topic)
+    assert written(broker, topic) == []
+
+
+def test_a_topic_that_is_not_and_will_not_be(fresh_broker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destination, "APPEAR_SECONDS", 0.5)
+    with pytest.raises(UnknownTopic, match=r"^there is no topic none "):
+        plan(fresh_broker(auto_create_topics_enable="false"), "none")
+
+
+def test_a_topic_that_cannot_be(broker: Any) -> None:
+    with pytest.raises(PipelineError, match=r"^no/topic: TOPIC_EXCEPTION: "):
+        plan(broker, "no/topic")
+
+
+def test_no_broker_answers_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destination, "ANSWER_SECONDS", 0.5)
+    server = f"127.0.0.1:{free_port()}"
+    with pytest.raises(PipelineError, match=f"^no broker of {server} answers: "):
+        destination.expect({"bootstrap.servers": server}, "t")

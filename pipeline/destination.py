@@ -1,0 +1,40 @@
+"""Is the topic there that a batch is to be written to? Known on the driver before any task runs.
+
+Tasks would notice, too, each for itself: librdkafka gives a topic half a minute to appear, and Spark tries a task
+four times.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from odradek.pipeline.errors import PipelineError, UnknownTopic
+from odradek.pipeline.producer_settings import SILENT
+
+ANSWER_SECONDS = 30  # as long as Kafka's clients wait for a request (request.timeout.ms)
+APPEAR_SECONDS = 5
+NOT_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
+
+
+def expect(settings: Mapping[str, str], topic: str) -> None:
+    """Return when the topic is there, made by this very question where brokers do so (auto.create.topics.enable).
+
+    UnknownTopic when it does not appear; PipelineError when no broker answers, or one forbids it.
+    """
+    producer = Producer(dict(settings), logger=SILENT)
+    deadline = time.monotonic() + APPEAR_SECONDS
+    while error := _error(producer, settings["bootstrap.servers"], topic):
+        if error.code() not in NOT_YET:
+            raise PipelineError(f"{topic}: {error.name()}: {error.str()}")
+        if time.monotonic() > deadline:
+            raise UnknownTopic(f"there is no topic {topic} (or this user may not see it)")
+        time.sleep(0.1)
+
+
+def _error(producer: Producer, servers: str, topic: str) -> KafkaError | None:
+    try:
+        return producer.list_topics(topic, ANSWER_SECONDS).topics[topic].error
+    except KafkaException as error:
+        raise PipelineError(f"no broker of {servers} answers: {error.args[0].str()}") from None
