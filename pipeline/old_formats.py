@@ -25,19 +25,26 @@ class Rows(NamedTuple):
     keys: list[bytes | None]
     values: list[bytes | None]
 
+    def add(self, record: Record, time_type: int) -> None:
+        offset, time, key, value, _ = record
+        self.offsets.append(offset)
+        self.times.append(time)
+        self.time_types.append(time_type)
+        self.keys.append(key)
+        self.values.append(value)
+
 
 def rows(found: OldMessages, range: Range, most: int, check_crcs: bool = True) -> Iterator[Rows]:
     """The records of `found` within `range`, at most `most` and about ENOUGH bytes at once; BrokenBatch."""
     part, size = Rows([], [], [], [], []), 0
-    for (offset, time, key, value, _), kind in _records(found, check_crcs):
-        if not range.start <= offset < range.end:
+    for record, time_type in _records(found, check_crcs):
+        if not range.start <= record[0] < range.end:
             continue
-        length = len(key or b"") + len(value or b"")
+        length = len(record[2] or b"") + len(record[3] or b"")
         if part.offsets and (len(part.offsets) == most or size + length > ENOUGH):
             yield part
             part, size = Rows([], [], [], [], []), 0
-        for column, field in zip(part, (offset, time, kind, key, value), strict=True):
-            column.append(field)
+        part.add(record, time_type)
         size += length
     if part.offsets:
         yield part
