@@ -47,6 +47,7 @@ def slow(*batches: bytes) -> list[tuple]:
     return [(record[0], record[1] * 1000, record[2], record[3]) for one in batches for record in batch_v2.iterate(one)]
 
 
+@settings(deadline=None)
 @given(numbers=st.lists(NUMBERS, min_size=1, max_size=20))
 def test_numbers_of_any_length(numbers) -> None:
     encoded = [varint.encode(number) for number in numbers]
@@ -56,6 +57,7 @@ def test_numbers_of_any_length(numbers) -> None:
     assert after.tolist() == starts[1:].tolist()
 
 
+@settings(deadline=None)
 @given(number=st.integers(-70, 70), padding=st.integers(1, 8))
 def test_numbers_written_longer_than_need_be(number, padding) -> None:
     short = varint.encode(number)
