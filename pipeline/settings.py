@@ -1,5 +1,7 @@
 """What a Kafka client is told under Java's names (`kafka.*` of the options, without the prefix), with Java's defaults.
 
+One differs: max.partition.fetch.bytes, 1 MiB there for one of many partitions in a fetch, is 8 MiB for the only one,
+because twice as many records of 200 bytes a second are decoded from chunks of that size.
 Names that mean nothing here are let be, as Kafka's own clients do.
 """
 
@@ -21,7 +23,7 @@ _NUMBERS = {
     "retry.backoff.max.ms": 1_000,
     "fetch.max.wait.ms": 500,
     "fetch.max.bytes": 50 * 1024 * 1024,
-    "max.partition.fetch.bytes": 1024 * 1024,
+    "max.partition.fetch.bytes": 8 * 1024 * 1024,
 }
 
 

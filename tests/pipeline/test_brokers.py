@@ -12,11 +12,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.pipeline.brokers import Brokers
 from odradek.pipeline.errors import OptionError, PipelineError, UnknownTopic
+from odradek.pipeline.patience import Later, check
 from odradek.pipeline.types import EARLIEST, LATEST
 
 from ..clients.admin import create_topic, topic_id, unique
 from ..harness.cluster import Cluster
-from ..harness.process import free_port
+from ..harness.process import free_port, wait_until
 from .topics import NOW, send, transaction
 
 SHORT = {"default.api.timeout.ms": "700", "retry.backoff.ms": "20"}
@@ -152,6 +153,14 @@ def test_a_group_with_members_is_left_alone(broker: Any) -> None:
         member.close()
 
 
+def test_what_will_not_pass_is_told_at_once() -> None:
+    check(0, "t-0")
+    with pytest.raises(Later, match=r"^t-0: NotLeaderForPartitionError: "):
+        check(6, "t-0")
+    with pytest.raises(PipelineError, match=r"^t-0: TopicAuthorizationFailedError: "):
+        check(29, "t-0")
+
+
 # -- brokers that are not there
 
 
@@ -212,13 +221,31 @@ def test_those_who_lead_die(tmp_path: Path) -> None:
                 cluster.wait_isr(topic, 0, 3)
 
 
-def replicated(cluster: Cluster) -> str:
-    """A topic of three replicas, all in sync."""
+@pytest.mark.needs("java-3.9.1")
+def test_partitions_that_nobody_leads(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 2) as cluster:
+        topic = replicated(cluster, partitions=2, factor=1)
+        send(cluster, topic, range(10), partitions=2)
+        dead = cluster.leader(topic, 0)
+        cluster.kill(dead)
+        wait_until(lambda: cluster.leader(topic, 0) == -1, what="nobody leads")
+        with asking(cluster, **SHORT) as brokers:
+            with pytest.raises(PipelineError, match=f"^{topic}-0 has no leader"):
+                brokers.leaders([topic])
+            assert brokers.offsets([(topic, 1)], LATEST) == {(topic, 1): 5}
+        cluster.restart(dead)
+        with asking(cluster) as brokers:
+            assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 5}
+
+
+def replicated(cluster: Cluster, partitions: int = 1, factor: int = 3) -> str:
+    """A new topic whose replicas are all in sync."""
     topic = unique("replicated")
-    new = NewTopic(topic, 1, 3, config={"min.insync.replicas": "2"})
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    new = NewTopic(topic, partitions, factor, config={"min.insync.replicas": str(min(factor, 2))})
     admin.create_topics([new])[topic].result(30)
-    cluster.wait_isr(topic, 0, 3)
+    for index in range(partitions):
+        cluster.wait_isr(topic, index, factor)
     return topic
 
 
