@@ -117,7 +117,7 @@ class Connection:
     def _encrypt(self, context: ssl.SSLContext) -> None:
         try:
             self._socket = context.wrap_socket(self._socket, server_hostname=self.address[0])
-        except ssl.SSLEOFError:
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             raise  # cut off, as by a broker that ends
         except ssl.SSLError as error:
             raise PipelineError(f"no TLS with {self}: {error.reason or error}") from None

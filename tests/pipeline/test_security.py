@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +183,21 @@ def test_the_wrong_protocol_for_a_port(secured: Secured) -> None:
     assert "is kafka.security.protocol right for that port?" in refusal(plain)
     encrypted = options(secured, "SSL") | {"bootstrap.servers": secured.bootstrap}
     assert refusal(encrypted)
+
+
+def test_a_handshake_that_is_cut_off_is_tried_again() -> None:
+    """So does a broker that is about to end, and one that waits for no TLS."""
+    greeted = 0
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(3)
+        kafka = {"security.protocol": "SSL", "bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}"}
+        with ThreadPoolExecutor() as pool:
+            refused = pool.submit(refusal, kafka | {"default.api.timeout.ms": "500"})
+            while not refused.done():
+                with suppress(TimeoutError), server.accept()[0] as client:
+                    greeted += bool(client.recv(1 << 16))
+    assert refused.result().startswith("no broker answers; 127.0.0.1:")
+    assert greeted > 2
 
 
 # -- refused before anything is asked
