@@ -8,10 +8,11 @@ writes the same rows again. The id is the same each time, 36 bytes, big-endian, 
      4  Spark's partition
      8  position: which row of the partition, from 0
 
-That holds as long as the rows of a partition come in the same order when they are computed again: out of a topic they
-do, after a shuffle they may not, for blocks are taken as they arrive. Then a position would name another row, and
-dropping by it would lose one and keep another twice. Only an id that travels with the row is safe there: a column `id`
-(string or binary, never null) is taken instead, whatever it says, `concat_ws('-', topic, partition, offset)` for one.
+That holds as long as a partition has the same rows in the same order when it is computed again. Out of a topic it has,
+where the same offsets are cut into the same pieces; after a shuffle it may not, for blocks are taken as they arrive.
+Then a position would name another row, and dropping by it would lose one and keep another twice. Only an id that
+travels with the row is safe there: a column `id` (string or binary, never null) is taken instead, whatever it says;
+`concat_ws('-', topic, partition, offset)` of the topic that the row came from is one.
 """
 
 from __future__ import annotations

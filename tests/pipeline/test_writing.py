@@ -191,6 +191,21 @@ def test_a_batch_that_is_done_again(spark: SparkSession, broker: Any, tmp_path: 
         assert {record.id for record in found} == {md5(record.value or b"").hexdigest().encode() for record in found}
 
 
+def test_the_next_stage_drops_what_came_twice(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """By the header alone, read as a stream would."""
+    topic = create_topic(broker, partitions=2)
+    texts(tmp_path, [f"{at // 2}" for at in range(100)])  # each value twice: only ids tell rows apart
+    for _ in range(2):
+        run(lines(spark, tmp_path), broker, topic, tmp_path)
+        forget_last_batch(tmp_path)
+    source = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "includeHeaders": "true"}
+    rows = spark.read.format("odradek").options(**source).load()
+    stamped = rows.selectExpr("int(string(value)) value", "filter(headers, h -> h.key = 'odradek.id')[0].value id")
+    assert stamped.count() == 200
+    kept = stamped.dropDuplicates(["id"]).collect()
+    assert sorted(row.value for row in kept) == [at // 2 for at in range(100)]
+
+
 def test_a_task_that_dies_half_way(broker: Any, tmp_path: Path) -> None:
     """Killed in earnest, by a Spark of its own: `local[2]` tries no task again."""
     topic = create_topic(broker)
