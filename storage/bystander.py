@@ -56,7 +56,7 @@ class Begins(Exception):
 
 class Segment(NamedTuple):
     """An open segment. `following`: where the next one begins, None in the last; `position`: of a batch at or before
-    the offset looked for; `aborted`: the transactions that may have records from this segment on."""
+    the offset looked for; `aborted`: the log's transactions of which that is known, by their first offsets."""
 
     base: int
     following: int | None
@@ -65,15 +65,28 @@ class Segment(NamedTuple):
     aborted: list[AbortedTxn]
 
 
+class Known(NamedTuple):
+    """What is in a directory that was changed last at `changed`, in ns: the segments' bases, rising, and `aborted`."""
+
+    changed: int
+    bases: list[int]
+    aborted: list[AbortedTxn]
+
+
 class Bystander:
-    """The partition directory at `path`; OSError where it cannot be opened. Closes with its last reference."""
+    """The partition directory at `path`; OSError where it cannot be opened. Closes with its last reference.
 
-    def __init__(self, path: str) -> None:
+    `committed`: aborted transactions are looked for. Known are at least those that were decided when it was made.
+    """
+
+    def __init__(self, path: str, committed: bool = False) -> None:
         self._path = path
+        self._committed = committed
         self._directory = OpenFile(path, os.O_RDONLY | os.O_DIRECTORY)
+        self._known = Known(-1, [], [])
 
-    def segment(self, offset: int, committed: bool = False) -> Segment:
-        """The segment that holds `offset`, or would: compaction may have taken it; with `committed` the aborted too.
+    def segment(self, offset: int) -> Segment:
+        """The segment that holds `offset`, or would: compaction may have taken it.
 
         Raises Begins; Unsettled or another OSError where the directory is no good any more.
         """
@@ -81,8 +94,8 @@ class Bystander:
         while time.monotonic() < end:
             changed = os.fstat(self._directory.fd).st_mtime_ns
             if time.time_ns() - changed > _QUIET_NS:
-                found = self._look(offset, committed)
-                if found is not None and self._stands(changed):
+                found = self._look(offset, changed)
+                if self._stands(changed) and found is not None:
                     return _told(found)
             time.sleep(_PAUSE)
         raise Unsettled(f"{self._path} does not come to rest")
@@ -94,27 +107,30 @@ class Bystander:
             raise Unsettled(f"{self._path} is another directory now")
         return now.st_mtime_ns == changed
 
-    def _look(self, offset: int, committed: bool) -> Segment | int | None:
+    def _look(self, offset: int, changed: int) -> Segment | int | None:
         """What there is at the moment; where the log begins when that is behind `offset`; None to look again."""
-        files = {found for name in os.listdir(self._path) if (found := names.parse_segment_file(name))}
-        bases = _bases(files)
+        if self._known.changed != changed:
+            self._known = self._list(changed)
+        bases = self._known.bases
         if not bases or offset < bases[0]:
             return bases[0] if bases else None
         at = bisect_right(bases, offset)
         base, following = bases[at - 1], bases[at] if at < len(bases) else None
-        indexes = sorted(one.offset for one in files if one.kind == names.TXN_INDEX and not one.mark)
         try:
             file, position = OpenFile(self._file(base, names.LOG)), self._position(base, offset)
-            rows = [self._rows(one) for one in indexes if committed and one >= base]
         except FileNotFoundError:
             return None
-        return Segment(base, following, file, position, [row for some in rows for row in some])
+        return Segment(base, following, file, position, self._known.aborted)
+
+    def _list(self, changed: int) -> Known:
+        """Once as long as nothing is renamed: there may be thousands of segments, each looked up in its turn."""
+        files = {found for name in os.listdir(self._path) if (found := names.parse_segment_file(name))}
+        indexes = [one.offset for one in files if one.kind == names.TXN_INDEX and not one.mark and self._committed]
+        rows = [row for base in indexes for row in read_txn_index(self._file(base, names.TXN_INDEX))]
+        return Known(changed, _bases(files), sorted(rows, key=lambda row: row.first_offset))
 
     def _file(self, base: int, kind: str) -> str:
         return os.path.join(self._path, names.offset_name(base) + kind)
-
-    def _rows(self, base: int) -> list[AbortedTxn]:
-        return read_txn_index(self._file(base, names.TXN_INDEX))
 
     def _position(self, base: int, offset: int) -> int:
         """By the index. It is read, not mapped: that of the active segment may be cut. Its last entries may be

@@ -15,7 +15,7 @@ from odradek.protocol.records import batch_v2, convert
 from odradek.storage import bystander, names, roll, trim
 from odradek.storage.bystander import Begins, Bystander, Unsettled
 from odradek.storage.partition import Partition
-from odradek.storage.producers import AbortedTxn, read_txn_index
+from odradek.storage.producers import AbortedTxn
 
 from .compacting import compact, keyed
 from .live import NOW, Live, live, put
@@ -133,21 +133,37 @@ def test_in_a_swap_nothing_is_believed_until_it_is_done(
 def test_what_is_found_on_both_sides_of_a_swap_is_not_believed(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log is open; then another takes its place, without aborted records, and their rows go."""
+    """The log is open; then another takes its place, with its own index and without aborted records and their rows."""
     path = os.path.join(partition.directory, names.offset_name(0))
     Path(path + names.TXN_INDEX).write_bytes(AbortedTxn(7, 0, 2, 3).pack())
-    assert Bystander(partition.directory).segment(0, committed=True).aborted == [AbortedTxn(7, 0, 2, 3)]
+    assert Bystander(partition.directory, committed=True).segment(0).aborted == [AbortedTxn(7, 0, 2, 3)]
+    look = Bystander._position
 
-    def swapped(rows: str) -> list[AbortedTxn]:
+    def swapped(self: Bystander, base: int, offset: int) -> int:
         monkeypatch.undo()
-        for kind in (names.TXN_INDEX, names.LOG):
+        for kind in (names.TXN_INDEX, names.INDEX, names.LOG):
             Path(path + kind + names.CLEANED).touch()
             os.rename(path + kind + names.CLEANED, path + kind)
-        return read_txn_index(rows)
+        return look(self, base, offset)
 
-    monkeypatch.setattr(bystander, "read_txn_index", swapped)
-    found = Bystander(partition.directory).segment(0, committed=True)
+    monkeypatch.setattr(Bystander, "_position", swapped)
+    found = Bystander(partition.directory, committed=True).segment(1)
     assert (os.fstat(found.file.fd).st_size, found.aborted) == (0, [])
+
+
+def test_names_are_listed_again_only_when_some_have_changed(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read goes through thousands of segments; to list all of them for each would take longer than to read them."""
+    listed: list[str] = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: listed.append(path) or listdir(path))
+    files = Bystander(partition.directory)
+    assert [files.segment(at).base for at in (0, 3, 6, 9)] == [0, 3, 6, 9]
+    assert len(listed) == 1
+    monkeypatch.undo()
+    seal(partition)
+    assert files.segment(99).base == 12
 
 
 def test_it_waits_for_a_swap_to_end(partition: Partition) -> None:
