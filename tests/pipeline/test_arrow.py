@@ -339,6 +339,26 @@ def test_what_no_record_can_be(body: bytes, others: int, with_headers: bool) -> 
         list(arrow.batches([Chunk(data, (), 0)], Range(TOPIC, PARTITION, 0, 1 << 62), with_headers))
 
 
+@pytest.mark.parametrize(
+    ("count", "pairs"),
+    [
+        (1, b"\2h\2vx"),  # a byte too many
+        (1, b"\2h\x0cv"),  # a value that ends in the next record, or behind the last
+        (1, b"\x0ch"),
+        (2, b"\1\2h\1"),  # a name that is null
+        (1, b"\2h" + HUGE),
+        (1, HUGE + b"h\1"),
+        (1, b"\2h\x80"),
+    ],
+)
+@pytest.mark.parametrize("behind", [0, 1])
+def test_what_no_headers_can_be(count: int, pairs: bytes, behind: int) -> None:
+    rest = b"\0\0\0\1\1" + batch_v2.varint.encode(count) + pairs
+    chunk = _forged(batch_v2.varint.encode(len(rest)) + rest + RECORD * behind, 1 + behind)
+    with pytest.raises(PipelineError, match="at offset 0 cannot"):
+        list(arrow.batches([chunk], Range(TOPIC, PARTITION, 0, 10), with_headers=True))
+
+
 @pytest.mark.parametrize("count", [-1, 0, 2, 1 << 20, (1 << 31) - 1])
 def test_a_count_that_is_wrong(count: int) -> None:
     with pytest.raises(PipelineError, match="at offset 0 cannot"):
