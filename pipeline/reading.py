@@ -46,7 +46,7 @@ class BatchReader(DataSourceReader):
             last = brokers.offsets(keys, LATEST, options.committed)
             ranges, lost = losses.within(planning.batch(start, end), first, last)
             _tell(lost, options)
-            return splits.make(brokers, ranges, options)
+            return splits.of_batch(brokers, ranges, options)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """A piece; None stands for a query with none."""
@@ -109,7 +109,7 @@ class StreamReader(DataSourceStreamReader):
         brokers = self._open()
         ranges, lost = losses.between(begin, self._at, self._first(brokers, self._at))
         _tell(lost, self._options)
-        return splits.make(brokers, ranges, self._options)
+        return splits.of_stream(brokers, ranges, self._options)
 
     def _first(self, brokers: Brokers, wanted: Mapping[Partition, int]) -> Offsets:
         """The first offsets of those partitions that exist."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.pipeline import planning
 from odradek.pipeline.brokers import Brokers
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.options import ReadOptions
-from odradek.pipeline.types import EARLIEST, LATEST, Leader, Place, Range
+from odradek.pipeline.types import EARLIEST, LATEST, Leader, Partition, Place, Range
 from pyspark.sql.datasource import InputPartition
+
+STREAM_RECORDS = 1_000_000  # of a stream's batch in one task, unless maxRecordsPerPartition says otherwise
+
+Places = dict[Partition, Place]
 
 
 class Home(NamedTuple):
@@ -30,20 +34,38 @@ class Split(InputPartition):
         self.home = home
 
 
-def make(brokers: Brokers, ranges: Sequence[Range], options: ReadOptions) -> list[InputPartition]:
+def of_batch(brokers: Brokers, ranges: Sequence[Range], options: ReadOptions) -> list[InputPartition]:
     """The ranges cut as the options want it, large ones by their bytes."""
-    if not ranges:
-        return []
-    keys = [each.key for each in ranges]
     places = _places(brokers, ranges)
-    first, last = brokers.offsets(keys, EARLIEST), brokers.offsets(keys, LATEST)
-    sizes = planning.weigh(ranges, {key: place.bytes for key, place in places.items()}, first, last)
+    sizes = _sizes(brokers, ranges, places)
     pieces = planning.split(ranges, sizes, options.min_partitions, options.split_bytes, options.max_records)
+    return _with_homes(brokers, pieces, places, options)
+
+
+def of_stream(brokers: Brokers, ranges: Sequence[Range], options: ReadOptions) -> list[InputPartition]:
+    """The ranges cut by their offsets alone: a batch that is done again must be cut alike, for its rows' positions are
+    what doubles are known by (odradek.pipeline.stamps), and how many bytes a log has changes.
+    """
+    pieces = planning.split(
+        ranges, {}, options.min_partitions, options.split_bytes, options.max_records or STREAM_RECORDS
+    )
+    return _with_homes(brokers, pieces, _places(brokers, ranges), options)
+
+
+def _sizes(brokers: Brokers, ranges: Sequence[Range], places: Places) -> Mapping[Partition, int]:
+    keys = [each.key for each in ranges]
+    first, last = brokers.offsets(keys, EARLIEST), brokers.offsets(keys, LATEST)
+    return planning.weigh(ranges, {key: place.bytes for key, place in places.items()}, first, last)
+
+
+def _with_homes(
+    brokers: Brokers, pieces: Sequence[Range], places: Places, options: ReadOptions
+) -> list[InputPartition]:
     homes = _homes(brokers, places) if options.local != "off" else {}
     return [Split(piece, homes.get(piece.key)) for piece in pieces]
 
 
-def _places(brokers: Brokers, ranges: Sequence[Range]) -> dict[tuple[str, int], Place]:
+def _places(brokers: Brokers, ranges: Sequence[Range]) -> Places:
     """Not telling is the leader's right (KIP-113 wants a permission for it): then sizes are not known."""
     try:
         return brokers.places([each.key for each in ranges])
@@ -51,6 +73,6 @@ def _places(brokers: Brokers, ranges: Sequence[Range]) -> dict[tuple[str, int], 
         return {}
 
 
-def _homes(brokers: Brokers, places: dict[tuple[str, int], Place]) -> dict[tuple[str, int], Home]:
+def _homes(brokers: Brokers, places: Places) -> dict[Partition, Home]:
     leaders, cluster_id = brokers.leaders_of(places), brokers.cluster_id
     return {key: Home(place, leaders[key], cluster_id) for key, place in places.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -16,23 +16,23 @@ from odradek.pipeline.types import EARLIEST, LATEST, Chunk, Range
 
 log = logging.getLogger(__name__)
 
-Reading = Callable[[Range], Iterator[Chunk]]
-
 
 def read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
     """The records of a split, in order.
 
     DataLoss where some are no more, unless failOnDataLoss is false: then they are counted in a warning.
     """
-    chunks = _chunks(options, split)
-    if not options.fail_on_data_loss:
-        chunks = _what_is_left(options, split, chunks)
+    if options.fail_on_data_loss:
+        return _records(options, _chunks(options, split, split.span), split.span)
+    return _what_is_left(options, split)
+
+
+def _records(options: ReadOptions, chunks: Iterable[Chunk], span: Range) -> Iterator[pa.RecordBatch]:
     check_crcs = options.kafka.get("check.crcs", "true").lower() != "false"
-    return arrow.batches(chunks, split.span, options.headers, check_crcs=check_crcs)
+    return arrow.batches(chunks, span, options.headers, check_crcs=check_crcs)
 
 
-def _chunks(options: ReadOptions, split: Split, span: Range | None = None) -> Iterator[Chunk]:
-    rest = span or split.span
+def _chunks(options: ReadOptions, split: Split, rest: Range) -> Iterator[Chunk]:
     if _is_here(options, split):
         assert split.home is not None
         try:
@@ -55,20 +55,30 @@ def _is_here(options: ReadOptions, split: Split) -> bool:
     return here
 
 
-def _what_is_left(options: ReadOptions, split: Split, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """All that can still be read of the split."""
+class _UntilLoss:
+    """Chunks that just end where something is lost: what was read before it is whole."""
+
+    def __init__(self, chunks: Iterator[Chunk], start: int) -> None:
+        self._chunks = chunks
+        self.until = start  # the offset after the last chunk
+        self.why: PipelineError | None = None
+
+    def __iter__(self) -> Iterator[Chunk]:
+        try:
+            for chunk in self._chunks:
+                yield chunk
+                self.until = chunk.until
+        except (DataLoss, UnknownTopic) as why:
+            self.why = why
+
+
+def _what_is_left(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
+    """All that can still be read of the split. A batch may begin before the log does: each rest is cut anew."""
     rest: Range | None = split.span
     while rest is not None:
-        offset = rest.start
-        try:
-            for chunk in chunks:
-                offset = chunk.until
-                yield chunk
-            return
-        except (DataLoss, UnknownTopic) as why:
-            rest = _after_a_loss(options, replace(rest, start=offset), why)
-            if rest is not None:
-                chunks = _chunks(options, split, rest)
+        chunks = _UntilLoss(_chunks(options, split, rest), rest.start)
+        yield from _records(options, chunks, rest)
+        rest = _after_a_loss(options, replace(rest, start=chunks.until), chunks.why) if chunks.why else None
 
 
 def _after_a_loss(options: ReadOptions, rest: Range, why: PipelineError) -> Range | None:
