@@ -189,7 +189,7 @@ def test_a_handshake_that_is_cut_off_is_tried_again() -> None:
     """So does a broker that is about to end, and one that waits for no TLS."""
     greeted = 0
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(3)
+        server.settimeout(0.2)
         kafka = {"security.protocol": "SSL", "bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}"}
         with ThreadPoolExecutor() as pool:
             refused = pool.submit(refusal, kafka | {"default.api.timeout.ms": "500"})
