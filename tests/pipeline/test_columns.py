@@ -115,6 +115,8 @@ def test_groups_end_where_they_are_large_enough() -> None:
     long = [batch_v2.build([(i, 0, None, value, ())], codec=codecs.ZSTD) for i in range(30)]
     assert [len(group.heads) for group in found(*long)] == [19, 11]
     assert 18 * len(value) < bodies.ENOUGH < 19 * len(value)
+    long = [batch_v2.build([(i, 0, None, value, ())]) for i in range(30)]
+    assert [len(group.heads) for group in found(*long)] == [18, 12]
 
 
 def test_a_batch_with_more_records_than_rows_comes_in_parts() -> None:
