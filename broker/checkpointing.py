@@ -10,65 +10,80 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 
+from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.partitions import Partitions
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
 from odradek.storage import checkpoints
-from odradek.storage.checkpoints import Offsets
+from odradek.storage.checkpoints import OffsetFile, Offsets
 from odradek.storage.partition import Partition
 
 log = logging.getLogger(__name__)
 
-# A recovering or offline partition's slot says nothing yet: its former lines are kept.
 _KNOWN = (slots.LEADER, slots.FOLLOWER)
+_SILENT = (slots.RECOVERING, slots.OFFLINE)  # such a slot says nothing yet: its former lines are kept
 PICK: dict[str, Callable[[SlotState], int]] = {
     checkpoints.RECOVERY_POINT: lambda state: state.flushed,
     checkpoints.HIGH_WATERMARK: lambda state: state.hw,
     checkpoints.LOG_START: lambda state: state.log_start,
 }
 
+Line = tuple[int, int]  # the incarnation it is of, the offset
+
 
 class Checkpoints:
     """The checkpoint files of all log directories."""
 
-    def __init__(self, log_dirs: Sequence[str]) -> None:
+    def __init__(self, log_dirs: Sequence[str], turns: Turns) -> None:
         self._log_dirs = log_dirs
-        self._written: dict[tuple[int, str], Offsets] = {}
+        self._turns = turns
+        self._files = {(i, name): OffsetFile(path, name) for i, path in enumerate(log_dirs) for name in PICK}
+        self._written: dict[tuple[int, str], dict[tuple[str, int], Line]] = {}
 
     def write(self, partitions: Partitions, name: str, broken: Collection[int] = ()) -> dict[int, OSError]:
         """Write checkpoint `name` in each log directory where it differs, but not in the `broken` ones.
 
         Returns why it was not written where the disk refused it: the next call tries again.
         """
-        found: list[Offsets] = [{} for _ in self._log_dirs]
+        by_dir: list[list[Partition]] = [[] for _ in self._log_dirs]
         for partition in partitions:
-            state = partition.state()
-            if state.incarnation == partition.incarnation:
-                self._enter(found[state.log_dir], partition, state, name)
+            by_dir[partition.state().log_dir].append(partition)
         failed = {}
-        for index, offsets in enumerate(found):
+        for index, members in enumerate(by_dir):
             try:
-                if index not in broken and offsets != self._former(index, name):
-                    checkpoints.write_offsets(self._log_dirs[index], name, offsets)
-                    self._written[index, name] = offsets
+                if index not in broken:
+                    self._write(index, name, members)
             except OSError as error:
                 log.error("%s: %s was not written: %s", self._log_dirs[index], name, error)
                 failed[index] = error
         return failed
 
-    def _enter(self, offsets: Offsets, partition: Partition, state: SlotState, name: str) -> None:
+    def _write(self, index: int, name: str, members: Sequence[Partition]) -> None:
+        """Slots are looked at when it is our turn: see broker.checkpoint_turns."""
+        with self._turns.of(index):
+            lines: dict[tuple[str, int], Line] = {}
+            for partition in members:
+                state = partition.state()
+                if state.incarnation == partition.incarnation and state.log_dir == index:
+                    self._enter(lines, partition, state, name)
+            if lines != self._written.get((index, name)):
+                offsets = {key: offset for key, (_, offset) in lines.items()}
+                checkpoints.write_offsets(self._log_dirs[index], name, offsets)
+                self._written[index, name] = lines
+
+    def _enter(self, lines: dict[tuple[str, int], Line], partition: Partition, state: SlotState, name: str) -> None:
         key = (partition.topic, partition.index)
         if state.state in _KNOWN:
             offset = PICK[name](state)
             if offset or name != checkpoints.LOG_START:  # as in Kafka a log start of 0 goes without saying
-                offsets[key] = offset
-        elif key in self._former(state.log_dir, name):
-            offsets[key] = self._former(state.log_dir, name)[key]
+                lines[key] = state.incarnation, offset
+        elif state.state in _SILENT:
+            former = self._former(state.log_dir, name)
+            if key in former:
+                lines[key] = state.incarnation, former[key]
 
     def _former(self, index: int, name: str) -> Offsets:
-        if (index, name) not in self._written:
-            try:
-                self._written[index, name] = checkpoints.read_offsets(self._log_dirs[index], name)
-            except (checkpoints.CheckpointError, OSError):
-                self._written[index, name] = {}
-        return self._written[index, name]
+        try:
+            return self._files[index, name].read()
+        except (checkpoints.CheckpointError, OSError):
+            return {}

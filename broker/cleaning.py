@@ -12,18 +12,19 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
 from odradek.protocol.records.errors import RecordError
 from odradek.storage import checkpoints, compaction
-from odradek.storage.checkpoints import Offsets
+from odradek.storage.checkpoints import OffsetFile, Offsets
 from odradek.storage.cleanable import Range
 from odradek.storage.compaction import BUSY, Compaction, Memory, Moved, Unclean
 from odradek.storage.partition import Gone, Partition
 
 if TYPE_CHECKING:
+    from odradek.broker.checkpoint_turns import Turns
     from odradek.broker.config import BrokerConfig
 
 log = logging.getLogger(__name__)
@@ -37,64 +38,69 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 class CleanerOffsets:
     """The checkpoint files. An offset counts for one incarnation of a partition only."""
 
-    def __init__(self, log_dirs: list[str]) -> None:
+    def __init__(self, log_dirs: list[str], turns: Turns) -> None:
         self._log_dirs = log_dirs
-        self._offsets = [_read(path) for path in log_dirs]
-        self._incarnations: dict[tuple[str, int], int] = {}
-        self._truncations: dict[int, int] = {}  # how many of each incarnation the offsets know of
+        self._turns = turns
+        self._files = [OffsetFile(path, checkpoints.CLEANER) for path in log_dirs]
+        self._truncations: dict[int, int] = {}  # how many of each incarnation are known of
+        self._cut: set[int] = set()  # incarnations that were truncated since they were cleaned
 
     def get(self, partition: Partition) -> int | None:
         """Where the dirty part of a log begins, None when it was never cleaned."""
-        key, state = (partition.topic, partition.index), partition.state()
-        offsets = self._offsets[state.log_dir]
-        if self._incarnations.setdefault(key, partition.incarnation) != partition.incarnation:
-            self._incarnations[key] = partition.incarnation
-            offsets.pop(key, None)
-        if self._truncations.get(partition.incarnation, 0) != state.truncations:
-            self._truncations[partition.incarnation] = state.truncations
-            if key in offsets:
-                offsets[key] = 0  # how far it was cut nobody knows any more: what came instead is not clean
-        return offsets.get(key)
+        state, incarnation = partition.state(), partition.incarnation
+        if state.incarnation != incarnation:  # what the file says is of another one
+            return None
+        if self._truncations.get(incarnation, 0) != state.truncations:
+            self._truncations[incarnation] = state.truncations
+            self._cut.add(incarnation)
+        offset = self._read(state.log_dir).get((partition.topic, partition.index))
+        # How far it was cut nobody knows any more: what came instead is not clean.
+        return offset if offset is None or incarnation not in self._cut else 0
 
-    def put(self, partition: Partition, offset: int, known: Iterable[tuple[str, int]]) -> None:
-        """Write where the dirty part begins; partitions that are not `known` any more are left out. Raises OSError."""
-        index = partition.state().log_dir
-        self._offsets[index][partition.topic, partition.index] = offset
-        self._write(index, set(known))
+    def put(self, partition: Partition, offset: int, others: Iterable[Partition]) -> None:
+        """Write where the dirty part begins, and leave out partitions that are none of the `others`. Raises OSError."""
+        self._cut.discard(partition.incarnation)
+        self._write(partition.state().log_dir, [(partition, offset)], others)
 
-    def begin(self, partitions: Iterable[Partition], known: Iterable[tuple[str, int]]) -> None:
+    def begin(self, partitions: Iterable[Partition], others: Iterable[Partition]) -> None:
         """Enter logs that were never cleaned: they are dirty from their start on. Raises OSError."""
-        found, names = [(partition, partition.state()) for partition in partitions], set(known)
-        for partition, state in found:
-            self._offsets[state.log_dir][partition.topic, partition.index] = state.log_start
+        found, others = [(partition, partition.state()) for partition in partitions], list(others)
         for index in {state.log_dir for _, state in found}:
-            self._write(index, names)
+            new = [(partition, state.log_start) for partition, state in found if state.log_dir == index]
+            self._write(index, new, others)
 
-    def _write(self, index: int, known: Collection[tuple[str, int]]) -> None:
-        offsets = self._offsets[index]
-        for key in offsets.keys() - known:
-            del offsets[key]
-        checkpoints.write_offsets(self._log_dirs[index], checkpoints.CLEANER, offsets)
+    def _write(self, index: int, new: list[tuple[Partition, int]], others: Iterable[Partition]) -> None:
+        """Slots are looked at when it is our turn: see broker.checkpoint_turns."""
+        with self._turns.of(index):
+            known = {(one.topic, one.index) for one in others if _is_live(one)}
+            offsets = {key: offset for key, offset in self._read(index).items() if key in known}
+            offsets |= {(one.topic, one.index): offset for one, offset in new if _is_live(one)}
+            checkpoints.write_offsets(self._log_dirs[index], checkpoints.CLEANER, offsets)
+
+    def _read(self, index: int) -> Offsets:
+        try:
+            return self._files[index].read()
+        except (checkpoints.CheckpointError, OSError) as error:
+            log.warning("every compacted log counts as dirty: %s", error)
+            return {}
 
 
-def _read(log_dir: str) -> Offsets:
-    try:
-        return checkpoints.read_offsets(log_dir, checkpoints.CLEANER)
-    except (checkpoints.CheckpointError, OSError) as error:
-        log.warning("every compacted log counts as dirty: %s", error)
-        return {}
+def _is_live(partition: Partition) -> bool:
+    """Whether the slot is this partition's, and not of one that is being deleted."""
+    state = partition.state()
+    return state.incarnation == partition.incarnation and state.state not in (slots.FREE, slots.DELETING)
 
 
 class Cleaner:
     """`step` it: each call does a little of one log's compaction and says when the next is due."""
 
-    def __init__(self, config: BrokerConfig, partitions: Callable[[], Iterable[Partition]]) -> None:
+    def __init__(self, config: BrokerConfig, partitions: Callable[[], Iterable[Partition]], turns: Turns) -> None:
         self._partitions = partitions
         self._backoff_ms = float(config["log.cleaner.backoff.ms"])
         self._enabled = bool(config["log.cleaner.enable"])
         self._rate = float(config["log.cleaner.io.max.bytes.per.second"])
         self._memory = Memory(config["log.cleaner.dedupe.buffer.size"], config["log.cleaner.io.buffer.load.factor"])
-        self._offsets = CleanerOffsets(list(config.log_dirs))
+        self._offsets = CleanerOffsets(list(config.log_dirs), turns)
         self._going: Compaction | None = None
         self._steps: Iterator[int] = iter(())
         self._began = 0.0
@@ -158,7 +164,7 @@ class Cleaner:
             if partition.config.compacted and _follows(partition) and self._offsets.get(partition) is None
         ]
         try:
-            self._offsets.begin(new, self._names())
+            self._offsets.begin(new, self._partitions())
         except OSError as error:
             log.warning("%s could not be written: %s", checkpoints.CLEANER, error)
 
@@ -170,7 +176,7 @@ class Cleaner:
             return False
         what, partition = max(found, key=lambda pair: pair[0].ratio)
         if self._offsets.get(partition) is None:  # from now on the log may have gaps: `odradek check` goes by this
-            self._offsets.put(partition, what.first_dirty, self._names())
+            self._offsets.put(partition, what.first_dirty, self._partitions())
         _be_nice()
         self._going = Compaction(partition, what, self._memory, now_ms)
         self._steps = self._going.steps()
@@ -192,12 +198,9 @@ class Cleaner:
             if what.due(partition.config.min_cleanable_dirty_ratio):
                 yield partition, what
 
-    def _names(self) -> list[tuple[str, int]]:
-        return [(partition.topic, partition.index) for partition in self._partitions()]
-
     def _finish(self, going: Compaction) -> None:
         self._going = None
-        self._offsets.put(going.partition, going.cleaned_upto, self._names())
+        self._offsets.put(going.partition, going.cleaned_upto, self._partitions())
         log.info(
             "%r: compacted up to offset %d: %d bytes read, %d written, %d segments, %d replacements, %.1f s",
             going.partition, going.cleaned_upto, going.bytes_read, going.bytes_written, going.segments, going.swaps,

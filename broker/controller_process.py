@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from odradek.broker import adoption, enrolment, listeners, process
+from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.controller import Controller
 from odradek.broker.errors import BootError
 from odradek.broker.metadata_owner import MetadataOwner
@@ -42,7 +43,7 @@ def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
     state.take_office(now_ms)
     state.register(*_advertised(me), me.config["broker.rack"], now_ms)
     state.load()
-    dirs = PartitionDirs(me.config.log_dirs, me.shared.failed_dirs)
+    dirs = PartitionDirs(me.config.log_dirs, Turns(me.run_dir), me.shared.failed_dirs)
     if start == 1:
         adoption.adopt_topics(state, dirs, me.config, now_ms)
     ringer = Ringer(me.run_dir)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from odradek.broker import joining, listeners
+from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.errors import BootError
 from odradek.broker.member import Member
 from odradek.broker.partition_dirs import PartitionDirs
@@ -48,7 +49,7 @@ def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
     start = store.count_start()
     registration = _registration(me)
     _load(tree, view, znodes.decode_broker(registration))
-    dirs = PartitionDirs(me.config.log_dirs, me.shared.failed_dirs)
+    dirs = PartitionDirs(me.config.log_dirs, Turns(me.run_dir), me.shared.failed_dirs)
     book = SlotBook(me.shared, PartitionLocks(Path(me.run_dir) / "partition.lock"), start)
     replicas = Replicas(view, dirs, book, me.shared, me.run_dir, me.config)
     replicas.open(former)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.broker import aging, flushing, process, removal
+from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.checkpointing import Checkpoints
 from odradek.broker.cleaning import Cleaner
 from odradek.broker.disk_watch import DiskWatch
@@ -54,7 +55,8 @@ class Janitor:
     def __init__(self, me: Process) -> None:
         self._me = me
         self._partitions = Partitions(me.shared, me.run_dir, me.config, roles.JANITOR)
-        self._checkpoints = Checkpoints(me.config.log_dirs)
+        turns = Turns(me.run_dir)
+        self._checkpoints = Checkpoints(me.config.log_dirs, turns)
         self._aging = aging.Aging()
         self._tidy: dict[int, tuple[int, int]] = {}  # slot → (incarnation, generation) without `.deleted` files
         self._doomed = True  # there may be directories of deleted partitions
@@ -64,7 +66,7 @@ class Janitor:
         self._truncations = 0
         self._bell = Doorbell(me.run_dir, roles.JANITOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
-        self._cleaner = Cleaner(me.config, self._intact)
+        self._cleaner = Cleaner(me.config, self._intact, turns)
         self._cleaning = Task(me.config["log.cleaner.backoff.ms"], self._clean)
         self._keeping = Task(RARELY_MS, self._keep_space)
         self._noting = Task(NOTE_LOOK_MS, self._note_boot)

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from odradek.broker.checkpoint_turns import FormerLines, Turns
 from odradek.storage import checkpoints, names
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.durable import FILES, replace
@@ -27,10 +28,13 @@ _FIRST_KINDS = (names.LOG, names.INDEX, names.TIME_INDEX)
 class PartitionDirs:
     """The log directories and which partition is in which."""
 
-    def __init__(self, log_dirs: Sequence[str], failed: Callable[[], Collection[int]] = tuple) -> None:
+    def __init__(
+        self, log_dirs: Sequence[str], turns: Turns, failed: Callable[[], Collection[int]] = tuple
+    ) -> None:  # fmt: skip
         """`failed` tells the numbers of those that must not be used (ipc.shm)."""
         self.log_dirs = tuple(log_dirs)
         self._failed = failed
+        self._former = FormerLines(log_dirs, turns)
         self._known: set[tuple[str, int]] = set()  # partitions that had records once, by the checkpoints
         self._where: dict[tuple[str, int], int] = {}
         self._counts = [0] * len(self.log_dirs)
@@ -119,16 +123,22 @@ class PartitionDirs:
             return number
         if number is None:
             number = self._emptiest()
-            os.mkdir(self.path(topic, partition, number))
-            self._put(key, number)
+            self._make(topic, partition, number)
         self._write_metadata(topic, partition, number, topic_id)
         return number
+
+    def _make(self, topic: str, partition: int, number: int) -> None:
+        os.mkdir(self.path(topic, partition, number))
+        self._put((topic, partition), number)
 
     def create(self, topic: str, partition: int, topic_id: bytes) -> int:
         """A new, empty directory for a new partition; what was there is put aside. OSError as the disk does."""
         if (topic, partition) in self._where:
             self.set_aside(topic, partition)
-        number = self._placed(topic, partition, topic_id)
+        number = self._emptiest()
+        self._former.forget(topic, partition, number)
+        self._make(topic, partition, number)
+        self._write_metadata(topic, partition, number, topic_id)
         self._first_segment(self.path(topic, partition, number))
         return number
 

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from odradek.broker import flushing
 from odradek.broker.boot import Boot
+from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.checkpointing import PICK, Checkpoints
 from odradek.broker.flushing import Flush
 from odradek.broker.partitions import Partitions
@@ -38,7 +39,7 @@ def finish(boot: Boot) -> None:
     partitions = Partitions(boot.shared, boot.run_dir, boot.config, roles.SUPERVISOR)
     partitions.follow()
     unclean = _settle(partitions)
-    written = Checkpoints(boot.config.log_dirs)
+    written = Checkpoints(boot.config.log_dirs, Turns(boot.run_dir))
     broken = boot.shared.failed_dirs()
     for name in PICK:
         unclean |= written.write(partitions, name, broken).keys()

@@ -9,9 +9,9 @@
     partition.metadata                  one a partition: `version: 0`, `topic_id: <22 characters>`
     .kafka_cleanshutdown                one a log directory: present after a clean stop
 
-Owner: the janitor writes the offset checkpoints, the supervisor the rest, whoever creates a partition
-its metadata; anyone may read. Crash rule: all are replaced atomically and synced. A checkpoint that
-is missing or malformed stands for offset 0 (more to recover), never for trust.
+Owner: the janitor writes the offset checkpoints (not alone: broker.checkpoint_turns), the supervisor the
+rest, whoever creates a partition its metadata; anyone may read. Crash rule: all are replaced atomically
+and synced. A checkpoint that is missing or malformed stands for offset 0 (more to recover), never for trust.
 """
 
 from __future__ import annotations
@@ -103,6 +103,27 @@ def write_offsets(log_dir: StrPath, name: str, offsets: Mapping[tuple[str, int],
 def read_offsets(log_dir: StrPath, name: str) -> Offsets:
     """Checkpoint `name` of `log_dir`, {} when there is none; CheckpointError when malformed."""
     return dict(read_entries(Path(log_dir, name), _parse_offset))
+
+
+class OffsetFile:
+    """Checkpoint `name` of `log_dir` for who asks often: read again only when it was replaced."""
+
+    def __init__(self, log_dir: StrPath, name: str) -> None:
+        self.log_dir, self.name = log_dir, name
+        self._seen: tuple[int, int, int] | None = None
+        self._offsets: Offsets = {}
+
+    def read(self) -> Offsets:
+        """As `read_offsets`; not to be changed."""
+        try:
+            found = os.stat(Path(self.log_dir, self.name))
+        except FileNotFoundError:
+            return {}
+        seen = found.st_ino, found.st_mtime_ns, found.st_size
+        if seen != self._seen:
+            self._offsets = read_offsets(self.log_dir, self.name)
+            self._seen = seen
+        return self._offsets
 
 
 def _parse_offset(words: list[str]) -> tuple[tuple[str, int], int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from odradek.broker import cleaning
+from odradek.broker.checkpoint_turns import FormerLines, Turns
 from odradek.broker.cleaning import Cleaner
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2
@@ -42,7 +43,7 @@ def cleaner(bench: Bench, **config: Any) -> Cleaner:
     settings = bench.config
     for name, value in config.items():
         settings = settings.with_value(name.replace("_", "."), value)
-    return Cleaner(settings, lambda: bench.partitions)
+    return Cleaner(settings, lambda: bench.partitions, Turns(bench.data.parent))
 
 
 def write(partition: Partition, count: int, keys: int = 3) -> None:
@@ -183,9 +184,11 @@ def test_a_topic_made_again_is_dirty_from_its_start(bench: Maker) -> None:
     one = cleaner(log)
     until_idle(one)
     assert one._offsets.get(log.partition()) == checkpoint(log)[("t", 0)]
-    log.partition().incarnation += 1
+    log.partition().incarnation += 1  # whose directory is not made yet
     assert one._offsets.get(log.partition()) is None
     log.partition().incarnation -= 1
+    FormerLines([str(log.data)], Turns(log.data.parent)).forget("t", 0, 0)
+    assert one._offsets.get(log.partition()) is None
 
 
 def test_a_partition_deleted_meanwhile(bench: Maker) -> None:

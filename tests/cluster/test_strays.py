@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.strays import keep
 from odradek.cluster.view import Told, View
@@ -120,13 +121,15 @@ class Slots:
 
 
 def test_a_log_of_no_topic_is_put_aside_and_not_deleted(tmp_path: Path) -> None:
-    dirs: Any = PartitionDirs([str(tmp_path)])
+    data, turns = tmp_path / "data", Turns(tmp_path)
+    data.mkdir()
+    dirs: Any = PartitionDirs([str(data)], turns)
     for topic in "ab":
         dirs.create(topic, 0, topic.encode() * 16)
     dirs.create("b", 1, b"b" * 16)
     told = [Told("b", b"b" * 16, index, 1, 2, 0, [2], 0, replicas) for index, replicas in ((0, [1, 2]), (1, [2, 3]))]
-    replicas: Any = Slots(PartitionDirs([str(tmp_path)]))
+    replicas: Any = Slots(PartitionDirs([str(data)], turns))
     keep(replicas, told)
-    left = [entry.name for entry in tmp_path.iterdir()]
+    left = [entry.name for entry in data.iterdir()]
     assert sorted(name[:3] for name in left) == ["a-0", "b-0", "b-1"]
     assert sorted(name for name in left if not name.endswith(names.STRAY_DIR)) == ["b-0"]

@@ -91,7 +91,7 @@ class Dirs:
 
     failed: tuple[int, ...] = ()
 
-    def __init__(self, log_dirs: Sequence[Disk], failed: Callable[[], Any]) -> None:
+    def __init__(self, log_dirs: Sequence[Disk], turns: None, failed: Callable[[], Any]) -> None:
         self.log_dirs = tuple(log_dirs)
         self._all = log_dirs[0].directories
 

@@ -1,0 +1,72 @@
+"""Who writes the offset checkpoints of a log directory: one process at a time, and nobody for a partition that is gone.
+
+A line names a topic, not which one of that name. Were the line of a deleted topic there when one of the same name
+begins, recovery would hold it against the new log: a log start behind its end removes the log, a high watermark shows
+what is not committed, a recovery point spares a torn end the look. So the controller takes the lines out before it
+makes a partition's directory, and the janitor, whose view may be older, must not bring them back.
+
+Layout    : `checkpoint.lock` in the run directory, a byte for each log directory.
+Owner     : the kernel, as of all locks (ipc.locks).
+Writers   : who holds a directory's byte, and looks at the partitions' slots after it has taken it: a deleted one's
+            says so before its name can be given away.
+Crash rule: files are replaced whole; a dead holder's byte is free, a stopped one's when it was killed (broker.stopped).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from odradek.ipc.locks import ByteLocks
+from odradek.storage import checkpoints
+from odradek.storage.checkpoints import OFFSET_CHECKPOINTS, CheckpointError, OffsetFile
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "checkpoint.lock"
+_PAUSE_S = 0.001
+
+
+class Turns:
+    """The locks as one process has them."""
+
+    def __init__(self, run_dir: str | os.PathLike[str]) -> None:
+        self._locks = ByteLocks(Path(run_dir, FILE_NAME))
+
+    @contextmanager
+    def of(self, number: int) -> Iterator[None]:
+        """While it is our turn in log directory `number`; waits for who is writing there, and so for its disk."""
+        while not self._locks.try_lock(number):
+            time.sleep(_PAUSE_S)
+        try:
+            yield
+        finally:
+            self._locks.unlock(number)
+
+
+class FormerLines:
+    """What checkpoints still say of partitions that are to begin anew; the controller's."""
+
+    def __init__(self, log_dirs: Sequence[str], turns: Turns) -> None:
+        self._turns = turns
+        self._files = [[OffsetFile(folder, name) for name in OFFSET_CHECKPOINTS] for folder in log_dirs]
+
+    def forget(self, topic: str, partition: int, number: int) -> None:
+        """Take a partition's lines out of the files in log directory `number`. OSError as the disk does."""
+        with self._turns.of(number):
+            for file in self._files[number]:
+                _forget(file, (topic, partition))
+
+
+def _forget(file: OffsetFile, key: tuple[str, int]) -> None:
+    try:
+        offsets = file.read()
+    except CheckpointError:  # nobody goes by it
+        return
+    if key in offsets:
+        log.info("%s-%d begins anew: %s said %d of its former log", *key, file.name, offsets[key])
+        checkpoints.write_offsets(file.log_dir, file.name, {one: at for one, at in offsets.items() if one != key})
