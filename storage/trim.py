@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from odradek.storage.partition import Partition
 
 _DELETING = 3
+# The log behind what is built from it, so that a death leaves it to be found. Its aborted transactions are not built
+# again (the log may be older than what is scanned): they are there as long as it is.
+_ORDER = (names.INDEX, names.TIME_INDEX, names.SNAPSHOT, names.LOG, names.TXN_INDEX)
 
 
 def advance(partition: Partition, values: Fields, log_start: int) -> int:
@@ -46,7 +49,7 @@ def rename_below(directory: str, bases: list[int], log_start: int) -> int:
         if following > log_start:
             break
         path = os.path.join(directory, names.offset_name(base))
-        for kind in (*names.INDEXES, names.SNAPSHOT, names.LOG):  # the log last: a death leaves it to be found
+        for kind in _ORDER:
             try:
                 os.rename(path + kind, path + kind + names.DELETED)
             except FileNotFoundError:
