@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from odradek.broker import limits, process, sockets
+from odradek.broker import checkpoint_turns, limits, process, sockets
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError
 from odradek.ipc import roles, rundir
@@ -32,6 +32,7 @@ _RUN_FILES = (
     "log-levels.json",
     "*.json.new",
     "partition.lock",
+    checkpoint_turns.FILE_NAME,
     "acceptor.sock",
     "coordinator.sock",
     "controller.sock",
