@@ -46,7 +46,7 @@ class BatchReader(DataSourceReader):
             last = brokers.offsets(keys, LATEST, options.committed)
             ranges, lost = losses.within(planning.batch(start, end), first, last)
             _tell(lost, options)
-            return splits.of_batch(brokers, ranges, options)
+            return splits.of_batch(brokers, ranges, first, last, options)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """A piece; None stands for a query with none."""

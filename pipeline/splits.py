@@ -9,11 +9,12 @@ from odradek.pipeline import planning
 from odradek.pipeline.brokers import Brokers
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.options import ReadOptions
-from odradek.pipeline.types import EARLIEST, LATEST, Leader, Partition, Place, Range
+from odradek.pipeline.types import Leader, Partition, Place, Range
 from pyspark.sql.datasource import InputPartition
 
 STREAM_RECORDS = 1_000_000  # of a stream's batch in one task, unless maxRecordsPerPartition says otherwise
 
+Offsets = Mapping[Partition, int]
 Places = dict[Partition, Place]
 
 
@@ -34,34 +35,27 @@ class Split(InputPartition):
         self.home = home
 
 
-def of_batch(brokers: Brokers, ranges: Sequence[Range], options: ReadOptions) -> list[InputPartition]:
-    """The ranges cut as the options want it, large ones by their bytes."""
+def of_batch(
+    brokers: Brokers, ranges: Sequence[Range], first: Offsets, last: Offsets, options: ReadOptions
+) -> list[InputPartition]:
+    """The ranges cut as the options want it, large ones by their bytes: their shares of logs from `first` to `last`."""
     places = _places(brokers, ranges)
-    sizes = _sizes(brokers, ranges, places)
+    sizes = planning.weigh(ranges, {key: place.bytes for key, place in places.items()}, first, last)
     pieces = planning.split(ranges, sizes, options.min_partitions, options.split_bytes, options.max_records)
-    return _with_homes(brokers, pieces, places, options)
+    return _with_homes(brokers, pieces, places if options.local != "off" else {})
 
 
 def of_stream(brokers: Brokers, ranges: Sequence[Range], options: ReadOptions) -> list[InputPartition]:
     """The ranges cut by their offsets alone: a batch that is done again must be cut alike, for its rows' positions are
     what doubles are known by (odradek.pipeline.stamps), and how many bytes a log has changes.
     """
-    pieces = planning.split(
-        ranges, {}, options.min_partitions, options.split_bytes, options.max_records or STREAM_RECORDS
-    )
-    return _with_homes(brokers, pieces, _places(brokers, ranges), options)
+    most = options.max_records or STREAM_RECORDS
+    pieces = planning.split(ranges, {}, options.min_partitions, options.split_bytes, most)
+    return _with_homes(brokers, pieces, _places(brokers, ranges) if options.local != "off" else {})
 
 
-def _sizes(brokers: Brokers, ranges: Sequence[Range], places: Places) -> Mapping[Partition, int]:
-    keys = [each.key for each in ranges]
-    first, last = brokers.offsets(keys, EARLIEST), brokers.offsets(keys, LATEST)
-    return planning.weigh(ranges, {key: place.bytes for key, place in places.items()}, first, last)
-
-
-def _with_homes(
-    brokers: Brokers, pieces: Sequence[Range], places: Places, options: ReadOptions
-) -> list[InputPartition]:
-    homes = _homes(brokers, places) if options.local != "off" else {}
+def _with_homes(brokers: Brokers, pieces: Sequence[Range], places: Places) -> list[InputPartition]:
+    homes = _homes(brokers, places) if places else {}
     return [Split(piece, homes.get(piece.key)) for piece in pieces]
 
 

@@ -11,7 +11,7 @@ import pytest
 from ..clients.admin import create_topic, unique
 from ..clients.raw.calls import fetch
 from .frames import as_bytes, drain, load, rows, values
-from .topics import NOW, WAIT, headers, send, transaction
+from .topics import NOW, WAIT, headers, send, undecided
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,17 +62,12 @@ def test_offsets_by_timestamp(spark: SparkSession, broker: Any) -> None:
 
 
 def test_isolation_level(spark: SparkSession, broker: Any) -> None:
-    """Of an aborted transaction and of one that is open nothing is seen, but to those who ask for it."""
+    """Of an aborted transaction and of one that is open nothing is seen, but by those who ask for it."""
     topic = create_topic(broker)
-    ends = ("commit", "abort", "commit", "leave")
-    for at, end in enumerate(ends):
-        with transaction(broker, unique("id"), end) as producer:
-            for number in range(10):
-                producer.produce(topic, f"{at}.{number}")
-    every = [f"{at}.{number}" for at in range(4) for number in range(10)]
-    read = lambda level: load(spark.read, broker, subscribe=topic, kafka_isolation_level=level)  # noqa: E731
-    assert values(read("read_uncommitted")) == every
-    assert values(read("read_committed")) == [value for value in every if ends[int(value[0])] == "commit"]
+    expected = undecided(broker, topic)
+    assert len(expected) == 2
+    for level, seen in expected.items():
+        assert values(load(spark.read, broker, subscribe=topic, kafka_isolation_level=level)) == seen
 
 
 def test_deleted_offsets(spark: SparkSession, broker: Any) -> None:

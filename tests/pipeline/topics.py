@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message, Producer
 
+from ..clients.admin import unique
+
 WAIT = 60
 NOW = int(time.time()) * 1000  # ms; young enough for the default retention
 
@@ -71,3 +73,17 @@ def transaction(broker: Any, name: str, end: str) -> Iterator[Producer]:
     assert not producer.flush(WAIT)
     if end != "leave":
         {"commit": producer.commit_transaction, "abort": producer.abort_transaction}[end](WAIT)
+
+
+def undecided(broker: Any, topic: str) -> dict[str, list[str]]:
+    """Write transactions that were committed, aborted, committed and left open; what each isolation level sees."""
+    ends = ("commit", "abort", "commit", "leave")
+    for at, end in enumerate(ends):
+        with transaction(broker, unique("id"), end) as producer:
+            for number in range(10):
+                producer.produce(topic, f"{at}.{number}")
+    every = [f"{at}.{number}" for at in range(4) for number in range(10)]
+    return {
+        "read_uncommitted": every,
+        "read_committed": [value for value in every if ends[int(value[0])] == "commit"],
+    }
