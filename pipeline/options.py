@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from odradek.pipeline import offsets, subscription
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.offsets import All, Exactly, Since, Spec
 from odradek.pipeline.parsing import duration, flag, one_of, positive, size, timestamp
-from odradek.pipeline.subscription import Subscription
+from odradek.pipeline.reading import offsets, subscription
+from odradek.pipeline.reading.offsets import All, Exactly, Since, Spec
+from odradek.pipeline.reading.subscription import Subscription
 from odradek.pipeline.types import EARLIEST, LATEST
 
 KAFKA, OURS = "kafka.", "odradek."

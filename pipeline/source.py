@@ -3,14 +3,15 @@
     spark.dataSource.register(OdradekDataSource)
     spark.read.format("odradek").option("kafka.bootstrap.servers", …).option("subscribe", "topic").load()
 
-What can be said is in `options`; reading is `reading`, writing is `writing`.
+What can be said is in `options`; reading is `reading.reader`, writing is `writing.writer`.
 """
 
 from __future__ import annotations
 
-from odradek.pipeline import reading, writing
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.reading.reader import BatchReader, StreamReader
+from odradek.pipeline.writing import writer
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -60,20 +61,20 @@ class OdradekDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
         self._check(schema)
-        return reading.BatchReader(ReadOptions.parse(self.options, streaming=False))
+        return BatchReader(ReadOptions.parse(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
         self._check(schema)
-        return reading.StreamReader(ReadOptions.parse(self.options, streaming=True))
+        return StreamReader(ReadOptions.parse(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For `df.write`; a topic is appended to, whatever the mode."""
-        return writing.writer(self.options, schema, overwrite)
+        return writer.writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For `df.writeStream`."""
-        return writing.stream_writer(self.options, schema, overwrite)
+        return writer.stream_writer(self.options, schema, overwrite)
 
     def _check(self, schema: StructType) -> None:
         if schema != self.schema():

@@ -13,10 +13,10 @@ from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
-from odradek.pipeline import writing
 from odradek.pipeline.session import session
 from odradek.pipeline.source import OdradekDataSource
-from odradek.pipeline.writing import StreamWriter
+from odradek.pipeline.writing import writer
+from odradek.pipeline.writing.writer import StreamWriter
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -51,8 +51,8 @@ class DyingSource(OdradekDataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For `df.writeStream`."""
-        writer = writing.stream_writer(self.options, schema, overwrite)
-        return Dying(writer._plan)  # type: ignore[attr-defined]
+        made = writer.stream_writer(self.options, schema, overwrite)
+        return Dying(made._plan)  # type: ignore[attr-defined]
 
 
 def main(bootstrap: str, topic: str, folder: Path) -> None:

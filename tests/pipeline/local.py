@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from odradek.pipeline import segments
+from odradek.pipeline.reading import segments
 from odradek.pipeline.types import Chunk, Place, Range
 from odradek.protocol.records import batch_v2, control, convert
 from odradek.storage.checkpoints import read_meta_properties

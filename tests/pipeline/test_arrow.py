@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odradek.pipeline import arrow, headers
+from odradek.pipeline.decoding import arrow, headers
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records import batch_v2, codecs, message_sets

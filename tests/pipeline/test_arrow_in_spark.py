@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def test_what_spark_sees(spark: SparkSession) -> None:
-    from odradek.pipeline import arrow
+    from odradek.pipeline.decoding import arrow
     from odradek.pipeline.source import SCHEMA_WITH_HEADERS
     from odradek.pipeline.types import Chunk
     from pyspark.sql.datasource import DataSource, DataSourceReader

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from odradek.pipeline.brokers import Brokers
 from odradek.pipeline.errors import OptionError, PipelineError, UnknownTopic
-from odradek.pipeline.patience import Later, check
 from odradek.pipeline.types import EARLIEST, LATEST
+from odradek.pipeline.wire.brokers import Brokers
+from odradek.pipeline.wire.patience import Later, check
 
 from ..clients.admin import create_topic, topic_id, unique
 from ..harness.cluster import Cluster

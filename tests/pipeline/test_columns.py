@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odradek.pipeline import bodies, columns
-from odradek.pipeline.bodies import Bodies, Unpacker
-from odradek.pipeline.selection import Selection
+from odradek.pipeline.decoding import bodies, columns
+from odradek.pipeline.decoding.bodies import Bodies, Unpacker
+from odradek.pipeline.decoding.selection import Selection
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records import batch_v2, codecs, varint
 from odradek.protocol.records.errors import RecordError

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
-from odradek.pipeline.fetching import read, whole
 from odradek.pipeline.types import Chunk, Range
+from odradek.pipeline.wire.fetching import read, whole
 
 from ..clients.admin import create_named, create_topic, unique
 from ..clients.raw.batches import batch, message, parse, wrapped
@@ -104,7 +104,7 @@ def test_a_batch_larger_than_a_fetch(broker: Any) -> None:
 
 def test_it_is_asked_ahead(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a chunk is being decoded, the answer with the next is on its way; after the last, none is."""
-    from odradek.pipeline.connection import Connection
+    from odradek.pipeline.wire.connection import Connection
 
     asked: list[int] = []
     post = Connection.post

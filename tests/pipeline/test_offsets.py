@@ -7,9 +7,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from odradek.pipeline import offsets
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.offsets import All, Exactly, Since, Spec
+from odradek.pipeline.reading import offsets
+from odradek.pipeline.reading.offsets import All, Exactly, Since, Spec
 from odradek.pipeline.types import EARLIEST, LATEST
 
 from .logs import Kept, Logs

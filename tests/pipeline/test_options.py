@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.offsets import All, Exactly, Since
 from odradek.pipeline.options import ReadOptions, WriteOptions
-from odradek.pipeline.subscription import Subscription
+from odradek.pipeline.reading.offsets import All, Exactly, Since
+from odradek.pipeline.reading.subscription import Subscription
 from odradek.pipeline.types import EARLIEST, LATEST
 
 LEAST = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t"}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from odradek.pipeline import outgoing, producer_settings
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.outgoing import Outgoing
-from odradek.pipeline.stamps import Positions, Travelling
+from odradek.pipeline.writing import outgoing, producer_settings
+from odradek.pipeline.writing.outgoing import Outgoing
+from odradek.pipeline.writing.stamps import Positions, Travelling
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,

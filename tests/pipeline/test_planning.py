@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from odradek.pipeline import planning
 from odradek.pipeline.errors import DataLoss, OptionError
-from odradek.pipeline.losses import Loss, between, report, within
+from odradek.pipeline.reading import planning
+from odradek.pipeline.reading.losses import Loss, between, report, within
 from odradek.pipeline.types import Partition, Range
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from kafka.partitioner.default import murmur2
-from odradek.pipeline import destination, producing, writing
 from odradek.pipeline.errors import PipelineError, UnknownTopic
-from odradek.pipeline.writing import Plan, Sent
+from odradek.pipeline.writing import destination, producing, writer
+from odradek.pipeline.writing.writer import Plan, Sent
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ..clients.admin import create_topic, unique
@@ -35,7 +35,7 @@ def plan(broker: Any, topic: str | None, **kafka: str) -> Plan:
     given = {f"kafka.{name.replace('_', '.')}": value for name, value in kafka.items()}
     schema = SCHEMA if topic else StructType().add("topic", "string").add("value", "binary")
     options = {"kafka.bootstrap.servers": broker.bootstrap, **given, **({"topic": topic} if topic else {})}
-    return writing.writer(options, schema, False)._plan  # type: ignore[attr-defined]
+    return writer.writer(options, schema, False)._plan  # type: ignore[attr-defined]
 
 
 def test_keys_land_where_javas_clients_put_them(broker: Any) -> None:
@@ -43,7 +43,7 @@ def test_keys_land_where_javas_clients_put_them(broker: Any) -> None:
     topic = create_topic(broker, partitions=5)
     keys = [b"", b"k", *(os.urandom(size % 40) for size in range(300)), *[None] * 2000]
     batch = pa.record_batch({"key": keys, "value": [b"%d" % at for at in range(len(keys))]})
-    sent = writing.write(plan(broker, topic, linger_ms="0"), iter([batch]))
+    sent = writer.write(plan(broker, topic, linger_ms="0"), iter([batch]))
     assert sent.records == {topic: len(keys)}
     found = written(broker, topic)
     assert Counter(record.key for record in found) == Counter(keys)
@@ -64,7 +64,7 @@ def test_order_and_counts_over_many_batches(broker: Any) -> None:
         }
     )
     batches = (batch.slice(at, 1000) for at in range(0, rows, 1000))
-    sent = writing.write(plan(broker, None, buffer_memory="100000"), batches)
+    sent = writer.write(plan(broker, None, buffer_memory="100000"), batches)
     assert sent == Sent(dict.fromkeys(topics, 15_000), dict.fromkeys(topics, 1_500_000))
     for index, topic in enumerate(topics):
         found = written(broker, topic)
@@ -77,9 +77,9 @@ def test_nothing_to_write_needs_no_broker(broker: Any) -> None:
     empty = pa.record_batch({"value": pa.array([], pa.binary())})
     there = plan(broker, "t")
     nowhere = Plan("t", {"bootstrap.servers": f"127.0.0.1:{free_port()}"}, True, False, False)
-    assert writing.write(nowhere, iter([empty])).records == {"t": 0}
-    assert writing.write(there, iter([])).records == {}
-    assert writing.total([Sent({"a": 1}, {"a": 2}), None, Sent({"a": 3, "b": 0}, {"a": 4, "b": 0})]) == Sent(
+    assert writer.write(nowhere, iter([empty])).records == {"t": 0}
+    assert writer.write(there, iter([])).records == {}
+    assert writer.total([Sent({"a": 1}, {"a": 2}), None, Sent({"a": 3, "b": 0}, {"a": 4, "b": 0})]) == Sent(
         {"a": 4, "b": 0}, {"a": 6, "b": 0}
     )
 
@@ -90,22 +90,22 @@ def value(size: int = 10, partition: int | None = None) -> pa.RecordBatch:
 
 def test_a_partition_that_is_not(broker: Any) -> None:
     topic = create_topic(broker, partitions=2)
-    writing.write(plan(broker, topic), iter([value()]))
+    writer.write(plan(broker, topic), iter([value()]))
     with pytest.raises(PipelineError, match=f"^{topic}-2: _UNKNOWN_PARTITION"):
-        writing.write(plan(broker, topic), iter([value(partition=2)]))
+        writer.write(plan(broker, topic), iter([value(partition=2)]))
 
 
 def test_a_record_that_the_broker_refuses(broker: Any) -> None:
     """Known only from its answer: the topic takes less than the producer."""
     topic = create_topic(broker, max_message_bytes=1000)
     with pytest.raises(PipelineError, match=f"^{topic}-0: MSG_SIZE_TOO_LARGE"):
-        writing.write(plan(broker, topic), iter([value(), value(5000), value()]))
+        writer.write(plan(broker, topic), iter([value(), value(5000), value()]))
 
 
 def test_a_record_larger_than_a_request(broker: Any) -> None:
     topic = create_topic(broker)
     with pytest.raises(PipelineError, match=f"^{topic}: MSG_SIZE_TOO_LARGE"):
-        writing.write(plan(broker, topic, max_request_size="2000"), iter([value(5000)]))
+        writer.write(plan(broker, topic, max_request_size="2000"), iter([value(5000)]))
 
 
 def test_no_broker_there() -> None:
@@ -113,7 +113,7 @@ def test_no_broker_there() -> None:
     server = f"127.0.0.1:{free_port()}"
     settings = {"bootstrap.servers": server, "delivery.timeout.ms": "1000"}
     with pytest.raises(PipelineError, match=f"^t: _MSG_TIMED_OUT.*{server}.*refused"):
-        writing.write(Plan("t", settings, True, False, False), iter([value()]))
+        writer.write(Plan("t", settings, True, False, False), iter([value()]))
 
 
 def test_producers_wait_for_the_next_task(broker: Any) -> None:
@@ -121,10 +121,10 @@ def test_producers_wait_for_the_next_task(broker: Any) -> None:
     producing._idle.clear()
     topic = create_topic(broker)
     for client in ("a", "b", "a", "c", "c"):
-        writing.write(plan(broker, topic, client_id=client), iter([value()]))
+        writer.write(plan(broker, topic, client_id=client), iter([value()]))
     assert [dict(key)["client.id"] for key in producing._idle] == ["a", "c"]
     with pytest.raises(PipelineError):
-        writing.write(plan(broker, topic, client_id="c"), iter([value(partition=9)]))
+        writer.write(plan(broker, topic, client_id="c"), iter([value(partition=9)]))
     assert [dict(key)["client.id"] for key in producing._idle] == ["a"]
     assert len(written(broker, topic)) == 5
 
@@ -136,7 +136,7 @@ def test_an_error_in_the_rows_drops_what_is_queued() -> None:
     good = pa.record_batch({"value": [b"x"], "topic": ["t"]})
     began = time.monotonic()
     with pytest.raises(PipelineError, match="null topic"):
-        writing.write(Plan(None, nowhere, True, False, False), iter([good, bad]))
+        writer.write(Plan(None, nowhere, True, False, False), iter([good, bad]))
     assert time.monotonic() - began < 30
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek.pipeline.brokers import Brokers
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.fetching import read
-from odradek.pipeline.settings import Settings
 from odradek.pipeline.types import LATEST, Range
+from odradek.pipeline.wire.brokers import Brokers
+from odradek.pipeline.wire.fetching import read
+from odradek.pipeline.wire.settings import Settings
 
 from ..clients.admin import create_topic
 from ..harness.apache import Apache

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek.pipeline import segments
 from odradek.pipeline.errors import DataLoss
-from odradek.pipeline.segments import NotHere
+from odradek.pipeline.reading import segments
+from odradek.pipeline.reading.segments import NotHere
 from odradek.storage import checkpoints, logdirs, names
 
 from ..clients.admin import create_named

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.security import Security
+from odradek.pipeline.wire.security import Security
 
 Address = tuple[str, int]
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from odradek.pipeline.columns import Records, varints, wrong
-from odradek.pipeline.gather import binary
+from odradek.pipeline.decoding.columns import Records, varints, wrong
+from odradek.pipeline.decoding.gather import binary
 
 TYPE = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 MOST = 100_000

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from confluent_kafka import KafkaException, Producer
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.parsing import positive
-from odradek.pipeline.security import Security
+from odradek.pipeline.wire.security import Security
 
 # Where librdkafka's defaults differ from Java's and it matters; `batch.size` and `linger.ms` are librdkafka's, which
 # make larger batches than Java's 16 KiB. The queue is bounded in bytes alone, as Java's `buffer.memory` is.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from odradek.pipeline.errors import PipelineError, UnknownTopic
-from odradek.pipeline.producer_settings import SILENT
+from odradek.pipeline.writing.producer_settings import SILENT
 
 ANSWER_SECONDS = 30  # as long as Kafka's clients wait for a request (request.timeout.ms)
 APPEAR_SECONDS = 5

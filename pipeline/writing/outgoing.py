@@ -17,9 +17,9 @@ from itertools import pairwise, repeat
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from odradek.pipeline import stamps
 from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.stamps import Stamps
+from odradek.pipeline.writing import stamps
+from odradek.pipeline.writing.stamps import Stamps
 from pyspark.sql.types import StructType
 
 BYTES = ("string", "binary")

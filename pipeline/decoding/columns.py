@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from odradek.pipeline.bodies import ENOUGH, Bodies
+from odradek.pipeline.decoding.bodies import ENOUGH, Bodies
 from odradek.protocol.records import batch_v2, varint
 from odradek.protocol.records.errors import INVALID_RECORD, RecordError
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kafka.errors import for_code
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.settings import Settings
+from odradek.pipeline.wire.settings import Settings
 
 Found = TypeVar("Found")
 

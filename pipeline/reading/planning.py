@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.offsets import names
+from odradek.pipeline.reading.offsets import names
 from odradek.pipeline.types import Partition, Range
 
 Offsets = Mapping[Partition, int]

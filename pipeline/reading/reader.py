@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from odradek.pipeline import losses, offsets, planning, splits, tasks
-from odradek.pipeline.brokers import Brokers
 from odradek.pipeline.errors import UnknownTopic
 from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.reading import losses, offsets, planning, splits, tasks
 from odradek.pipeline.types import EARLIEST, LATEST, Partition
+from odradek.pipeline.wire.brokers import Brokers
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 log = logging.getLogger(__name__)

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
-from odradek.pipeline import arrow, fetching, losses, segments
-from odradek.pipeline.brokers import Brokers
+from odradek.pipeline.decoding import arrow
 from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
 from odradek.pipeline.options import ReadOptions
-from odradek.pipeline.splits import Split
+from odradek.pipeline.reading import losses, segments
+from odradek.pipeline.reading.splits import Split
 from odradek.pipeline.types import EARLIEST, LATEST, Chunk, Range
+from odradek.pipeline.wire import fetching
+from odradek.pipeline.wire.brokers import Brokers
 
 log = logging.getLogger(__name__)
 

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from odradek.pipeline import destination, outgoing, producer_settings, stamps
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.options import WriteOptions
-from odradek.pipeline.outgoing import Outgoing
-from odradek.pipeline.producing import sender
-from odradek.pipeline.stamps import Positions, Stamps, Travelling
+from odradek.pipeline.writing import destination, outgoing, producer_settings, stamps
+from odradek.pipeline.writing.outgoing import Outgoing
+from odradek.pipeline.writing.producing import sender
+from odradek.pipeline.writing.stamps import Positions, Stamps, Travelling
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from odradek.pipeline.bodies import ENOUGH, BrokenBatch
-from odradek.pipeline.selection import OldMessages
+from odradek.pipeline.decoding.bodies import ENOUGH, BrokenBatch
+from odradek.pipeline.decoding.selection import OldMessages
 from odradek.pipeline.types import Range
 from odradek.protocol.records import batch_v2, message_sets
 from odradek.protocol.records.batch_v2 import Record

@@ -13,11 +13,11 @@ from typing import Any
 from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
-from odradek.pipeline.connections import Connections
 from odradek.pipeline.errors import PipelineError, UnknownTopic
-from odradek.pipeline.patience import Later, check
-from odradek.pipeline.settings import Address
 from odradek.pipeline.types import Leader, Partition, Place
+from odradek.pipeline.wire.connections import Connections
+from odradek.pipeline.wire.patience import Later, check
+from odradek.pipeline.wire.settings import Address
 
 _NO_TOPIC = (3, 17)  # unknown; a name that no topic can have
 _MEMBERS_ONLY = (22, 25, 27)  # generation, member id, rebalance

@@ -17,7 +17,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.outgoing import Header, Record
+from odradek.pipeline.writing.outgoing import Header, Record
 
 FULL_SECONDS = 0.1
 IDLE = 2

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar
 
 from kafka.protocol.metadata import MetadataRequest
-from odradek.pipeline.connection import Connection
-from odradek.pipeline.patience import Later, insist
-from odradek.pipeline.settings import Address, Settings
+from odradek.pipeline.wire.connection import Connection
+from odradek.pipeline.wire.patience import Later, insist
+from odradek.pipeline.wire.settings import Address, Settings
 
 Found = TypeVar("Found")
 

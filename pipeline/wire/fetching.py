@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kafka.protocol.consumer import FetchRequest
-from odradek.pipeline.brokers import Brokers
 from odradek.pipeline.errors import DataLoss
-from odradek.pipeline.patience import Later, Patience, check
-from odradek.pipeline.settings import Address
 from odradek.pipeline.types import EARLIEST, LATEST, Chunk, Leader, Range
+from odradek.pipeline.wire.brokers import Brokers
+from odradek.pipeline.wire.patience import Later, Patience, check
+from odradek.pipeline.wire.settings import Address
 
 _OUT_OF_RANGE = 1
 _LAST_BY_NAME = 12  # from version 13 on topics have ids

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from odradek.pipeline import planning
-from odradek.pipeline.brokers import Brokers
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.reading import planning
 from odradek.pipeline.types import Leader, Partition, Place, Range
+from odradek.pipeline.wire.brokers import Brokers
 from pyspark.sql.datasource import InputPartition
 
 STREAM_RECORDS = 1_000_000  # of a stream's batch in one task, unless maxRecordsPerPartition says otherwise
@@ -47,7 +47,7 @@ def of_batch(
 
 def of_stream(brokers: Brokers, ranges: Sequence[Range], options: ReadOptions) -> list[InputPartition]:
     """The ranges cut by their offsets alone: a batch that is done again must be cut alike, for its rows' positions are
-    what doubles are known by (odradek.pipeline.stamps), and how many bytes a log has changes.
+    what doubles are known by (odradek.pipeline.writing.stamps), and how many bytes a log has changes.
     """
     most = options.max_records or STREAM_RECORDS
     pieces = planning.split(ranges, {}, options.min_partitions, options.split_bytes, most)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
-from odradek.pipeline import columns, headers, old_formats
-from odradek.pipeline.bodies import ENOUGH, Bodies, BrokenBatch, Unpacker
-from odradek.pipeline.columns import Records
-from odradek.pipeline.gather import binary, fixed
-from odradek.pipeline.selection import Batches, OldMessages, Selection, damaged
+from odradek.pipeline.decoding import columns, headers, old_formats
+from odradek.pipeline.decoding.bodies import ENOUGH, Bodies, BrokenBatch, Unpacker
+from odradek.pipeline.decoding.columns import Records
+from odradek.pipeline.decoding.gather import binary, fixed
+from odradek.pipeline.decoding.selection import Batches, OldMessages, Selection, damaged
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records.errors import RecordError
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.pipeline.errors import DataLoss
-from odradek.pipeline.offsets import names
+from odradek.pipeline.reading.offsets import names
 from odradek.pipeline.types import Partition, Range
 
 Offsets = Mapping[Partition, int]

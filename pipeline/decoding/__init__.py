@@ -1,0 +1,1 @@
+"""Bytes of a log as Arrow record batches: numpy in lockstep over many batches, nothing per record."""
