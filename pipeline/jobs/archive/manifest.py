@@ -1,0 +1,243 @@
+"""Which files an archive consists of and up to which offsets it goes: the fold of its commits, in order.
+
+A commit is a JSON file `_odradek/commits/<20 digits>.json`, numbered from 0; commit 0 makes the archive and is empty.
+Every tenth is followed by a snapshot, `<20 digits>.snapshot.json`: the state after it, from which a reader starts.
+What no commit names is not of the archive, wherever it lies. Paths are relative to the archive's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.types import Partition
+
+if TYPE_CHECKING:
+    from odradek.pipeline.jobs.files import Files
+
+COMMITS = "_odradek/commits"
+EVERY = 10  # commits between snapshots
+VERSION = 1
+_NAME = re.compile(r"(\d{20})(\.snapshot)?\.json")
+
+
+class Span(NamedTuple):
+    """What a file has of one partition: how many records, the first's and the last's offset."""
+
+    rows: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class File:
+    """A Parquet file of one topic and one hour; `size` in bytes, `modified_ms` since 1970."""
+
+    path: str
+    topic: str
+    partitions: Mapping[int, Span]
+    size: int
+    modified_ms: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Of all its partitions."""
+        return sum(span.rows for span in self.partitions.values())
+
+    @property
+    def folder(self) -> str:
+        """Topic, date and hour: `topic=orders/date=2026-11-23/hour=01`."""
+        return self.path.rpartition("/")[0]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What one batch of a stream, or a compaction, does to the archive.
+
+    `offsets` are [from, to) of each partition the batch read; compactions read none.
+    """
+
+    stream: str
+    batch: int
+    offsets: Mapping[Partition, tuple[int, int]] = field(default_factory=dict)
+    added: tuple[File, ...] = ()
+    removed: tuple[str, ...] = ()
+    at_ms: int = 0
+
+    @property
+    def topics(self) -> list[str]:
+        """Those whose files change, sorted."""
+        return sorted({file.topic for file in self.added} | {topic_of(path) for path in self.removed})
+
+
+@dataclass(frozen=True)
+class State:
+    """An archive after commit `number`: its live files by path, and of each partition the offset it goes on at."""
+
+    number: int = -1
+    files: Mapping[str, File] = field(default_factory=dict)
+    offsets: Mapping[Partition, int] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> list[str]:
+        """Those that were read, with or without records."""
+        return sorted({topic for topic, _ in self.offsets})
+
+    def of(self, topic: str) -> list[File]:
+        """The topic's live files, by path."""
+        return sorted((file for file in self.files.values() if file.topic == topic), key=lambda file: file.path)
+
+
+def live(files: Files) -> State:
+    """What the archive at `files.root` consists of now. PipelineError where there is none, or it is damaged."""
+    names = [entry.path.rpartition("/")[2] for entry in files.list(COMMITS)] if files.exists(COMMITS) else []
+    state, rest = latest(names)
+    if state is None and not rest:
+        raise PipelineError(f"{files.root} is no archive: there is nothing in its {COMMITS}")
+    found = State() if state is None else state_from_json(files.read(f"{COMMITS}/{state}"))
+    for name in rest:
+        found = fold(found, commit_from_json(files.read(f"{COMMITS}/{name}")))
+    return found
+
+
+def latest(names: Iterable[str]) -> tuple[str | None, list[str]]:
+    """The newest snapshot among the files' names, and the commits after it in order; PipelineError at a gap."""
+    found = [match for match in map(_NAME.fullmatch, sorted(names)) if match]
+    snapshots = [match for match in found if match[2]]
+    begin = int(snapshots[-1][1]) if snapshots else -1
+    rest = {int(match[1]): match[0] for match in found if not match[2] and int(match[1]) > begin}
+    for number in range(begin + 1, max(rest, default=begin) + 1):
+        if number not in rest:
+            raise PipelineError(f"the archive is damaged: {COMMITS}/{commit_name(number)} is missing")
+    return snapshots[-1][0] if snapshots else None, [rest[number] for number in sorted(rest)]
+
+
+def outdated(names: Iterable[str]) -> list[str]:
+    """Commits and snapshots that nobody needs: those before the last snapshot but one, which a slow reader may need."""
+    found = [match for match in map(_NAME.fullmatch, names) if match]
+    snapshots = sorted(int(match[1]) for match in found if match[2])
+    keep = snapshots[-2] if len(snapshots) > 1 else -1
+    return sorted(match[0] for match in found if int(match[1]) < keep or (int(match[1]) == keep and not match[2]))
+
+
+def commit_name(number: int) -> str:
+    """The file of commit `number`."""
+    return f"{number:020}.json"
+
+
+def snapshot_name(number: int) -> str:
+    """The file of the state after commit `number`."""
+    return f"{number:020}.snapshot.json"
+
+
+def topic_of(path: str) -> str:
+    """The topic of a data file, by its folder."""
+    return path.partition("/")[0].removeprefix("topic=")
+
+
+def fold(state: State, commit: Commit) -> State:
+    """The state after one commit more. PipelineError where that cannot follow."""
+    files = dict(state.files)
+    for path in commit.removed:
+        if files.pop(path, None) is None:
+            raise PipelineError(f"the archive is damaged: commit {state.number + 1} removes {path}, which is not there")
+    for file in commit.added:
+        if file.path in files:
+            raise PipelineError(f"the archive is damaged: commit {state.number + 1} adds {file.path} a second time")
+        files[file.path] = file
+    ends = {key: end for key, (_, end) in commit.offsets.items()}
+    return State(state.number + 1, files, {**state.offsets, **ends})
+
+
+# -- JSON
+
+
+def commit_to_json(commit: Commit) -> str:
+    """As it is written."""
+    return _text(
+        stream=commit.stream,
+        batch=commit.batch,
+        at_ms=commit.at_ms,
+        offsets=_nested({key: list(both) for key, both in commit.offsets.items()}),
+        added=[_file_out(file) for file in commit.added],
+        removed=list(commit.removed),
+    )
+
+
+def commit_from_json(text: str) -> Commit:
+    """As it was written; PipelineError for anything else."""
+    with _Reading("a commit") as reading:
+        got = reading.parse(text)
+        offsets = {key: (int(both[0]), int(both[1])) for key, both in _flat(got["offsets"]).items()}
+        added = tuple(_file_in(each) for each in got["added"])
+        return Commit(got["stream"], got["batch"], offsets, added, tuple(got["removed"]), got["at_ms"])
+
+
+def state_to_json(state: State) -> str:
+    """A snapshot."""
+    files = [_file_out(file) for _, file in sorted(state.files.items())]
+    return _text(number=state.number, offsets=_nested(state.offsets), files=files)
+
+
+def state_from_json(text: str) -> State:
+    """A snapshot read again; PipelineError for anything else."""
+    with _Reading("a snapshot") as reading:
+        got = reading.parse(text)
+        files = [_file_in(each) for each in got["files"]]
+        return State(got["number"], {file.path: file for file in files}, _flat(got["offsets"]))
+
+
+class _Reading:
+    """Turns what is wrong with a JSON into one line."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> _Reading:
+        return self
+
+    def parse(self, text: str) -> Any:
+        got = json.loads(text)
+        if got["version"] != VERSION:
+            raise PipelineError(f"the archive is of version {got['version']}; this program knows version {VERSION}")
+        return got
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, ValueError | KeyError | TypeError | AttributeError | IndexError):
+            raise PipelineError(f"the archive is damaged: {self._what} cannot be read ({error!r})") from None
+
+
+def _text(**fields: Any) -> str:
+    return json.dumps({"version": VERSION, **fields}, separators=(",", ":")) + "\n"
+
+
+def _nested(flat: Mapping[Partition, Any]) -> dict[str, dict[str, Any]]:
+    nested: dict[str, dict[str, Any]] = {}
+    for (topic, index), value in sorted(flat.items()):
+        nested.setdefault(topic, {})[str(index)] = value
+    return nested
+
+
+def _flat(nested: Mapping[str, Mapping[str, Any]]) -> dict[Partition, Any]:
+    return {(topic, int(index)): value for topic, inner in nested.items() for index, value in inner.items()}
+
+
+def _file_out(file: File) -> dict[str, Any]:
+    spans = {str(index): list(span) for index, span in sorted(file.partitions.items())}
+    return {
+        "path": file.path,
+        "topic": file.topic,
+        "partitions": spans,
+        "rows": file.rows,
+        "size": file.size,
+        "modified_ms": file.modified_ms,
+    }
+
+
+def _file_in(got: Mapping[str, Any]) -> File:
+    spans = {int(index): Span(*span) for index, span in got["partitions"].items()}
+    return File(got["path"], got["topic"], spans, got["size"], got["modified_ms"])

@@ -1,0 +1,168 @@
+"""An archive's manifest: what is read is what was written, from the first commit on as from any snapshot."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import reduce
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.archive import manifest
+from odradek.pipeline.jobs.archive.manifest import COMMITS, Commit, File, Span, State
+from odradek.pipeline.types import Partition
+
+SPANS = st.dictionaries(st.integers(0, 9), st.builds(Span, *[st.integers(0, 2**60)] * 3), max_size=3)
+PARTITION = st.tuples(st.sampled_from(["a", "b.c"]), st.integers(0, 5))
+
+
+class Folder:
+    """Files by path in memory; stands for jobs.files.Files, of which `live` uses so much."""
+
+    root = "memory:/archive"
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self.read = texts.__getitem__
+        self._texts = texts
+
+    def exists(self, path: str) -> bool:
+        return any(name.startswith(f"{path}/") for name in self._texts)
+
+    def list(self, folder: str) -> list[File]:
+        return [File(name, "", {}, 0) for name in self._texts if name.startswith(f"{folder}/")]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Commit]:
+    """Commits that follow one another: each adds files of new names, and removes some that are there."""
+    commits: list[Commit] = []
+    there: list[str] = []
+    for batch in range(draw(st.integers(1, 25))):
+        removed = draw(st.lists(st.sampled_from(there), unique=True, max_size=3)) if there else []
+        added = tuple(
+            File(f"topic={topic}/date=2026-11-23/hour=01/{batch}-{n}.parquet", topic, draw(SPANS), n, batch)
+            for n, topic in enumerate(draw(st.lists(st.sampled_from(["a", "b.c"]), max_size=3)))
+        )
+        ends: dict[Partition, tuple[int, int]] = draw(
+            st.dictionaries(PARTITION, st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=3)
+        )
+        commits.append(Commit(draw(st.text(max_size=5)), batch, ends, added, tuple(removed), batch))
+        there = [path for path in there if path not in removed] + [file.path for file in added]
+    return commits
+
+
+def written(commits: list[Commit], snapshots: set[int]) -> dict[str, str]:
+    """The files of an archive."""
+    texts, state = {}, State()
+    for number, commit in enumerate(commits):
+        texts[f"{COMMITS}/{manifest.commit_name(number)}"] = manifest.commit_to_json(commit)
+        state = manifest.fold(state, commit)
+        if number in snapshots:
+            texts[f"{COMMITS}/{manifest.snapshot_name(number)}"] = manifest.state_to_json(state)
+    return texts
+
+
+@given(histories())
+def test_a_commit_is_read_as_it_was_written(commits: list[Commit]) -> None:
+    assert [manifest.commit_from_json(manifest.commit_to_json(each)) for each in commits] == commits
+
+
+@given(histories(), st.sets(st.integers(0, 25)))
+def test_snapshots_change_nothing(commits: list[Commit], snapshots: set[int]) -> None:
+    """Nor does it when what is outdated is deleted, whole or in part."""
+    expected = reduce(manifest.fold, commits, State())
+    texts = written(commits, snapshots)
+    assert manifest.live(Folder(texts)) == expected  # type: ignore[arg-type]
+    for name in manifest.outdated(path.rpartition("/")[2] for path in texts):
+        del texts[f"{COMMITS}/{name}"]
+        assert manifest.live(Folder(texts)) == expected  # type: ignore[arg-type]
+    assert len(texts) >= min(len(commits), 1)
+
+
+@given(histories(), st.sets(st.integers(0, 25)))
+def test_the_last_snapshot_but_one_stays_readable(commits: list[Commit], snapshots: set[int]) -> None:
+    """A reader has seen it as the newest, and takes its time."""
+    texts = written(commits, snapshots)
+    there = sorted(number for number in snapshots if number < len(commits))
+    gone = manifest.outdated(path.rpartition("/")[2] for path in texts)
+    wanted = [manifest.snapshot_name(n) for n in there[-2:]]
+    wanted += [manifest.commit_name(n) for n in range(there[-2] + 1 if len(there) > 1 else 0, len(commits))]
+    assert not set(wanted) & set(gone)
+
+
+@given(histories())
+def test_files_and_offsets(commits: list[Commit]) -> None:
+    """What is live was added and not removed since; a partition goes on where the last batch of it ended."""
+    state = reduce(manifest.fold, commits, State())
+    added = {file.path: file for commit in commits for file in commit.added}
+    removed = {path for commit in commits for path in commit.removed}
+    assert state.files == {path: file for path, file in added.items() if path not in removed}
+    ends = {key: end for commit in commits for key, (_, end) in commit.offsets.items()}
+    assert state.offsets == ends
+    assert state.number == len(commits) - 1
+    assert [file for topic in ("a", "b.c") for file in state.of(topic)] == [
+        state.files[path] for path in sorted(state.files)
+    ]
+
+
+FILE = File("topic=a/date=2026-11-23/hour=01/0-0-x.parquet", "a", {0: Span(3, 5, 9)}, 100, 7)
+
+
+@pytest.mark.parametrize(
+    ("commits", "message"),
+    [
+        ([Commit("s", 0, added=(FILE,)), Commit("s", 1, added=(FILE,))], "commit 1 adds topic=a/.* a second time"),
+        ([Commit("s", 0, removed=(FILE.path,))], "commit 0 removes topic=a/.*, which is not there"),
+    ],
+)
+def test_commits_that_cannot_be(commits: list[Commit], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        reduce(manifest.fold, commits, State())
+
+
+def test_a_commit_that_is_missing() -> None:
+    texts = written([Commit("s", n) for n in range(5)], {1})
+    del texts[f"{COMMITS}/{manifest.commit_name(3)}"]
+    with pytest.raises(PipelineError, match=f"{COMMITS}/00000000000000000003.json is missing"):
+        manifest.live(Folder(texts))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("texts", [{}, {f"{COMMITS}/.0.json.tmp": "", "else": ""}])
+def test_a_folder_that_is_no_archive(texts: dict[str, str]) -> None:
+    with pytest.raises(PipelineError, match="memory:/archive is no archive"):
+        manifest.live(Folder(texts))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "a commit cannot be read"),
+        ("[]", "a commit cannot be read"),
+        ('{"version":1}', "a commit cannot be read"),
+        ('{"version":2}', "the archive is of version 2; this program knows version 1"),
+        (manifest.commit_to_json(Commit("s", 0, added=(FILE,))).replace("[3,", '["'), "cannot be read"),
+    ],
+)
+def test_a_commit_that_is_none(text: str, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        manifest.commit_from_json(text)
+
+
+def test_the_form_that_is_written() -> None:
+    """Other programs may read it, so it does not change by accident."""
+    commit = Commit("s", 4, {("a", 1): (0, 2), ("a", 0): (5, 10)}, (FILE,), ("topic=b/y.parquet",), 9)
+    assert json.loads(manifest.commit_to_json(commit)) == {
+        "version": 1,
+        "stream": "s",
+        "batch": 4,
+        "at_ms": 9,
+        "offsets": {"a": {"0": [5, 10], "1": [0, 2]}},
+        "added": [
+            {"path": FILE.path, "topic": "a", "partitions": {"0": [3, 5, 9]}, "rows": 3, "size": 100, "modified_ms": 7}
+        ],
+        "removed": ["topic=b/y.parquet"],
+    }
+    assert commit.topics == ["a", "b"]
+    assert replace(FILE, path="topic=a/x.parquet").folder == "topic=a"
