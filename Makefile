@@ -4,7 +4,7 @@ PYTHON ?= $(shell .ci/python)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-FOLDERS := broker workers storage ipc protocol cluster groups loadtest pipeline systemd
+FOLDERS := broker workers storage ipc protocol cluster groups loadtest pipeline demo systemd
 # What pip does to a wheel: without it each start compiles hundreds of modules where Python may not write its caches.
 COMPILE := $(BIN)/python -m compileall -q $(FOLDERS)
 PYTEST := $(BIN)/python -m pytest
@@ -17,7 +17,7 @@ SHAPE ?= steady
 WEB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run cluster test test-tools test-long chaos lint format typecheck bench profile locust docs lock wheel clean
+.PHONY: help install run cluster demo test test-tools test-long chaos lint format typecheck bench profile locust docs lock wheel clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' Makefile | expand -t 20
@@ -29,6 +29,9 @@ run: install  ## start a broker on 127.0.0.1:9092 with its data in ./data; Ctrl-
 
 cluster: install  ## start ZooKeeper and three brokers on 127.0.0.1 from config/; Ctrl-C stops them
 	@exec bin/odradek-cluster.sh
+
+demo: $(VENV)/.tested  ## a year of flights through the pipeline to a picture and a checked table, in ODRADEK_DEMO_DIR or demo-report/
+	@exec $(BIN)/python -m odradek.demo $(ARGS)
 
 test: $(VENV)/.tested  ## set up and run the tests (ARGS='-k name' picks some)
 	$(PYTEST) -n $(JOBS) --dist loadfile -m "not long" $(ARGS)
@@ -89,6 +92,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(COMPILE)
 	@touch $@
 
-$(VENV)/.tested: $(VENV)/.installed requirements-test.lock
+$(VENV)/.tested: $(VENV)/.installed requirements-test.lock requirements-demo.lock
 	$(PIP) install --requirement requirements-test.lock
+	$(PIP) install --no-deps --no-build-isolation --requirement requirements-demo.lock
 	@touch $@

@@ -18,6 +18,7 @@ ALLOWED = {
     "protocol": {"protocol"},
     "systemd": {"systemd"},
     "loadtest": {"loadtest"},  # it speaks only the wire
+    "demo": {"demo", "loadtest"},  # it speaks the wire and runs commands; the broker it starts is the swarm's
     "pipeline": {"pipeline", "storage", "protocol"},  # likewise, but for the files of a broker on the same machine
 }
 SOCKETS = {"socket", "select", "selectors", "asyncio", "zmq", "kazoo", "socketserver"}
@@ -97,9 +98,11 @@ def test_every_foreign_import_is_a_declared_dependency() -> None:
 
     project = pyproject()["project"]
     declared = {_name(text) for text in project["dependencies"]}
-    extras = {_name(text) for extra in ("load", "bench", "spark") for text in project["optional-dependencies"][extra]}
+    extras = {
+        _name(text) for extra in ("load", "bench", "spark", "demo") for text in project["optional-dependencies"][extra]
+    }
     for module, path in modules():
-        known = declared | extras if layer(module) in ("loadtest", "pipeline") else declared
+        known = declared | extras if layer(module) in ("loadtest", "pipeline", "demo") else declared
         for name, line in imports(path.read_text(), module):
             top = name.split(".")[0]
             if top != "odradek" and top not in sys.stdlib_module_names:

@@ -13,7 +13,7 @@ import pytest
 from .tree import ROOT
 
 TARGETS = ["install", "run", "test", "test-long", "test-tools", "lint", "format", "bench", "wheel", "clean", "help"]
-TARGETS += ["locust"]
+TARGETS += ["locust", "demo"]
 PREREQUISITES = ROOT / ".ci" / "prerequisites"
 
 

@@ -44,6 +44,7 @@ def test_locks_hold_every_dependency() -> None:
     assert _missing(project["dependencies"], ["requirements.lock"]) == []
     more = project["optional-dependencies"]
     assert _missing(more["test"] + more["load"] + more["bench"], ["requirements.lock", "requirements-test.lock"]) == []
+    assert _missing(more["demo"], ["requirements-test.lock", "requirements-demo.lock"]) == []
 
 
 def _missing(requirements: list[str], locks: list[str]) -> list[str]:
