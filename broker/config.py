@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odradek.broker import connection_limits, logs, properties
+from odradek.broker import connection_limits, logs
 from odradek.broker import listeners as listening
 from odradek.broker.errors import BootError
 from odradek.broker.listeners import Endpoint, ListenerError
 from odradek.ipc import rundir
+from odradek.protocol import properties
 
 CONFIG_FILE = "config.json"
 _FORMAT = 1

@@ -16,8 +16,8 @@ from types import FrameType
 from typing import Any
 
 import click
-from odradek.broker import properties
 from odradek.broker.errors import OdradekError
+from odradek.protocol import properties
 
 Decorator = Callable[[Any], Any]
 

@@ -1,0 +1,114 @@
+"""How a job ends: by itself, by an error in one line, or by Ctrl-C or SIGTERM with its streams and Spark stopped.
+
+A job runs in a thread of its own, because a main thread that waits for Java's answer could not stop anything: py4j has
+one connection a thread, which is taken until the answer comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+import click
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.causes import cause
+
+FAILED, INTERRUPTED = 1, 130
+_PATIENCE = 20  # seconds that a job has to end after its streams were stopped, and once more after Spark was
+_asked = threading.Event()
+
+
+class _Signal(BaseException):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def run(command: click.Command, name: str, arguments: list[str]) -> int:
+    """The exit code of a command that was run with these arguments, its error told on stderr."""
+    _log()
+    ended: list[int] = []
+    job = threading.Thread(target=lambda: ended.append(_outcome(command, name, arguments)), name=name, daemon=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _raise)
+    try:
+        job.start()
+        job.join()
+        _stop_spark()
+    except _Signal as asked:
+        return _end(job, ended, asked.number)
+    return ended[0] if ended else FAILED
+
+
+def _log() -> None:
+    """Our warnings in one line each; py4j would print the traceback of an error that is told by `_outcome`."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+def _raise(number: int, _frame: FrameType | None) -> None:
+    for again in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(again, signal.SIG_IGN)
+    raise _Signal(number)
+
+
+def _outcome(command: click.Command, name: str, arguments: list[str]) -> int:
+    context = None
+    try:
+        with command.make_context(name, arguments) as context:
+            command.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except Exception as error:
+        if not _asked.is_set():
+            _tell(error, name, context)
+        return FAILED
+    return 0
+
+
+def _tell(error: Exception, name: str, context: click.Context | None) -> None:
+    called = f"{name} {context.invoked_subcommand}" if context and context.invoked_subcommand else name
+    click.echo(f"{called}: {cause(error)}", err=True)
+    if os.environ.get("ODRADEK_DEBUG"):
+        logging.getLogger(__name__).exception("the whole of it", exc_info=error)
+
+
+def _end(job: threading.Thread, ended: list[int], number: int) -> int:
+    """After a signal: streams, then jobs, then Spark; a Ctrl-C that a job took as its end is no failure."""
+    _asked.set()
+    spark = _running()
+    if spark is not None:
+        for query in spark.streams.active:
+            query.stop()
+        spark.sparkContext.cancelAllJobs()
+        job.join(_PATIENCE)
+    _stop_spark()
+    job.join(_PATIENCE if spark is not None else 0)
+    if number == signal.SIGTERM:
+        return 128 + number
+    return 0 if ended == [0] else INTERRUPTED
+
+
+def started() -> None:
+    """A session was started. Raises PipelineError where the process was asked to end meanwhile."""
+    if _asked.is_set():
+        raise PipelineError("ended before it began")
+
+
+def _running() -> Any:
+    """The session of this process, or None; pyspark is not imported for it."""
+    module = sys.modules.get("pyspark.sql")
+    return module.SparkSession._instantiatedSession if module else None
+
+
+def _stop_spark() -> None:
+    spark = _running()
+    if spark is not None:
+        spark.stop()

@@ -1,0 +1,172 @@
+"""Files under a URI of any file system that Hadoop knows (hdfs:, s3a:, file:), by the driver's own Java."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+from odradek.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Entry(NamedTuple):
+    """A file; `path` is relative to the root, with slashes."""
+
+    path: str
+    size: int  # bytes
+    modified_ms: int
+
+
+class Files:
+    """Those under `root`; every path is relative to it. Raises PipelineError with the URI and why."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._conf = spark._jsparkSession.sessionState().newHadoopConf()
+        with _told(root):
+            path = self._jvm.org.apache.hadoop.fs.Path(root)
+            self._fs = path.getFileSystem(self._conf)
+            self._root = self._fs.makeQualified(path)
+        self.root = str(self._root.toString())
+        uri = self._root.toUri()
+        self._here = Path(uri.getPath()) if uri.getScheme() == "file" else None
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or folder."""
+        with _told(self.uri(path)):
+            return bool(self._fs.exists(self._path(path)))
+
+    def read(self, path: str) -> str:
+        """The text of a file."""
+        with _told(self.uri(path)):
+            stream = self._fs.open(self._path(path))
+            try:
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
+            finally:
+                stream.close()
+
+    def write(self, path: str, text: str) -> None:
+        """Make or replace a file; a reader sees the old text or the new."""
+        if self._here is not None:
+            self._put_here(self._here / path, text, os.replace)
+        else:
+            self._put(path, text, replace=True)
+
+    def create(self, path: str, text: str) -> bool:
+        """Make a file; False where it was there already."""
+        try:
+            if self._here is not None:
+                self._put_here(self._here / path, text, os.link)
+            elif not self.exists(path):
+                self._put(path, text, replace=False)
+            else:
+                return False
+        except FileExistsError:
+            return False
+        return True
+
+    def list(self, folder: str = "") -> list[Entry]:
+        """All files in a folder and its folders, but for those whose name begins with a dot; none where it is not."""
+        if not self.exists(folder):
+            return []
+        with _told(self.uri(folder)):
+            found = self._fs.listFiles(self._path(folder), True)
+            entries = []
+            while found.hasNext():
+                entries.append(self._entry(found.next()))
+        return sorted(entry for entry in entries if not entry.path.rpartition("/")[2].startswith("."))
+
+    def rename(self, old: str, new: str) -> None:
+        """Move a file to where there is none; folders on the way are made."""
+        self.make(new.rpartition("/")[0])
+        with _told(self.uri(old)):
+            if not self._fs.rename(self._path(old), self._path(new)):
+                raise PipelineError(f"cannot rename {self.uri(old)} to {self.uri(new)}")
+
+    def delete(self, path: str) -> None:
+        """Remove a file, or a folder with all that is in it, if it is there."""
+        with _told(self.uri(path)):
+            self._fs.delete(self._path(path), True)
+
+    def make(self, folder: str = "") -> None:
+        """Make a folder and those above it."""
+        with _told(self.uri(folder)):
+            if not self._fs.mkdirs(self._path(folder)):
+                raise PipelineError(f"cannot make the folder {self.uri(folder)}")
+
+    def check_writable(self) -> None:
+        """Try it with a file that is removed again."""
+        name = f".writable-{uuid4()}"
+        self.write(name, "")
+        self.delete(name)
+
+    def uri(self, path: str) -> str:
+        """The whole URI of a path."""
+        return f"{self.root.rstrip('/')}/{path}" if path else self.root
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, path) if path else self._root
+
+    def _entry(self, status: Any) -> Entry:
+        path = self._root.toUri().relativize(status.getPath().toUri()).getPath()
+        return Entry(str(path), int(status.getLen()), int(status.getModificationTime()))
+
+    def _put(self, path: str, text: str, replace: bool) -> None:
+        """By Spark's own way of writing checkpoints: a hidden file that is renamed."""
+        self.make(path.rpartition("/")[0])
+        with _told(self.uri(path)):
+            streaming = self._jvm.org.apache.spark.sql.execution.streaming
+            manager = streaming.CheckpointFileManager.create(self._root, self._conf)
+            stream = manager.createAtomic(self._path(path), replace)
+            try:
+                stream.write(text.encode())
+                stream.close()
+            except BaseException:
+                stream.cancel()
+                raise
+
+    def _put_here(self, target: Path, text: str, place: Callable[[Path, Path], object]) -> None:
+        """As `_put`, where Hadoop would write a checksum beside it in a second step, and look before it makes."""
+        hidden = target.with_name(f".{target.name}.{uuid4()}.tmp")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _write_through(hidden, text)
+            place(hidden, target)
+        except OSError as error:
+            if isinstance(error, FileExistsError) and error.filename2:
+                raise
+            raise PipelineError(f"{self.root}: cannot write {target}: {error.strerror}") from None
+        finally:
+            hidden.unlink(missing_ok=True)
+
+
+def _write_through(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _told(uri: str) -> Iterator[None]:
+    """Java's exceptions as ours: what it says of the URI, without its stack."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        name, _, text = str(error.java_exception.toString()).partition(": ")
+        if name.endswith("FileAlreadyExistsException"):
+            raise FileExistsError(uri) from None
+        raise PipelineError(f"{uri}: {text.splitlines()[0] if text else name}") from None
+    except Exception as error:
+        if type(error).__module__.startswith("pyspark.errors"):  # some are renamed by pyspark
+            raise PipelineError(f"{uri}: {str(error).splitlines()[0]}") from None
+        raise
