@@ -17,7 +17,7 @@ from odradek.pipeline.types import EARLIEST, LATEST
 
 KAFKA, OURS = "kafka.", "odradek."
 READ_OPTIONS = ("odradek.local", "odradek.commit.group", "odradek.split.bytes")
-WRITE_OPTIONS = ("odradek.stamp",)
+WRITE_OPTIONS = ("odradek.stamp", "odradek.timestamps")
 _BYTES_STAY = "keys and values are read and written as bytes; cast the columns instead"
 REFUSED_READING = {
     "auto.offset.reset": "where to begin is startingOffsets",
@@ -102,6 +102,7 @@ class WriteOptions:
     kafka: dict[str, str]
     headers: bool  # whether the column `headers` is written where there is one
     stamp: bool  # whether each record gets an id by which a repeated one is known
+    timestamps: bool  # whether the column `timestamp` becomes the record's
 
     @classmethod
     def parse(cls, options: Mapping[str, str], streaming: bool) -> WriteOptions:
@@ -112,6 +113,7 @@ class WriteOptions:
             kafka=_kafka(options, REFUSED_WRITING),
             headers=flag("includeHeaders", given.get("includeheaders", "true")),
             stamp=flag("odradek.stamp", given.get("odradek.stamp", str(streaming))),
+            timestamps=flag("odradek.timestamps", given.get("odradek.timestamps", "false")),
         )
 
 

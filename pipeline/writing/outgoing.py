@@ -6,8 +6,9 @@
     partition  int; null leaves it to the partitioner
     headers    array<struct<key:string,value:binary>>
     id         string or binary, never null: `stamps`                 only looked at where records are stamped
+    timestamp  timestamp; null is the time of writing                 must be there, and is looked at, where asked for
 
-Other columns are let be, `timestamp` too: the record's time is that of writing, as with Spark 4.0's own sink.
+Other columns are let be: without `odradek.timestamps` a record's time is that of writing, as with Spark 4.0's own sink.
 """
 
 from __future__ import annotations
@@ -30,23 +31,28 @@ TYPES = {
     "headers": ("array<struct<key:string,value:binary>>",),
     "partition": ("int",),
     stamps.COLUMN: BYTES,
+    "timestamp": ("timestamp",),
 }
 ANY = -1  # the partition that the partitioner chooses
+NOW = 0  # librdkafka's word for the time of writing
+NO_TIME = -1  # of records in the oldest format; Spark shows it as the millisecond before 1970
 
 Header = tuple[str, str | bytes | None]
-Record = tuple[str, bytes | None, bytes | None, int, list[Header] | None]
-"""Topic, value, key, partition, headers."""
+Record = tuple[str, bytes | None, bytes | None, int, list[Header] | None, int]
+"""Topic, value, key, partition, headers, timestamp in ms."""
 
 
-def check(schema: StructType, topic: str | None, stamped: bool) -> None:
+def check(schema: StructType, topic: str | None, stamped: bool, timed: bool = False) -> None:
     """OptionError, one line, for rows of a schema that cannot be written."""
     types = {field.name: field.dataType.simpleString() for field in schema}
     if topic is None and "topic" not in types:
         raise OptionError("the option topic is required where there is no column 'topic'")
     if "value" not in types:
         raise OptionError("the column 'value' is required")
-    ignored = {"topic"} if topic is not None else set()
-    ignored |= set() if stamped else {stamps.COLUMN}
+    if timed and "timestamp" not in types:
+        raise OptionError("odradek.timestamps: the column 'timestamp' is required")
+    looked_at = {"topic": topic is None, stamps.COLUMN: stamped, "timestamp": timed}
+    ignored = {name for name, looked in looked_at.items() if not looked}
     for name in TYPES.keys() & types.keys() - ignored:
         if types[name] not in TYPES[name]:
             raise OptionError(f"the column '{name}' has type {types[name]} but must be {' or '.join(TYPES[name])}")
@@ -55,13 +61,14 @@ def check(schema: StructType, topic: str | None, stamped: bool) -> None:
 class Outgoing:
     """Takes Spark's batches apart into records, each to `topic` when that is given."""
 
-    def __init__(self, topic: str | None, with_headers: bool, ids: Stamps | None) -> None:
-        self._topic, self._with_headers, self._ids = topic, with_headers, ids
+    def __init__(self, topic: str | None, with_headers: bool, ids: Stamps | None, timed: bool = False) -> None:
+        self._topic, self._with_headers, self._ids, self._timed = topic, with_headers, ids, timed
 
     def records(self, batch: pa.RecordBatch) -> Iterator[Record]:
         """All of a batch, in its order. PipelineError for a row that cannot be one, before any of its batch."""
         values, keys = _bytes(batch, "value"), _bytes(batch, "key")
-        return zip(self._topics(batch), values, keys, _partitions(batch), self._headers(batch), strict=False)
+        times = _times(batch) if self._timed else repeat(NOW)
+        return zip(self._topics(batch), values, keys, _partitions(batch), self._headers(batch), times, strict=False)
 
     def bytes_by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
         """(topic, records, bytes of their keys and values) of a batch."""
@@ -114,6 +121,16 @@ def _partitions(batch: pa.RecordBatch) -> Iterable[int]:
     if least is not None and least < 0:
         raise PipelineError(f"partition {least} present in the data")
     return _list(column.fill_null(ANY))
+
+
+def _times(batch: pa.RecordBatch) -> Iterable[int]:
+    """Milliseconds. PipelineError for a time that no record can have, or that librdkafka would take for NOW."""
+    micros = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    times = pc.divide(micros, 1000)
+    wrong = times.filter(pc.or_(pc.less(times, NO_TIME), pc.equal(times, NOW)))
+    if len(wrong):
+        raise PipelineError(f"a timestamp of {wrong[0]} ms since 1970 present in the data, which cannot be written")
+    return _list(times.fill_null(NOW))
 
 
 def _bytes(batch: pa.RecordBatch, name: str) -> Iterable[bytes | None]:

@@ -19,6 +19,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.writing.outgoing import Header, Record
 
+Bytes = bytes | None
+Headers = list[Header] | None
+
 FULL_SECONDS = 0.1
 IDLE = 2
 _log = logging.getLogger(__name__)
@@ -76,11 +79,9 @@ class Sender:
         callbacks: dict[str, Any] = {"on_delivery": self._delivered, "error_cb": self._troubled}
         return Producer({**self._settings, **callbacks, "delivery.report.only.error": True}, logger=_log)
 
-    def _queued(
-        self, topic: str, value: bytes | None, key: bytes | None, partition: int, headers: list[Header] | None
-    ) -> bool:
+    def _queued(self, topic: str, value: Bytes, key: Bytes, partition: int, headers: Headers, timestamp: int) -> bool:
         try:
-            self._producer.produce(topic, value, key, partition, headers=headers)
+            self._producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
         except BufferError:
             return False
         except KafkaException as error:

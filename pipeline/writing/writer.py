@@ -54,16 +54,21 @@ class Plan:
     headers: bool
     stamped: bool
     travelling: bool  # whether the rows bring their ids along
+    timed: bool = False  # whether they bring their timestamps along
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType) -> Plan:
         """Raises OptionError."""
-        outgoing.check(schema, options.topic, options.stamp)
+        outgoing.check(schema, options.topic, options.stamp, options.timestamps)
         settings = producer_settings.checked(producer_settings.librdkafka(options.kafka))
-        return cls(options.topic, settings, options.headers, options.stamp, stamps.COLUMN in schema.names)
+        travelling = stamps.COLUMN in schema.names
+        return cls(options.topic, settings, options.headers, options.stamp, travelling, options.timestamps)
 
-    def ids(self) -> Stamps | None:
-        """Those of the task that this runs in."""
+    def outgoing(self) -> Outgoing:
+        """What takes the rows apart of the task that this runs in."""
+        return Outgoing(self.topic, self.headers, self._ids(), self.timed)
+
+    def _ids(self) -> Stamps | None:
         if not self.stamped:
             return None
         return Travelling() if self.travelling else Positions(stamps.task())
@@ -79,7 +84,7 @@ class Sent(WriterCommitMessage):
 
 def write(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Sent:
     """Runs in the task. PipelineError naming topic, partition and reason when a record was not delivered."""
-    rows, records, size = Outgoing(plan.topic, plan.headers, plan.ids()), Counter[str](), Counter[str]()
+    rows, records, size = plan.outgoing(), Counter[str](), Counter[str]()
     with sender(plan.settings) as one:
         for batch in batches:
             if batch.num_rows:

@@ -208,7 +208,9 @@ def test_what_has_no_effect_is_noted() -> None:
 
 def test_defaults_of_a_write() -> None:
     least = {"kafka.bootstrap.servers": "h:9092"}
-    assert WriteOptions.parse(least, streaming=True) == WriteOptions(None, {"bootstrap.servers": "h:9092"}, True, True)
+    assert WriteOptions.parse(least, streaming=True) == WriteOptions(
+        topic=None, kafka={"bootstrap.servers": "h:9092"}, headers=True, stamp=True, timestamps=False
+    )
     assert not WriteOptions.parse(least, streaming=False).stamp
     assert WriteOptions.parse(least | {"odradek.stamp": "true"}, streaming=False).stamp
     assert WriteOptions.parse(least | {"topic": " t "}, streaming=False).topic == "t"

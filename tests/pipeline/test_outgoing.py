@@ -54,6 +54,7 @@ def schema(columns: dict[str, DataType]) -> StructType:
         ({"value": BINARY, "topic": INT}, "t", False),  # the option wins
         ({"value": BINARY, "id": LONG, "timestamp": TimestampType()}, "t", False),
         ({"value": BINARY, "id": BINARY}, "t", True),
+        ({"value": BINARY, "timestamp": TEXT}, "t", False),  # not looked at
     ],
 )
 def test_schemas_that_can_be_written(columns: dict[str, DataType], topic: str | None, stamped: bool) -> None:
@@ -81,6 +82,14 @@ def test_schemas_that_cannot(columns: dict[str, DataType], topic: str | None, wo
     assert "\n" not in str(caught.value)
 
 
+def test_what_times_must_be() -> None:
+    outgoing.check(schema({"value": BINARY, "timestamp": TimestampType()}), "t", stamped=False, timed=True)
+    with pytest.raises(OptionError, match="'timestamp' has type bigint but must be timestamp"):
+        outgoing.check(schema({"value": BINARY, "timestamp": LONG}), "t", stamped=False, timed=True)
+    with pytest.raises(OptionError, match=r"odradek\.timestamps: the column 'timestamp' is required"):
+        outgoing.check(schema({"value": BINARY}), "t", stamped=False, timed=True)
+
+
 # -- records
 
 
@@ -89,16 +98,16 @@ def test_bytes_text_and_null() -> None:
     for text in (pa.string(), pa.large_string()):
         found = records(value=pa.array(["ä", None, ""], text), key=pa.array([b"\xff", b"", None]))
         assert found == [
-            ("t", "ä".encode(), b"\xff", -1, None),
-            ("t", None, b"", -1, None),
-            ("t", b"", None, -1, None),
+            ("t", "ä".encode(), b"\xff", -1, None, 0),
+            ("t", None, b"", -1, None, 0),
+            ("t", b"", None, -1, None, 0),
         ]
 
 
 def test_the_option_goes_before_the_column() -> None:
     columns = {"value": ["v"], "topic": ["column"], "partition": pa.array([3], pa.int32())}
-    assert records(**columns) == [("t", b"v", None, 3, None)]
-    assert records(to=None, **columns) == [("column", b"v", None, 3, None)]
+    assert records(**columns) == [("t", b"v", None, 3, None, 0)]
+    assert records(to=None, **columns) == [("column", b"v", None, 3, None, 0)]
 
 
 def test_a_partition_may_be_null() -> None:
@@ -134,6 +143,27 @@ def test_what_went_where() -> None:
     assert sorted(rows.bytes_by_topic(batch)) == [("a", 2, 6), ("b", 1, 1)]
     assert list(Outgoing("t", True, None).bytes_by_topic(batch)) == [("t", 3, 7)]
     assert list(Outgoing("t", True, None).bytes_by_topic(batch.slice(0, 0))) == [("t", 0, 0)]
+
+
+# -- times
+
+
+def times(*micros: int | None, tz: str = "UTC") -> list[int]:
+    batch = pa.record_batch({"value": ["v"] * len(micros), "timestamp": pa.array(micros, pa.timestamp("us", tz))})
+    return [record[5] for record in Outgoing("t", True, None, timed=True).records(batch)]
+
+
+def test_times() -> None:
+    """Null is now, the millisecond before 1970 is no time at all."""
+    assert times(1_700_000_000_123_999, None, -1_000, 1_000) == [1_700_000_000_123, 0, -1, 1]
+    assert times(1_700_000_000_123_000, tz="Europe/Prague") == [1_700_000_000_123]
+
+
+@pytest.mark.parametrize("micros", [0, 999, -999, -2_000])
+def test_times_that_cannot_be_written(micros: int) -> None:
+    """Of 0 librdkafka would make the time of writing."""
+    with pytest.raises(PipelineError, match=r"a timestamp of (0|-2) ms since 1970 present in the data"):
+        times(1_000, micros)
 
 
 # -- stamps

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from hashlib import md5
@@ -16,6 +17,7 @@ from uuid import UUID
 import pytest
 
 from ..clients.admin import create_topic, unique
+from . import frames
 from .written import Written, written
 
 if TYPE_CHECKING:
@@ -73,6 +75,24 @@ def test_a_batch_is_stamped_by_its_ids(spark: SparkSession, broker: Any) -> None
     assert {record.id for record in written(broker, topic)[10:]} == {b"id-%d" % at for at in range(10)}
 
 
+def test_timestamps_of_the_rows(spark: SparkSession, broker: Any) -> None:
+    """Only when asked to, null is now; a copy has those of what it is a copy of, none where there was none."""
+    one, two = create_topic(broker), create_topic(broker)
+    times = [-1, None, 1_600_000_000_123]
+    frame = spark.createDataFrame([(str(at), at) for at in times], "value string, at long").coalesce(1)
+    frame = frame.selectExpr("value", "timestamp_millis(at) timestamp")
+    write(frame, broker, topic=one)
+    write(frame, broker, **{"topic": one, "odradek.timestamps": "true"})
+    copied = frames.load(spark.read, broker, "odradek", subscribe=one, startingOffsets=f'{{"{one}":{{"0":3}}}}')
+    write(copied.select("value", "timestamp"), broker, **{"topic": two, "odradek.timestamps": "true"})
+    tables = (frames.load(spark.read, broker, "odradek", subscribe=topic) for topic in (one, two))
+    found = [[row.timestamp for row in frames.rows(table)] for table in tables]
+    now = time.time() * 1000
+    assert all(now - 60_000 < at <= now for at in (*found[0][:3], found[0][4]))
+    assert [found[0][3], found[0][5]] == [-1, 1_600_000_000_123]
+    assert found[1] == found[0][3:]
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "words"),
     [
@@ -82,6 +102,7 @@ def test_a_batch_is_stamped_by_its_ids(spark: SparkSession, broker: Any) -> None
         ("string(id) value", {"kafka.max.block.ms": "1"}, "the writer has no setting kafka.max.block.ms"),
         ("string(id) value", {"kafka.acks": "seven"}, "acks"),
         ("string(id) value", {"odradek.stamp": "true"}, "the ids must be in a column 'id'"),
+        ("string(id) value", {"odradek.timestamps": "true"}, "the column 'timestamp' is required"),
     ],
 )
 def test_known_to_be_wrong_before_any_task(
