@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -11,8 +12,9 @@ from odradek.demo import data
 from pyarrow import csv
 
 DOUBLED = 1000
-"""Each flight whose number in the order is a multiple of it is sent twice, as a producer without idempotence would
-whose acknowledgement got lost."""
+"""Every thousandth row is sent twice, as by a producer without idempotence that missed an acknowledgement."""
+CLOCK = timedelta(days=2)
+"""So long after the last flight comes an event that is none: it closes the windows before it; its own stays open."""
 ROWS = 10_000
 
 
@@ -25,21 +27,20 @@ class Event(NamedTuple):
 
 
 def flights(limit: int | None = None) -> Iterator[Event]:
-    """The table's columns as they are (`NA` is null), and `scheduled`, the departure in UTC."""
+    """The table's columns as they are (`NA` is null), and `scheduled`, the departure in UTC; then the clock event."""
     table = csv.read_csv(data.flights(limit), convert_options=_CONVERT)
+    table = table.append_column("number", pa.array(range(1, len(table) + 1)))
     table = table.sort_by([("time_hour", "ascending"), ("minute", "ascending")])
-    number = 0
     for batch in table.to_batches(ROWS):
         for row in batch.to_pylist():
-            number += 1
-            event = _event(row)
-            yield from (event, event) if number % DOUBLED == 0 else (event,)
+            yield from _events(row)
+    yield _clock(row["time_hour"] + CLOCK)
 
 
 def airlines() -> Iterator[Event]:
     """Key is the carrier's code, the value JSON with its name."""
     for row in csv.read_csv(data.airlines()).to_pylist():
-        yield Event(row["carrier"].encode(), json.dumps(row).encode(), 0)
+        yield Event(row["carrier"].encode(), _json(row), 0)
 
 
 _CONVERT = csv.ConvertOptions(
@@ -47,8 +48,25 @@ _CONVERT = csv.ConvertOptions(
 )
 
 
-def _event(row: dict[str, Any]) -> Event:
-    scheduled = row["time_hour"].replace(minute=row["minute"])
-    times = {"time_hour": row["time_hour"].isoformat(), "scheduled": scheduled.isoformat()}
-    value = json.dumps({**row, **times}, separators=(",", ":")).encode()
-    return Event(b"%b %d" % (row["carrier"].encode(), row["flight"]), value, int(scheduled.timestamp() * 1000))
+def _events(row: dict[str, Any]) -> Iterator[Event]:
+    doubled = row.pop("number") % DOUBLED == 0
+    event = _event(row, row["time_hour"].replace(minute=row["minute"]))
+    yield from (event, event) if doubled else (event,)
+
+
+def _clock(time: datetime) -> Event:
+    return _event({"carrier": "--", "flight": 0, "dep_delay": 0, "time_hour": time}, time)
+
+
+def _event(row: dict[str, Any], scheduled: datetime) -> Event:
+    value = {**row, "time_hour": _text(row["time_hour"]), "scheduled": _text(scheduled)}
+    key = b"%b %d" % (row["carrier"].encode(), row["flight"])
+    return Event(key, _json(value), int(scheduled.timestamp() * 1000))
+
+
+def _text(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

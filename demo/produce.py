@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from confluent_kafka import Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.demo.data import DemoError
 from odradek.demo.events import Event
 
+Told = Callable[[KafkaError | None, Message], None]
 SECONDS = 60
 KEEP = {"retention.ms": "-1"}  # by its timestamps all of it is years old
 COMPACT = {"cleanup.policy": "compact"}
@@ -26,7 +27,7 @@ def send(bootstrap: str, topic: str, events: Iterable[Event]) -> int:
     """Send all, wait until each is acknowledged; how many. Raises DemoError for one that is not."""
     failed: list[str] = []
 
-    def told(error: object, _: Message) -> None:
+    def told(error: KafkaError | None, _: Message) -> None:
         if error:
             failed.append(str(error))
 
@@ -40,7 +41,7 @@ def send(bootstrap: str, topic: str, events: Iterable[Event]) -> int:
     return count
 
 
-def _put(producer: Producer, topic: str, event: Event, told: object) -> None:
+def _put(producer: Producer, topic: str, event: Event, told: Told) -> None:
     while True:
         try:
             producer.produce(topic, event.value, event.key, timestamp=event.time, on_delivery=told)

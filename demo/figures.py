@@ -1,0 +1,68 @@
+"""The numbers of the report, and what is different between two ways to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+
+class Sum(NamedTuple):
+    """Flights that departed, and their departure delays added up: minutes, negative where one was early."""
+
+    flights: int
+    minutes: int
+
+    @property
+    def mean(self) -> float:
+        """Minutes a flight."""
+        return self.minutes / self.flights
+
+    def __str__(self) -> str:
+        return f"{self.flights} flights with {self.minutes} minutes"
+
+
+class Sums(dict[Any, Sum]):
+    """A table of sums by some key."""
+
+    def add(self, key: Any, flights: int, minutes: int) -> None:
+        """So many more under `key`."""
+        had = self.get(key, Sum(0, 0))
+        self[key] = Sum(had.flights + flights, had.minutes + minutes)
+
+
+@dataclass
+class Figures:
+    """Each table by its key. Hours and days are New York's, but for `windows`, which begin at an hour of UTC."""
+
+    events: Counter[str] = field(default_factory=Counter)  # how many each stage has let through
+    windows: Sums = field(default_factory=Sums)  # by hour and airline
+    airlines: Sums = field(default_factory=Sums)
+    days: Sums = field(default_factory=Sums)
+    hours: Sums = field(default_factory=Sums)
+    cancelled: Counter[str] = field(default_factory=Counter)  # by airline
+
+    def count(self) -> int:
+        """How many numbers there are."""
+        tables = [getattr(self, one.name) for one in fields(self)]
+        return sum(len(table) * (2 if isinstance(table, Sums) else 1) for table in tables)
+
+    def total(self) -> Sum:
+        """Of all airlines."""
+        every = self.airlines.values()
+        return Sum(sum(one.flights for one in every), sum(one.minutes for one in every))
+
+
+def differences(found: Figures, expected: Figures) -> list[str]:
+    """A line for each key whose number is not the expected one, for one that is missing and one too many."""
+    pairs = [(one.name, getattr(found, one.name), getattr(expected, one.name)) for one in fields(Figures)]
+    return [line for pair in pairs for line in _of(*pair)]
+
+
+def _of(name: str, found: dict[Any, Any], expected: dict[Any, Any]) -> Iterator[str]:
+    for key in sorted(found.keys() | expected.keys()):
+        mine, directly = found.get(key), expected.get(key)
+        if mine != directly:
+            told = ", ".join(map(str, key)) if isinstance(key, tuple) else key
+            yield f"{name}, {told}: {mine or 'nothing'}, and directly {directly or 'nothing'}"
