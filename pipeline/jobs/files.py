@@ -83,6 +83,13 @@ class Files:
                 entries.append(self._entry(found.next()))
         return sorted(entry for entry in entries if not entry.path.rpartition("/")[2].startswith("."))
 
+    def empty(self, folder: str = "") -> bool:
+        """Whether nothing is in a folder, or it is not there; names with a dot in front do not count."""
+        if not self.exists(folder):
+            return True
+        with _told(self.uri(folder)):
+            return all(each.getPath().getName().startswith(".") for each in self._fs.listStatus(self._path(folder)))
+
     def rename(self, old: str, new: str) -> None:
         """Move a file to where there is none; folders on the way are made."""
         self.make(new.rpartition("/")[0])
@@ -156,17 +163,21 @@ def _write_through(path: Path, text: str) -> None:
 
 @contextmanager
 def _told(uri: str) -> Iterator[None]:
-    """Java's exceptions as ours: what it says of the URI, without its stack."""
-    from py4j.protocol import Py4JJavaError
-
+    """Java's exceptions as ours: what they say of the URI, without their stack."""
     try:
         yield
-    except Py4JJavaError as error:
-        name, _, text = str(error.java_exception.toString()).partition(": ")
-        if name.endswith("FileAlreadyExistsException"):
-            raise FileExistsError(uri) from None
-        raise PipelineError(f"{uri}: {text.splitlines()[0] if text else name}") from None
     except Exception as error:
-        if type(error).__module__.startswith("pyspark.errors"):  # some are renamed by pyspark
-            raise PipelineError(f"{uri}: {str(error).splitlines()[0]}") from None
-        raise
+        java: Any = getattr(error, "java_exception", None)
+        text = str(java.toString()) if java is not None else str(error)  # some are translated by pyspark
+        if "FileAlreadyExistsException" in text:
+            raise FileExistsError(uri) from None
+        if java is None and not type(error).__module__.startswith("pyspark."):
+            raise
+        raise PipelineError(f"{uri}: {_said(text)}") from None
+
+
+def _said(text: str) -> str:
+    """The first line of an exception, without its class."""
+    line = (text.splitlines() or [""])[0]
+    name, _, said = line.partition(": ")
+    return said if said and " " not in name else line
