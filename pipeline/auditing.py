@@ -1,0 +1,130 @@
+"""For producers: how many records were acknowledged, by topic and time, told to `odradek pipeline audit` on a topic.
+
+    audit = Audit(lambda key, value: producer.produce("audit", value, key), "web-1")
+    producer.produce("orders", value, on_delivery=audit.on_delivery)
+    …
+    producer.flush(); audit.close(); producer.flush()
+
+A message is JSON: audit (version), producer, instance, sequence, until, closed, window, and counts {topic: {begin of a
+window: records}}; times are in ms since 1970. `counts` are what was acknowledged since the message before, by the window
+that the records' timestamps lie in: messages add up, in any order. `sequence` goes by ones within an `instance`, which
+is new at each start, so that a reader sees which messages are lost, and which are there twice. Until `until` all is
+counted. Records of a transaction should be counted once it is committed: the audit reads what is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import uuid4
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+WINDOW_MS = 600_000
+
+Send = Callable[[bytes, bytes], object]
+Counts = Counter[tuple[str, int]]
+"""Records by topic and begin of the window."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One told by a producer."""
+
+    producer: str
+    instance: str
+    sequence: int
+    until: int
+    closed: bool
+    window: int
+    counts: Mapping[str, Mapping[str, int]]
+
+    def encoded(self) -> bytes:
+        """As it is sent."""
+        return json.dumps({"audit": VERSION, **asdict(self)}).encode()
+
+    @classmethod
+    def decoded(cls, value: bytes) -> Message:
+        """The opposite. Raises ValueError for anything else."""
+        try:
+            fields = json.loads(value)
+            if fields.pop("audit") != VERSION:
+                raise ValueError("another version")
+            return cls(**fields)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"no audit message: {error}") from None
+
+    def records(self) -> Counts:
+        """Its counts, flat."""
+        return Counter({(topic, int(at)): n for topic, windows in self.counts.items() for at, n in windows.items()})
+
+
+class Audit:
+    """Counts for one producer, which may be used by several threads; sends at the end of each window, and at `close`.
+
+    `send` gets key and value of a message. What cannot be sent (it raises) is told with the next one; `close` raises.
+    """
+
+    def __init__(self, send: Send, producer: str, window_ms: int = WINDOW_MS) -> None:
+        self._send, self._producer, self._window = send, producer, window_ms
+        self._instance, self._sequence = uuid4().hex, 0
+        self._counts: Counts = Counter()
+        self._counting, self._closing = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+        self._thread.start()
+
+    def acknowledged(self, topic: str, timestamp_ms: int, records: int = 1) -> None:
+        """That many records with this timestamp are in the topic."""
+        start = timestamp_ms - timestamp_ms % self._window
+        with self._counting:
+            self._counts[topic, start] += records
+
+    def on_delivery(self, error: Any, message: Any) -> None:
+        """As `on_delivery=` of confluent_kafka's `produce`."""
+        if error is None:
+            self.acknowledged(message.topic(), message.timestamp()[1])
+
+    def close(self) -> None:
+        """Tell the rest."""
+        if not self._closing.is_set():
+            self._closing.set()
+            self._thread.join()
+            self._tell(closed=True)
+
+    def __enter__(self) -> Audit:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._window / 1000 - time.time() % (self._window / 1000)):
+            try:
+                self._tell(closed=False)
+            except Exception as error:
+                log.warning("audit of %s: %s; told with the next window", self._producer, error)
+
+    def _tell(self, closed: bool) -> None:
+        with self._counting:
+            counts, self._counts = self._counts, Counter()
+            until = int(time.time() * 1000)
+        try:
+            self._send(self._producer.encode(), self._message(counts, until, closed).encoded())
+        except BaseException:
+            with self._counting:
+                self._counts += counts
+            raise
+        self._sequence += 1
+
+    def _message(self, counts: Counts, until: int, closed: bool) -> Message:
+        nested: dict[str, dict[str, int]] = {}
+        for (topic, start), records in counts.items():
+            nested.setdefault(topic, {})[str(start)] = records
+        return Message(self._producer, self._instance, self._sequence, until, closed, self._window, nested)

@@ -1,0 +1,63 @@
+"""The command line of an audit: what is to be compared, and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.jobs.audit import cluster
+from odradek.pipeline.parsing import duration
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`now` and durations in ms; `stages`: the topics that all records of a topic go on to; no `topics`: all."""
+
+    now: int
+    kafka: Mapping[str, str]
+    audit_topic: str | None
+    archive: str | None
+    stages: Mapping[str, Sequence[str]]
+    topics: Sequence[str]
+    last: int
+    grace: int
+    window: int | None
+
+    @classmethod
+    def parse(
+        cls, now: int, *, topics: str, stages: Sequence[str], last: str, grace: str, window: str | None, **rest: Any
+    ) -> Asked:
+        """OptionError for what cannot be meant."""
+        asked = cls(
+            now=now,
+            stages=dict(map(_stage, stages)),
+            topics=_names(topics, ","),
+            last=duration("--last", last),
+            grace=duration("--grace", grace),
+            window=duration("--window", window) if window else None,
+            **rest,
+        )
+        if not (asked.audit_topic or asked.archive or asked.stages):
+            raise OptionError("nothing to compare the log with: give --audit-topic, --archive or --stage")
+        if asked.window == 0:
+            raise OptionError("--window is a duration above 0")
+        return asked
+
+    def check(self) -> None:
+        """That the topics exist. PipelineError where not, or where no broker answers."""
+        named = {*self.topics, *self.stages, *(name for several in self.stages.values() for name in several)}
+        cluster.topics(self.kafka, named | ({self.audit_topic} if self.audit_topic else set()))
+
+
+def _stage(text: str) -> tuple[str, list[str]]:
+    topic, _, several = text.partition("=")
+    names = _names(several, "+")
+    if not topic.strip() or not names:
+        raise OptionError(f"--stage is FROM=TO or FROM=TO+TO, not '{text}'")
+    return topic.strip(), names
+
+
+def _names(text: str, separator: str) -> list[str]:
+    return [name.strip() for name in text.split(separator) if name.strip()]

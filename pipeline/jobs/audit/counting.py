@@ -1,0 +1,105 @@
+"""How many records of each topic and window the log has, and the archive: one pass of Spark over each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.pipeline.auditing import Counts
+from odradek.pipeline.jobs.archive import manifest
+from odradek.pipeline.jobs.audit.period import Period
+from odradek.pipeline.jobs.files import Files
+from odradek.pipeline.jobs.progress import described
+from odradek.pipeline.types import Partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_COMMITTED = {"kafka.isolation.level": "read_committed"}
+
+
+class InLog(NamedTuple):
+    """`awaited` are those that the archive did not read yet."""
+
+    counts: Counts
+    awaited: Counts
+
+
+class Archived(NamedTuple):
+    """`offsets`: where the archive goes on; `notes` name files that are not there."""
+
+    counts: Counts
+    topics: list[str]
+    offsets: Mapping[Partition, int]
+    notes: list[str]
+
+
+def values(spark: SparkSession, kafka: Mapping[str, str], topic: str, since: int) -> list[bytes | None]:
+    """The values of a topic from a time on."""
+    with described(spark, f"audit: messages of producers in {topic}"):
+        return [row.value for row in _log(spark, kafka, [topic], since).select("value").toLocalIterator()]
+
+
+def in_log(
+    spark: SparkSession,
+    kafka: Mapping[str, str],
+    topics: Collection[str],
+    period: Period,
+    archived: Mapping[Partition, int],
+) -> InLog:
+    """What is in these topics by the records' timestamps; `archived` is where the archive goes on."""
+    from pyspark.sql import functions as sql
+
+    if not topics:
+        return InLog(Counter(), Counter())
+    ends = spark.createDataFrame(
+        [(*key, at) for key, at in archived.items()], "topic string, partition int, archived long"
+    )
+    rows = _within(_log(spark, kafka, topics, period.begin), period)
+    rows = rows.join(sql.broadcast(ends), ["topic", "partition"], "left")
+    late = sql.count_if(sql.col("offset") >= sql.coalesce("archived", sql.lit(0))).alias("late")
+    with described(spark, f"audit: the log of {', '.join(sorted(topics))}"):
+        found = rows.groupBy("topic", "window").agg(sql.count("*").alias("records"), late).collect()
+    return InLog(
+        Counter({(row.topic, row.window): row.records for row in found}),
+        Counter({(row.topic, row.window): row.late for row in found}),
+    )
+
+
+def archived(spark: SparkSession, root: str, topics: Collection[str] | None, period: Period) -> Archived:
+    """What the live files of an archive have of these topics, or of all."""
+    files = Files(spark, root)
+    state = manifest.live(files)
+    counts: Counts = Counter()
+    notes: list[str] = []
+    names = sorted(set(state.topics) & set(topics) if topics else state.topics)
+    for name in names:
+        lost = [file for file in state.of(name) if not files.exists(file.path)]
+        notes += [f"{files.uri(file.path)} is not there, with {file.rows} records of {name}" for file in lost]
+        paths = [files.uri(file.path) for file in state.of(name) if file not in lost]
+        counts += _in_files(spark, name, paths, period)
+    return Archived(counts, names, state.offsets, notes)
+
+
+def _in_files(spark: SparkSession, topic: str, paths: list[str], period: Period) -> Counts:
+    if not paths:
+        return Counter()
+    rows = _within(spark.read.parquet(*paths), period)
+    with described(spark, f"audit: the archive of {topic}"):
+        return Counter({(topic, row.window): row["count"] for row in rows.groupBy("window").count().collect()})
+
+
+def _log(spark: SparkSession, kafka: Mapping[str, str], topics: Iterable[str], since: int) -> DataFrame:
+    """The topics from the first record of that time on: all before it are older."""
+    read = spark.read.format("odradek").options(**kafka, **_COMMITTED).option("subscribe", ",".join(topics))
+    read = read.option("startingTimestamp", str(since)).option("startingOffsetsByTimestampStrategy", "latest")
+    return read.load()
+
+
+def _within(rows: DataFrame, period: Period) -> DataFrame:
+    from pyspark.sql import functions as sql
+
+    at = sql.unix_millis("timestamp")
+    rows = rows.where((at >= period.begin) & (at < period.end))
+    return rows.withColumn("window", at - at % period.window)

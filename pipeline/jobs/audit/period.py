@@ -1,0 +1,33 @@
+"""The windows that are judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+
+@dataclass(frozen=True)
+class Period:
+    """Whole windows from `begin` to before `end`; all in ms since 1970."""
+
+    begin: int
+    end: int
+    window: int
+
+    @classmethod
+    def before(cls, now: int, last: int, grace: int, window: int) -> Period:
+        """The windows of the `last` milliseconds that ended at least `grace` ago."""
+        begin, end = max(now - last, 0), max(now - grace, 0)
+        return cls(begin - begin % window, end - end % window, window)
+
+    def __contains__(self, at: int) -> bool:
+        return self.begin <= at < self.end
+
+    def window_of(self, at: int) -> int:
+        """The begin of the window that this time is in."""
+        return at - at % self.window
+
+
+def utc(ms: int) -> str:
+    """As ISO 8601 has it, to the second."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

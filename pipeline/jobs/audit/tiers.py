@@ -1,0 +1,97 @@
+"""The counts of all tiers, in the order that records pass them.
+
+The log is counted last: what is written meanwhile is in it at least, and nothing seems to be missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.pipeline.auditing import WINDOW_MS, Counts, Message
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.jobs.audit import cluster, counting, produced
+from odradek.pipeline.jobs.audit.asked import Asked
+from odradek.pipeline.jobs.audit.period import Period
+from odradek.pipeline.jobs.audit.verdict import Tier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NEVER = 1 << 63
+_NO_ARCHIVE = counting.Archived(Counter(), [], {}, [])
+
+
+@dataclass(frozen=True)
+class Found:
+    """`notes` are lines on what may be wrong with the counts; `lost`: live files of the archive are not there."""
+
+    period: Period
+    tiers: list[Tier]
+    notes: list[str]
+    lost: bool
+
+
+def count(asked: Asked, spark: SparkSession) -> Found:
+    """All that is asked for."""
+    told, notes = _told(asked, spark)
+    period = Period.before(asked.now, asked.last, asked.grace, _window(asked.window, told))
+    producers = produced.add_up(told, period)
+    archive = counting.archived(spark, asked.archive, asked.topics, period) if asked.archive else _NO_ARCHIVE
+    counted = {topic for message in told for topic in message.counts}
+    topics = set(asked.topics) or {*counted, *archive.topics, *asked.stages}
+    tiers = list(_in_log(asked, spark, topics, period, archive))
+    if asked.audit_topic:
+        tiers.insert(0, Tier("producers", producers.counts, counted & topics))
+    return Found(period, tiers, [*notes, *producers.notes, *archive.notes], bool(archive.notes))
+
+
+def _told(asked: Asked, spark: SparkSession) -> tuple[list[Message], list[str]]:
+    if not asked.audit_topic:
+        return [], []
+    since = max(asked.now - asked.last - (asked.window or WINDOW_MS), 0)
+    return produced.messages(counting.values(spark, asked.kafka, asked.audit_topic, since))
+
+
+def _window(asked: int | None, told: Iterable[Message]) -> int:
+    """The one asked for, or the longest of the producers; theirs must fit into it."""
+    theirs = {message.window for message in told}
+    window = asked or max(theirs, default=WINDOW_MS)
+    if wrong := [each for each in sorted(theirs) if window % each]:
+        raise OptionError(
+            f"producers count in windows of {wrong[0]} ms, {window} ms is no multiple of it: see --window"
+        )
+    return window
+
+
+def _in_log(
+    asked: Asked, spark: SparkSession, topics: set[str], period: Period, archive: counting.Archived
+) -> Iterator[Tier]:
+    """The log, the archive that is held against it, and what the stages made of it."""
+    after = {name for topic in topics for name in asked.stages.get(topic, ())}
+    there = (topics | after) & cluster.topics(asked.kafka, ())
+    whole = _whole(cluster.keeping(asked.kafka, there), asked.now, period.window)
+    log = counting.in_log(spark, asked.kafka, there, period, archive.offsets)
+    yield Tier("log", log.counts, topics, whole_since=whole)
+    if asked.archive:
+        yield Tier("archive", archive.counts, archive.topics, awaited=log.awaited)
+    for topic, several in asked.stages.items():
+        yield _stage(topic, several, log.counts, whole)
+
+
+def _whole(keeping: Mapping[str, cluster.Keeping], now: int, window: int) -> dict[str, int]:
+    """Since when a topic has all its records: a window more than it must, as the hour passes while it is read."""
+    return {
+        name: _NEVER if kept.compacted else now - kept.ms + window if kept.ms is not None else 0
+        for name, kept in keeping.items()
+    }
+
+
+def _stage(topic: str, several: Collection[str], log: Counts, whole: Mapping[str, int]) -> Tier:
+    counts: Counts = Counter()
+    for (name, start), records in log.items():
+        if name in several:
+            counts[topic, start] += records
+    return Tier("+".join(several), counts, {topic}, whole_since={topic: max(whole[name] for name in several)})

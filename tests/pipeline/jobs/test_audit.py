@@ -1,0 +1,334 @@
+"""`odradek pipeline audit`: what is missing is found in the tier that lost it, and nothing else is said to be."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from odradek.pipeline.auditing import Audit, Message
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.archive import manifest
+from odradek.pipeline.jobs.audit.__main__ import command
+from odradek.pipeline.jobs.audit.period import Period
+from odradek.pipeline.jobs.audit.produced import add_up, messages
+from odradek.pipeline.jobs.audit.report import table
+from odradek.pipeline.jobs.audit.verdict import Row
+from pyarrow import parquet
+
+from ...clients.admin import create_topic
+from ...harness.process import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MINUTE = 60_000
+WINDOW = 10 * MINUTE
+NOW = int(time.time() * 1000)
+OLD = NOW - 2 * 60 * MINUTE - NOW % WINDOW  # begin of a window that is judged
+
+
+@pytest.fixture
+def audit(spark: SparkSession, broker: Any) -> Callable[..., Result]:
+    """Run it with these words."""
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(command, ["--bootstrap-server", broker.bootstrap, "--last", "1d", *words])
+
+    return run
+
+
+def told(result: Result) -> list[dict[str, Any]]:
+    """The lines for windows that differ."""
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return [line for line in map(json.loads, result.stdout.splitlines()) if "summary" not in line]
+
+
+class World:
+    """A topic `name` with another for the audit; records of it are acknowledged, counted, and archived."""
+
+    def __init__(self, broker: Any, folder: Path, **config: Any) -> None:
+        self._broker, self._folder = broker, folder
+        self.name, self.audit_topic = create_topic(broker, "orders", partitions=2, **config), create_topic(broker)
+        self.producer = Producer({"bootstrap.servers": broker.bootstrap})
+        self._commits = self._archived = 0
+
+    @property
+    def tiers(self) -> list[str]:
+        return ["--audit-topic", self.audit_topic, "--archive", self._folder.as_uri(), "--topics", self.name]
+
+    def counting(self, producer: str = "web-1") -> Audit:
+        return Audit(lambda key, value: self.producer.produce(self.audit_topic, value, key), producer, WINDOW)
+
+    def produce(self, audit: Audit | None, count: int, at: int = OLD, topic: str | None = None) -> None:
+        """Records a millisecond apart."""
+        more = {"on_delivery": audit.on_delivery} if audit else {}
+        for number in range(count):
+            self.producer.produce(
+                topic or self.name, b"%d" % number, partition=number % 2, timestamp=at + number, **more
+            )
+        assert not self.producer.flush(30)
+
+    def close(self, audit: Audit) -> None:
+        audit.close()
+        assert not self.producer.flush(30)
+
+    def archive(self, count: int, at: int = OLD, kept: int | None = None) -> Path:
+        """As if it had gone on by that many records, half of them in each partition; returns the file."""
+        path = self._folder / f"topic={self.name}/date=2026-01-01/hour=00/{self._commits}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        times = pa.array(
+            [(at + number) * 1000 for number in range(count if kept is None else kept)], pa.timestamp("us", "UTC")
+        )
+        parquet.write_table(pa.table({"timestamp": times}), path)
+        file = manifest.File(str(path.relative_to(self._folder)), self.name, {0: manifest.Span(count, 0, count)}, 1)
+        before, self._archived = self._archived, self._archived + count
+        ends = {(self.name, index): (before // 2, self._archived // 2) for index in range(2)}
+        self._commit(manifest.Commit("s", self._commits, ends, (file,)))
+        return path
+
+    def _commit(self, commit: manifest.Commit) -> None:
+        path = self._folder / manifest.COMMITS / manifest.commit_name(self._commits)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(manifest.commit_to_json(commit))
+        self._commits += 1
+
+
+@pytest.fixture
+def world(broker: Any, tmp_path: Path) -> World:
+    return World(broker, tmp_path / "archive")
+
+
+@pytest.fixture
+def full(world: World) -> World:
+    """100 records in one window and 50 in the next, in all tiers."""
+    audit = world.counting()
+    for count, at in ((100, OLD), (50, OLD + WINDOW)):
+        world.produce(audit, count, at)
+        world.archive(count, at)
+    world.close(audit)
+    return world
+
+
+def test_nothing_is_missing(full: World, audit: Callable[..., Result]) -> None:
+    result = audit(*full.tiers)
+    assert (result.exit_code, told(result)) == (0, [])
+    summary = json.loads(result.stdout)["summary"]
+    assert (summary["windows"], summary["records"], summary["missing"], summary["too many"]) == (2, 150, 0, 0)
+    every = told(audit(*full.tiers, "--all"))
+    assert [line["counts"] for line in every] == [{"producers": n, "log": n, "archive": n} for n in (100, 50)]
+
+
+def test_a_loss_in_the_log(full: World, audit: Callable[..., Result], broker: Any) -> None:
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in client.delete_records([TopicPartition(full.name, 0, 7)]).values():
+        future.result(30)
+    result = audit(*full.tiers)
+    assert result.exit_code == 1
+    assert [(line["missing"], line["more"]) for line in told(result)] == [({"log": 7}, {})]
+
+
+def test_a_loss_in_the_archive(full: World, audit: Callable[..., Result]) -> None:
+    lost = full.archive(0)  # one of no records: told by its name alone
+    lost.unlink()
+    result = audit(*full.tiers)
+    assert (result.exit_code, told(result)) == (1, [])
+    assert f"{lost.name} is not there" in result.stderr
+    lost.with_name("1.parquet").unlink()
+    assert [(line["missing"], line["counts"]["log"]) for line in told(audit(*full.tiers))] == [({"archive": 50}, 50)]
+
+
+def test_what_the_archive_did_not_read_yet_is_no_loss(full: World, audit: Callable[..., Result]) -> None:
+    more = full.counting("web-2")
+    full.produce(more, 60, OLD + WINDOW)
+    full.close(more)
+    result = audit(*full.tiers, "--all")
+    assert result.exit_code == 0
+    assert told(result)[1]["counts"] == {"producers": 110, "log": 110, "archive": 50}
+    full.archive(60, OLD + WINDOW, kept=57)
+    assert [line["missing"] for line in told(audit(*full.tiers))] == [{"archive": 3}]
+
+
+def test_records_too_many_are_told_and_are_no_failure(full: World, audit: Callable[..., Result]) -> None:
+    full.produce(None, 4)
+    result = audit(*full.tiers)
+    assert result.exit_code == 0
+    assert [(line["missing"], line["more"]) for line in told(result)] == [({}, {"log": 4})]
+    assert json.loads(result.stdout.splitlines()[-1])["summary"]["too many"] == 4
+
+
+def test_young_windows_are_not_judged(world: World, audit: Callable[..., Result]) -> None:
+    """Nor those of which the grace is not over."""
+    counting = world.counting()
+    counting.acknowledged(world.name, NOW, 5)
+    counting.acknowledged(world.name, OLD, 3)
+    world.close(counting)
+    words = ["--audit-topic", world.audit_topic, "--topics", world.name]
+    assert [line["missing"] for line in told(audit(*words))] == [{"log": 3}]
+    assert told(audit(*words, "--grace", "3h")) == []
+    assert told(audit(*words, "--last", "1h")) == []
+
+
+def test_old_windows_are_not_judged_where_retention_deleted_them(
+    broker: Any, tmp_path: Path, audit: Callable[..., Result]
+) -> None:
+    for config, missing in (({"retention_ms": 60 * MINUTE}, []), ({"cleanup_policy": "compact"}, []), ({}, [3])):
+        world = World(broker, tmp_path / "none", **config)
+        counting = world.counting()
+        counting.acknowledged(world.name, OLD, 3)
+        world.close(counting)
+        found = told(audit("--audit-topic", world.audit_topic, "--topics", world.name))
+        assert [line["missing"]["log"] for line in found] == missing, config
+
+
+def test_stages(world: World, broker: Any, audit: Callable[..., Result]) -> None:
+    """Without producers' messages the log says how many there should be."""
+    clean, dead = create_topic(broker, partitions=2), create_topic(broker, partitions=2)
+    world.produce(None, 10)
+    world.produce(None, 6, topic=clean)
+    world.produce(None, 3, topic=dead)
+    (line,) = told(audit("--stage", f"{world.name}={clean}+{dead}"))
+    assert line["counts"] == {"log": 10, f"{clean}+{dead}": 9}
+    assert line["missing"] == {f"{clean}+{dead}": 1}
+    world.produce(None, 1, topic=dead)
+    assert told(audit("--stage", f"{world.name}={clean}+{dead}")) == []
+
+
+# -- producers
+
+
+def test_several_producers_and_one_that_was_started_again(world: World, audit: Callable[..., Result]) -> None:
+    for name in ("web-1", "web-2", "web-1"):
+        counting = world.counting(name)
+        world.produce(counting, 10)
+        world.close(counting)
+    result = audit("--audit-topic", world.audit_topic, "--all")
+    assert [line["counts"] for line in told(result)] == [{"producers": 30, "log": 30}]
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+PERIOD = Period(0, 10 * WINDOW, WINDOW)
+
+
+def message(sequence: int, instance: str = "a", **other: Any) -> Message:
+    fields: dict[str, Any] = {"until": PERIOD.end, "closed": False, "window": WINDOW, "counts": {"t": {"0": 1}}}
+    return Message("web-1", instance, sequence, **{**fields, **other})
+
+
+def summed(*values: bytes | None) -> tuple[dict[tuple[str, int], int], list[str]]:
+    told, notes = messages(values)
+    found = add_up(told, PERIOD)
+    return dict(found.counts), notes + found.notes
+
+
+def test_a_message_that_is_there_twice_counts_once() -> None:
+    one = message(0).encoded()
+    assert summed(one, message(1).encoded(), one) == ({("t", 0): 2}, [])
+
+
+@pytest.mark.parametrize(
+    ("values", "note"),
+    [
+        ([message(3).encoded(), message(6).encoded()], "producer web-1: 2 of its audit messages are lost"),
+        ([message(0, until=WINDOW).encoded()], "producer web-1 is silent since 1970-01-01T00:10:00Z"),
+        ([None, b"{}", b"[1]", b"no", b'{"audit": 2}'], "no audit messages: 5"),
+    ],
+)
+def test_what_may_not_have_been_counted_is_told(values: list[bytes | None], note: str) -> None:
+    (told,) = summed(*values)[1]
+    assert note in told
+
+
+def test_a_producer_that_was_closed_is_not_silent() -> None:
+    assert summed(message(0, until=WINDOW, closed=True).encoded())[1] == []
+
+
+def test_windows_are_added_up_to_longer_ones() -> None:
+    counts = {"t": {str(at * MINUTE): 1 for at in range(15)}}
+    assert summed(message(0, window=MINUTE, counts=counts).encoded())[0] == {("t", 0): 10, ("t", WINDOW): 5}
+
+
+def test_a_producer_tells_at_the_end_of_a_window_and_at_the_end() -> None:
+    sent: list[Message] = []
+    audit = Audit(lambda _key, value: sent.append(Message.decoded(value)), "web-1", window_ms=200)
+    audit.acknowledged("t", 1234, 5)
+    wait_until(lambda: sent and sent[-1].sequence > 1, what="three windows")
+    audit.acknowledged("t", 1200)
+    audit.acknowledged("u", 1400)
+    audit.close()
+    assert sum((each.records() for each in sent), Counter()) == {("t", 1200): 6, ("u", 1400): 1}
+    assert [each.sequence for each in sent] == list(range(len(sent)))
+    assert [each.closed for each in sent] == [False] * (len(sent) - 1) + [True]
+
+
+def test_what_could_not_be_sent_is_told_later() -> None:
+    sent: list[Message] = []
+    full = threading.Event()
+
+    def send(_key: bytes, value: bytes) -> None:
+        if not full.is_set():
+            full.set()
+            raise BufferError("queue full")
+        sent.append(Message.decoded(value))
+
+    with Audit(send, "web-1", window_ms=100) as audit:
+        audit.acknowledged("t", 0, 5)
+        assert full.wait(30)
+    assert sum((each.records() for each in sent), Counter()) == {("t", 0): 5}
+    assert sent[0].sequence == 0
+
+
+def test_a_failed_delivery_is_not_counted(world: World) -> None:
+    sent: list[Message] = []
+    with Audit(lambda _key, value: sent.append(Message.decoded(value)), "web-1") as audit:
+        audit.on_delivery("an error", None)
+        world.produce(audit, 2)
+    assert sent[-1].counts == {world.name: {str(OLD): 2}}
+
+
+# -- what is asked
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "nothing to compare the log with: give --audit-topic, --archive or --stage"),
+        (["--stage", "a"], "--stage is FROM=TO or FROM=TO+TO, not 'a'"),
+        (["--audit-topic", "nix"], "there is no topic nix (or this user may not see it)"),
+        (["--archive", "x", "--last", "soon"], "--last is a duration such as 90s, 15m or 2h, not 'soon'"),
+        (["--archive", "x", "--window", "0"], "--window is a duration above 0"),
+        (["--archive", "file:/nix"], "file:/nix is no archive: there is nothing in its _odradek/commits"),
+    ],
+)
+def test_one_line_says_what_is_wrong(audit: Callable[..., Result], words: list[str], line: str) -> None:
+    assert str(audit(*words).exception) == line
+
+
+def test_a_window_must_hold_the_producers_windows(full: World, audit: Callable[..., Result]) -> None:
+    result = audit(*full.tiers, "--window", "15m")
+    assert isinstance(result.exception, PipelineError)
+    assert "producers count in windows of 600000 ms, 900000 ms is no multiple of it" in str(result.exception)
+    every = told(audit(*full.tiers, "--window", "20m", "--all"))
+    assert sum(line["counts"]["producers"] for line in every) == 150
+
+
+def test_a_table() -> None:
+    rows = [
+        Row("orders", 0, {"producers": 1234, "log": 1230, "archive": 1230}, {"log": 4, "archive": 4}, {}),
+        Row("o", WINDOW, {"producers": 1, "log": 3}, {}, {"log": 2}),
+    ]
+    assert list(table(rows, ["producers", "log", "archive"])) == [
+        "TOPIC   WINDOW                PRODUCERS    LOG  ARCHIVE",
+        "orders  1970-01-01T00:00:00Z      1,234  1,230    1,230  4 missing in log, 4 missing in archive",
+        "o       1970-01-01T00:10:00Z          1      3        -  2 too many in log",
+    ]
