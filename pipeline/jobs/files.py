@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -151,7 +151,8 @@ class Files:
                 raise
             raise PipelineError(f"{self.root}: cannot write {target}: {error.strerror}") from None
         finally:
-            hidden.unlink(missing_ok=True)
+            with suppress(OSError):
+                hidden.unlink()
 
 
 def _write_through(path: Path, text: str) -> None:
