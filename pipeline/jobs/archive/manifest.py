@@ -35,13 +35,17 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class File:
-    """A Parquet file of one topic and one hour; `size` in bytes, `modified_ms` since 1970."""
+    """A Parquet file of one topic and one hour; `size` in bytes, `modified_ms` since 1970.
+
+    Files of the same `schema`, a digest of it, have the same columns.
+    """
 
     path: str
     topic: str
     partitions: Mapping[int, Span]
     size: int
     modified_ms: int = 0
+    schema: str = ""
 
     @property
     def rows(self) -> int:
@@ -58,7 +62,8 @@ class File:
 class Commit:
     """What one batch of a stream, or a compaction, does to the archive.
 
-    `offsets` are [from, to) of each partition the batch read; compactions read none.
+    `stream` is one run's. `offsets` are [from, to) of each partition the batch read; compactions read none. Where
+    `from` is beyond the last `to`, what lies between was lost before it could be read.
     """
 
     stream: str
@@ -235,9 +240,10 @@ def _file_out(file: File) -> dict[str, Any]:
         "rows": file.rows,
         "size": file.size,
         "modified_ms": file.modified_ms,
+        "schema": file.schema,
     }
 
 
 def _file_in(got: Mapping[str, Any]) -> File:
     spans = {int(index): Span(*span) for index, span in got["partitions"].items()}
-    return File(got["path"], got["topic"], spans, got["size"], got["modified_ms"])
+    return File(got["path"], got["topic"], spans, got["size"], got["modified_ms"], got["schema"])

@@ -42,7 +42,7 @@ def histories(draw: st.DrawFn) -> list[Commit]:
     for batch in range(draw(st.integers(1, 25))):
         removed = draw(st.lists(st.sampled_from(there), unique=True, max_size=3)) if there else []
         added = tuple(
-            File(f"topic={topic}/date=2026-11-23/hour=01/{batch}-{n}.parquet", topic, draw(SPANS), n, batch)
+            File(f"topic={topic}/date=2026-11-23/hour=01/{batch}-{n}.parquet", topic, draw(SPANS), n, batch, "d")
             for n, topic in enumerate(draw(st.lists(st.sampled_from(["a", "b.c"]), max_size=3)))
         )
         ends: dict[Partition, tuple[int, int]] = draw(
@@ -107,7 +107,7 @@ def test_files_and_offsets(commits: list[Commit]) -> None:
     ]
 
 
-FILE = File("topic=a/date=2026-11-23/hour=01/0-0-x.parquet", "a", {0: Span(3, 5, 9)}, 100, 7)
+FILE = File("topic=a/date=2026-11-23/hour=01/0-0-x.parquet", "a", {0: Span(3, 5, 9)}, 100, 7, "d")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,15 @@ def test_the_form_that_is_written() -> None:
         "at_ms": 9,
         "offsets": {"a": {"0": [5, 10], "1": [0, 2]}},
         "added": [
-            {"path": FILE.path, "topic": "a", "partitions": {"0": [3, 5, 9]}, "rows": 3, "size": 100, "modified_ms": 7}
+            {
+                "path": FILE.path,
+                "topic": "a",
+                "partitions": {"0": [3, 5, 9]},
+                "rows": 3,
+                "size": 100,
+                "modified_ms": 7,
+                "schema": "d",
+            }
         ],
         "removed": ["topic=b/y.parquet"],
     }

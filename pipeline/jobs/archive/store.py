@@ -1,0 +1,156 @@
+"""An archive and its only writer: what was staged comes into place whole or not at all, whenever the driver dies.
+
+    intent     _odradek/pending.json: what is about to be renamed, and the commit that it makes
+    renames    from _odradek/staging into the topics' folders
+    commit     _odradek/commits/<n>.json: now it is in the archive
+    views      topic=…/_spark_metadata: now Spark sees it
+    removals   of files that were replaced, then of the intent
+
+Each step may be done again, so an intent that is found at the start is carried out to its end, and then what is
+staged belongs to nobody. Before the intent there is nothing but staged files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.archive import manifest, views
+from odradek.pipeline.jobs.archive.lease import Lease
+from odradek.pipeline.jobs.archive.manifest import COMMITS, Commit, State
+
+if TYPE_CHECKING:
+    from odradek.pipeline.jobs.files import Files
+
+OURS = "_odradek"
+PENDING = f"{OURS}/pending.json"
+STAGING = f"{OURS}/staging"
+CHECKPOINT = f"{OURS}/checkpoint"
+
+Move = tuple[str, str]
+"""From where to where a file is renamed."""
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A commit that is under way."""
+
+    number: int
+    moves: tuple[Move, ...]
+    commit: Commit
+
+    def to_json(self) -> str:
+        """As it is written."""
+        commit = json.loads(manifest.commit_to_json(self.commit))
+        return json.dumps({"number": self.number, "moves": self.moves, "commit": commit}) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Intent:
+        """As it was written; PipelineError for anything else."""
+        try:
+            got = json.loads(text)
+            moves = tuple((old, new) for old, new in got["moves"])
+            return cls(got["number"], moves, manifest.commit_from_json(json.dumps(got["commit"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise PipelineError(f"the archive is damaged: {PENDING} cannot be read ({error!r})") from None
+
+
+class Store:
+    """Holds the lease of an archive while it is open; a context manager. `state` is what is committed."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.state = State()
+        self._lease = Lease(files)
+
+    def __enter__(self) -> Store:
+        """Takes the archive, makes it where there is none, and ends what another job has left half done.
+
+        PipelineError where something else is in the folder, it cannot be written, or another job is at work.
+        """
+        self._check_folder()
+        self._lease.take()
+        try:
+            self._recover()
+        except BaseException:
+            self._lease.release()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._lease.release()
+
+    def commit(self, moves: Sequence[Move], commit: Commit) -> None:
+        """Put staged files into place and enter them, or replace some by others."""
+        self._lease.check()
+        intent = Intent(self.state.number + 1, tuple(moves), commit)
+        if not self.files.create(PENDING, intent.to_json()):
+            raise PipelineError(f"{self.files.root}: another job has begun a commit here")
+        self._carry_out(intent)
+
+    def _check_folder(self) -> None:
+        if not self.files.exists(OURS) and not self.files.empty():
+            raise PipelineError(f"{self.files.root} is no archive, and not empty: give a new folder, or an archive's")
+        self.files.check_writable()
+
+    def _recover(self) -> None:
+        if not self.files.list(COMMITS):
+            self.files.create(f"{COMMITS}/{manifest.commit_name(0)}", manifest.commit_to_json(Commit("", 0)))
+        self.state = manifest.live(self.files)
+        if self.files.exists(PENDING):
+            self._end(Intent.from_json(self.files.read(PENDING)))
+        for left in (STAGING, CHECKPOINT):
+            self.files.delete(left)
+        for topic in {file.topic for file in self.state.files.values()}:
+            views.show(self.files, topic, self.state.of(topic))
+
+    def _end(self, intent: Intent) -> None:
+        """Carry out what was begun; or undo it, where a job that had been taken for dead began it too late."""
+        if intent.number > self.state.number or self._is_committed(intent):
+            self._carry_out(intent)
+            return
+        for _, new in intent.moves:
+            self.files.delete(new)
+        self.files.delete(PENDING)
+
+    def _is_committed(self, intent: Intent) -> bool:
+        path = f"{COMMITS}/{manifest.commit_name(intent.number)}"
+        return self.files.exists(path) and manifest.commit_from_json(self.files.read(path)) == intent.commit
+
+    def _carry_out(self, intent: Intent) -> None:
+        topics = intent.commit.topics
+        for topic in topics:
+            views.begin(self.files, topic)
+        for old, new in intent.moves:
+            self._move(old, new)
+        self._enter(intent)
+        for topic in topics:
+            views.show(self.files, topic, self.state.of(topic))
+        for path in intent.commit.removed:
+            self.files.delete(path)
+        self.files.delete(PENDING)
+
+    def _move(self, old: str, new: str) -> None:
+        if self.files.exists(old):
+            self.files.rename(old, new)
+        elif not self.files.exists(new):
+            raise PipelineError(f"the archive is damaged: {self.files.uri(old)} is gone before it came into place")
+
+    def _enter(self, intent: Intent) -> None:
+        if intent.number > self.state.number:
+            text = manifest.commit_to_json(intent.commit)
+            if not self.files.create(f"{COMMITS}/{manifest.commit_name(intent.number)}", text):
+                raise PipelineError(f"{self.files.root}: another job has made commit {intent.number} here")
+            self.state = manifest.fold(self.state, intent.commit)
+        if self.state.number % manifest.EVERY == 0:
+            self._snapshot()
+
+    def _snapshot(self) -> None:
+        name = manifest.snapshot_name(self.state.number)
+        self.files.write(f"{COMMITS}/{name}", manifest.state_to_json(self.state))
+        names = [entry.path.rpartition("/")[2] for entry in self.files.list(COMMITS)]
+        for name in manifest.outdated(names):
+            self.files.delete(f"{COMMITS}/{name}")
