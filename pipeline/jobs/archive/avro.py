@@ -1,0 +1,208 @@
+"""Avro to Arrow and back, a column at a time: `Codec` of one schema.
+
+Types become those that Spark's own Avro source gives, with two ends in mind: whatever is decoded can be written to
+Parquet, and encoded again to the same bytes. So a schema is first written anew, such that its encoding stays the same:
+
+- names are resolved where they are used, and records, enums and fixed get new ones, which encode to nothing;
+- a union of several types becomes one of records with one field, member0, member1, …, for a record encodes to just its
+  fields; that is the struct that Spark makes of such a union, and fastavro need not guess the branch;
+- logical types without a counterpart in Spark (times of day, uuid, durations) are left out: their plain type stays.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from odradek.pipeline.errors import OptionError
+
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_LOGICAL = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("us"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+}
+_MOST_DIGITS = 38  # of Spark's decimals
+
+
+class _Part(NamedTuple):
+    """A schema that encodes as the one it is made of, and the type of its values in Arrow."""
+
+    schema: Any
+    type: pa.DataType
+
+
+class Codec:
+    """Decodes and encodes what one schema describes. OptionError, one line, for a schema that Spark has no type for."""
+
+    def __init__(self, schema: str) -> None:
+        fastavro = _fastavro()
+        try:
+            whole = fastavro.schema.expand_schema(json.loads(schema))
+        except (ValueError, KeyError, TypeError, AttributeError, *_schema_errors()) as error:
+            raise OptionError(f"it is no Avro schema: {error!r}") from None
+        rewriting = _Rewriting()
+        part = rewriting.part(whole)
+        self.type = part.type
+        self._maps = "strict" if rewriting.maps else None  # asking for it makes Arrow ten times slower
+        self._schema = fastavro.parse_schema(part.schema)
+        self._read, self._write = fastavro.schemaless_reader, fastavro.schemaless_writer
+
+    def decode(self, column: pa.Array) -> pa.Array:
+        """What each of the binaries says; null where it cannot be read, as where it is null.
+
+        Of one that goes on after its value only the value is taken: who must know encodes it again and compares.
+        """
+        return _array(_each(self._decoded, column.to_pylist()), self.type)
+
+    def encode(self, column: pa.Array) -> pa.Array:
+        """The binaries of values of `type`; null where one cannot be written, as where it is null."""
+        return pa.array(_each(self._encoded, column.to_pylist(maps_as_pydicts=self._maps)), pa.binary())
+
+    def _decoded(self, data: bytes) -> Any:
+        return self._read(io.BytesIO(data), self._schema, None)
+
+    def _encoded(self, value: Any) -> bytes:
+        out = io.BytesIO()
+        self._write(out, self._schema, value)
+        return out.getvalue()
+
+
+def _each(convert: Callable[[Any], Any], values: list) -> list:
+    return [None if value is None else _tried(convert, value) for value in values]
+
+
+def _tried(convert: Callable[[Any], Any], value: Any) -> Any:
+    """None for whatever is wrong with a value: bytes that are no Avro make fastavro raise almost anything."""
+    try:
+        return convert(value)
+    except Exception:
+        return None
+
+
+def _array(values: list, type_: pa.DataType) -> pa.Array:
+    """As one, or, if some do not fit the type (a number too long), each that does."""
+    try:
+        return pa.array(values, type_)
+    except (ValueError, OverflowError, TypeError):
+        fitting = _each(lambda value: pa.scalar(value, type_) and value, values)
+        return pa.array(fitting, type_)
+
+
+class _Rewriting:
+    """Of one schema, whose names are resolved; `maps` says whether one was met."""
+
+    def __init__(self) -> None:
+        self.maps = False
+        self._names: Iterator[str] = (f"n{number}" for number in itertools.count())
+
+    def part(self, schema: Any) -> _Part:
+        """Raises OptionError."""
+        if isinstance(schema, list):
+            return self._union(schema)
+        if isinstance(schema, str):
+            return self._plain(schema, {})
+        kind = schema["type"]
+        if isinstance(kind, dict | list):
+            return self.part(kind)
+        made = {"record": self._record, "error": self._record, "enum": self._enum, "fixed": self._fixed}
+        made |= {"array": self._array, "map": self._map}
+        return made[kind](schema) if kind in made else self._plain(kind, schema)
+
+    def _plain(self, kind: str, schema: dict) -> _Part:
+        logical = schema.get("logicalType")
+        if (kind, logical) in _LOGICAL:
+            return _Part({"type": kind, "logicalType": logical}, _LOGICAL[kind, logical])
+        if kind == "bytes" and _is_decimal(schema):
+            return _Part(_decimal_schema(schema, {"type": "bytes"}), _decimal(schema))
+        if kind == "null":
+            raise OptionError("a part of it is always null: Spark cannot keep such a column")
+        if kind not in _PLAIN:
+            raise OptionError(f"{kind} is within itself: Spark has no type for that")
+        return _Part(kind, _PLAIN[kind])
+
+    def _record(self, schema: dict) -> _Part:
+        if not schema["fields"]:
+            raise OptionError(f"the record {schema['name']} has no fields: Spark cannot keep such a column")
+        parts = {field["name"]: self.part(field["type"]) for field in schema["fields"]}
+        return self._of_fields(parts)
+
+    def _of_fields(self, parts: dict[str, _Part]) -> _Part:
+        fields = [{"name": name, "type": part.schema} for name, part in parts.items()]
+        type_ = pa.struct([(name, part.type) for name, part in parts.items()])
+        return _Part({"type": "record", "name": next(self._names), "fields": fields}, type_)
+
+    def _enum(self, schema: dict) -> _Part:
+        return _Part({"type": "enum", "name": next(self._names), "symbols": schema["symbols"]}, pa.string())
+
+    def _fixed(self, schema: dict) -> _Part:
+        fixed = {"type": "fixed", "name": next(self._names), "size": schema["size"]}
+        if _is_decimal(schema):
+            return _Part(_decimal_schema(schema, fixed), _decimal(schema))
+        return _Part(fixed, pa.binary())
+
+    def _array(self, schema: dict) -> _Part:
+        items = self.part(schema["items"])
+        return _Part({"type": "array", "items": items.schema}, pa.list_(items.type))
+
+    def _map(self, schema: dict) -> _Part:
+        self.maps = True
+        values = self.part(schema["values"])
+        return _Part({"type": "map", "values": values.schema}, pa.map_(pa.string(), values.type))
+
+    def _union(self, schema: list) -> _Part:
+        """Nulls stay what they are; one other type is that type, of several each is a member of a struct."""
+        parts = [self.part(branch) for branch in schema if not _is_null(branch)]
+        if not parts:
+            raise OptionError("a part of it is always null: Spark cannot keep such a column")
+        if len(parts) == 1:
+            whole, members = parts[0].type, parts
+        else:
+            members = [self._of_fields({f"member{at}": part}) for at, part in enumerate(parts)]
+            whole = pa.struct([member.type.field(0) for member in members])
+        rest = iter(members)
+        return _Part(["null" if _is_null(branch) else next(rest).schema for branch in schema], whole)
+
+
+def _is_null(schema: Any) -> bool:
+    return schema == "null" or (isinstance(schema, dict) and schema["type"] == "null")
+
+
+def _is_decimal(schema: dict) -> bool:
+    return schema.get("logicalType") == "decimal" and 0 < schema.get("precision", 0) <= _MOST_DIGITS
+
+
+def _decimal(schema: dict) -> pa.DataType:
+    return pa.decimal128(schema["precision"], schema.get("scale", 0))
+
+
+def _decimal_schema(schema: dict, plain: dict) -> dict:
+    return {**plain, "logicalType": "decimal", "precision": schema["precision"], "scale": schema.get("scale", 0)}
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro
+    except ImportError:
+        raise OptionError("Avro needs the package fastavro: pip install fastavro") from None
+    return fastavro
+
+
+def _schema_errors() -> tuple[type[Exception], ...]:
+    from fastavro.schema import SchemaParseException, UnknownType
+
+    return SchemaParseException, UnknownType

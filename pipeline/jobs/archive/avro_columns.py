@@ -1,0 +1,145 @@
+"""Keys and values that are Avro, in Python on Spark's Arrow batches: `shapes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.archive.avro import Codec
+from odradek.pipeline.jobs.archive.formats import CONFLUENT, Format
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_MAGIC, _PREFIX = 0, 5  # the first byte, and how many there are: the schema's id is in the other four, big-endian
+
+Columns = dict[str, pa.Array]
+
+
+def shaped(df: DataFrame, name: str, form: Format) -> DataFrame:
+    """Column `name` decoded, after it `name`_raw, and with Confluent's prefix `name`_schema_id."""
+    return _mapped(df, name, Decoding(name, form))
+
+
+def unshaped(df: DataFrame, name: str, form: Format) -> DataFrame:
+    """The bytes of column `name`. PipelineError, when they are computed, where it has what the schema cannot say."""
+    return _mapped(df, name, Encoding(name, form))
+
+
+def _mapped(df: DataFrame, name: str, step: Decoding | Encoding) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructField, StructType
+
+    made = [StructField(one, from_arrow_type(type_, True)) for one, type_ in step.makes.items()]
+    fields: list[StructField] = []
+    for each in df.schema.fields:
+        fields += made if each.name == name else [each] if each.name not in step.takes else []
+    return _map_in_arrow(df, step, StructType(fields))
+
+
+def _map_in_arrow(df: DataFrame, step: _Step, schema: StructType) -> DataFrame:
+    """DataFrame.mapInArrow, which in PySpark 4.0 asks for pandas and then does not use it."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    function = UserDefinedFunction(
+        step, schema, name=type(step).__name__, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    )
+    jdf: Any = df._jdf
+    return DataFrame(jdf.mapInArrow(function(*df.columns)._jc, False, None), df.sparkSession)
+
+
+class _Step:
+    """What happens to one column, batch by batch, in a task; `takes` and `makes` are columns."""
+
+    takes: tuple[str, ...]
+    makes: dict[str, pa.DataType]
+
+    def __init__(self, name: str, form: Format) -> None:
+        self.name, self.raw, self.id = name, f"{name}_raw", f"{name}_schema_id"
+        self.framed = form.kind == CONFLUENT
+        self.codec = Codec(form.schema)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield self._batch(batch)
+
+    def _batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns: Columns = {}
+        for name in batch.schema.names:
+            if name == self.name:
+                columns |= self.converted({each: batch.column(each) for each in self.takes})
+            elif name not in self.takes:
+                columns[name] = batch.column(name)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def converted(self, taken: Columns) -> Columns:
+        """`makes` of `takes`."""
+        raise NotImplementedError
+
+    def encoded(self, values: pa.Array, ids: pa.Array | None) -> pa.Array:
+        """Null where there is no value."""
+        bodies = self.codec.encode(values)
+        if ids is None:
+            return bodies
+        pairs = zip(ids.to_pylist(), bodies.to_pylist(), strict=True)
+        framed = [None if one is None or body is None else _prefix(one) + body for one, body in pairs]
+        return pa.array(framed, pa.binary())
+
+
+class Decoding(_Step):
+    """Bytes to values."""
+
+    def __init__(self, name: str, form: Format) -> None:
+        super().__init__(name, form)
+        self.takes = (name,)
+        self.makes = {name: self.codec.type, self.raw: pa.binary()} | ({self.id: pa.int32()} if self.framed else {})
+
+    def converted(self, taken: Columns) -> Columns:
+        """Bytes are kept where the values would not give them again."""
+        data = taken[self.name]
+        ids, bodies = _unframed(data) if self.framed else (None, data)
+        values = self.codec.decode(bodies)
+        again = pc.fill_null(pc.equal(self.encoded(values, ids), data), False)
+        made = {self.name: values, self.raw: pc.if_else(again, pa.scalar(None, pa.binary()), data)}
+        return made if ids is None else {**made, self.id: ids}
+
+
+class Encoding(_Step):
+    """And back."""
+
+    def __init__(self, name: str, form: Format) -> None:
+        super().__init__(name, form)
+        self.takes = (name, self.raw, *([self.id] if self.framed else []))
+        self.makes = {name: pa.binary()}
+
+    def converted(self, taken: Columns) -> Columns:
+        """PipelineError for a value that cannot be written; `Decoding` leaves none."""
+        values, raw = taken[self.name], taken[self.raw]
+        data = pc.coalesce(raw, self.encoded(values, taken.get(self.id)))
+        lost = pc.and_(values.is_valid(), data.is_null())
+        if pc.any(lost).as_py():
+            raise PipelineError(f"a {self.name} of the archive is not what its Avro schema says")
+        return {self.name: data}
+
+
+def _unframed(data: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Schemas' ids, and what follows them; both null where the bytes do not begin as Confluent's do."""
+    pairs = [_split(each) for each in data.to_pylist()]
+    ids, bodies = zip(*pairs, strict=True) if pairs else ((), ())
+    return pa.array(ids, pa.int32()), pa.array(bodies, pa.binary())
+
+
+def _split(data: bytes | None) -> tuple[int | None, bytes | None]:
+    if data is None or len(data) < _PREFIX or data[0] != _MAGIC:
+        return None, None
+    return int.from_bytes(data[1:_PREFIX], "big", signed=True), data[_PREFIX:]
+
+
+def _prefix(schema_id: int) -> bytes:
+    return bytes([_MAGIC]) + schema_id.to_bytes(_PREFIX - 1, "big", signed=True)

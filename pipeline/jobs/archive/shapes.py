@@ -1,0 +1,81 @@
+"""What keys and values become in an archive: bytes, text, or the columns of JSON or Avro; and the way back.
+
+    raw                  the bytes (the default)
+    string               text, where they are UTF-8
+    json:TYPES           a struct, array or map; TYPES is Spark's DDL (`id BIGINT, at STRING`), or a file with that, or
+                         with Spark's JSON of a schema
+    avro:FILE            what the schema in FILE describes, without any header
+    avro-confluent:FILE  the same behind Confluent's five bytes: 0 and the schema's id, which becomes value_schema_id
+
+Nothing is ever dropped, and everything comes back byte for byte, for there is one rule: where encoding the decoded
+value again would not give the same bytes, these are kept in the column value_raw. So they are of what cannot be
+decoded, whose value is null, but also of JSON with a field that the types do not name, with blanks or in another
+order.
+
+What a column was made by is in its metadata, which Parquet files of Spark's keep: `unshape` and `of` ask nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import click
+from odradek.pipeline.jobs.archive import avro_columns, texts
+from odradek.pipeline.jobs.archive.formats import AVRO, CONFLUENT, FORMS, JSON, RAW, STRING, Format, Formats, Shape
+from odradek.pipeline.jobs.archive.formats import parse as parse_formats
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+COLUMNS = ("key", "value")
+_KIND, _SCHEMA = "odradek.format", "odradek.schema"  # in the metadata of a column
+_BY: dict[str, ModuleType] = {STRING: texts, JSON: texts, AVRO: avro_columns, CONFLUENT: avro_columns}
+
+
+def options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--key-format` and `--value-format`: passed on as `formats`, of type Formats."""
+
+    @click.option("--key-format", "key_formats", multiple=True, metavar="[TOPIC=]FORMAT", help=f"Of keys: {FORMS}.")
+    @click.option("--value-format", "value_formats", multiple=True, metavar="[TOPIC=]FORMAT", help="Of values, alike.")
+    @functools.wraps(function)
+    def with_formats(*args: Any, key_formats: tuple[str, ...], value_formats: tuple[str, ...], **rest: Any) -> Any:
+        formats = Formats(parse_formats("--key-format", key_formats), parse_formats("--value-format", value_formats))
+        return function(*args, formats=formats, **rest)
+
+    return with_formats
+
+
+def shape(df: DataFrame, wanted: Shape) -> DataFrame:
+    """Key and value as `wanted` says, with key_raw and value_raw beside them; other columns as they are."""
+    for name, form in zip(COLUMNS, (wanted.key, wanted.value), strict=True):
+        if form.kind != RAW:
+            df = _BY[form.kind].shaped(df, name, form)
+            df = _replaced(df, name, _labelled(df[name], name, {_KIND: form.kind, _SCHEMA: form.schema}))
+    return df
+
+
+def unshape(df: DataFrame) -> DataFrame:
+    """The frame that was shaped: key and value as the bytes they were."""
+    shaped = of(df)
+    for name, form in zip(COLUMNS, (shaped.key, shaped.value), strict=True):
+        if form.kind != RAW:
+            df = _BY[form.kind].unshaped(df, name, form)
+            df = _replaced(df, name, _labelled(df[name], name, {}))
+    return df
+
+
+def of(df: DataFrame) -> Shape:
+    """How a frame was shaped that comes from `shape`, or from the files of one that does."""
+    found = [df.schema[name].metadata for name in COLUMNS]
+    return Shape(*(Format(each.get(_KIND, RAW), each.get(_SCHEMA, "")) for each in found))
+
+
+def _labelled(column: Column, name: str, metadata: dict[str, str]) -> Column:
+    return column.alias(name, metadata=metadata)
+
+
+def _replaced(df: DataFrame, name: str, column: Column) -> DataFrame:
+    return df.select(*(column if each == name else df[f"`{each}`"] for each in df.columns))
