@@ -51,9 +51,11 @@ class Codec:
 
     def __init__(self, schema: str) -> None:
         fastavro = _fastavro()
+        known = (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
+        wrong = (*known, ValueError, KeyError, TypeError, AttributeError)
         try:
             whole = fastavro.schema.expand_schema(json.loads(schema))
-        except (ValueError, KeyError, TypeError, AttributeError, *_schema_errors()) as error:
+        except wrong as error:
             raise OptionError(f"it is no Avro schema: {error!r}") from None
         rewriting = _Rewriting()
         part = rewriting.part(whole)
@@ -124,7 +126,7 @@ class _Rewriting:
         return made[kind](schema) if kind in made else self._plain(kind, schema)
 
     def _plain(self, kind: str, schema: dict) -> _Part:
-        logical = schema.get("logicalType")
+        logical = str(schema.get("logicalType"))
         if (kind, logical) in _LOGICAL:
             return _Part({"type": kind, "logicalType": logical}, _LOGICAL[kind, logical])
         if kind == "bytes" and _is_decimal(schema):
@@ -200,9 +202,3 @@ def _fastavro() -> Any:
     except ImportError:
         raise OptionError("Avro needs the package fastavro: pip install fastavro") from None
     return fastavro
-
-
-def _schema_errors() -> tuple[type[Exception], ...]:
-    from fastavro.schema import SchemaParseException, UnknownType
-
-    return SchemaParseException, UnknownType

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs.archive.formats import STRING, Format
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import ArrayType, MapType, StructType
 
 _BROKEN = "_odradek_broken"  # the field in which Spark tells of JSON that it could not read
 # Options of any kind also keep Spark from taking `to_json(from_json(text))` for `text`: see its OptimizeCsvJsonExprs.
@@ -36,7 +36,7 @@ def unshaped(df: DataFrame, name: str, form: Format) -> DataFrame:
     return _select(df, name, [raw.alias(name)]).drop(f"{name}_raw")
 
 
-def types(text: str) -> DataType:
+def types(text: str) -> StructType | ArrayType | MapType:
     """Of JSON; needs a session, for DDL is Java's. OptionError, one line."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -70,7 +70,8 @@ def _parsed(raw: Column, form: Format) -> Column:
 
     wanted = types(form.schema)
     if not isinstance(wanted, StructType):
-        return F.from_json(_text(raw), wanted, _READ)
+        any_type: Any = wanted  # also a map, which the annotation of from_json forgets
+        return F.from_json(_text(raw), any_type, _READ)
     parsed = F.from_json(_text(raw), StructType([*wanted.fields, StructField(_BROKEN, StringType())]), _READ)
     whole = parsed.isNotNull() & parsed[_BROKEN].isNull()
     return F.when(whole, F.struct(*(parsed.getField(one.name).alias(one.name) for one in wanted.fields)))
