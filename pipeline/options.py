@@ -17,7 +17,7 @@ from odradek.pipeline.types import EARLIEST, LATEST
 
 KAFKA, OURS = "kafka.", "odradek."
 READ_OPTIONS = ("odradek.local", "odradek.commit.group", "odradek.split.bytes")
-WRITE_OPTIONS = ("odradek.stamp", "odradek.timestamps")
+WRITE_OPTIONS = ("odradek.stamp", "odradek.timestamps", "odradek.transactional", "odradek.transactional.id")
 _BYTES_STAY = "keys and values are read and written as bytes; cast the columns instead"
 REFUSED_READING = {
     "auto.offset.reset": "where to begin is startingOffsets",
@@ -26,7 +26,11 @@ REFUSED_READING = {
     "enable.auto.commit": "progress is kept in the checkpoint; odradek.commit.group commits it as well",
     "interceptor.classes": "interceptors could change the data",
 }
-REFUSED_WRITING = {"key.serializer": _BYTES_STAY, "value.serializer": _BYTES_STAY}
+REFUSED_WRITING = {
+    "key.serializer": _BYTES_STAY,
+    "value.serializer": _BYTES_STAY,
+    "transactional.id": "odradek.transactional=true gives each task its own",
+}
 _BATCH_ONLY = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
 _STREAM_ONLY = {
     "maxoffsetspertrigger": "maxOffsetsPerTrigger",
@@ -103,18 +107,32 @@ class WriteOptions:
     headers: bool  # whether the column `headers` is written where there is one
     stamp: bool  # whether each record gets an id by which a repeated one is known
     timestamps: bool  # whether the column `timestamp` becomes the record's
+    transactional: bool  # whether each row is written once, as readers with read_committed see it
+    name: str | None  # of a transactional batch, by which it is known when it is written again
 
     @classmethod
     def parse(cls, options: Mapping[str, str], streaming: bool) -> WriteOptions:
         """Raises OptionError."""
         given = _lowered(options, WRITE_OPTIONS)
+        transactional = flag("odradek.transactional", given.get("odradek.transactional", "false"))
         return cls(
             topic=_named(given, "topic"),
             kafka=_kafka(options, REFUSED_WRITING),
             headers=flag("includeHeaders", given.get("includeheaders", "true")),
-            stamp=flag("odradek.stamp", given.get("odradek.stamp", str(streaming))),
+            stamp=flag("odradek.stamp", given.get("odradek.stamp", str(streaming and not transactional))),
             timestamps=flag("odradek.timestamps", given.get("odradek.timestamps", "false")),
+            transactional=transactional,
+            name=_name(given, streaming, transactional),
         )
+
+
+def _name(given: Mapping[str, str], streaming: bool, transactional: bool) -> str | None:
+    name = _named(given, "odradek.transactional.id")
+    if name and streaming:
+        raise OptionError("odradek.transactional.id is for batches: a stream is known by its checkpoint")
+    if name and not transactional:
+        raise OptionError("odradek.transactional.id has no effect without odradek.transactional=true")
+    return name
 
 
 def _lowered(options: Mapping[str, str], ours: tuple[str, ...]) -> dict[str, str]:

@@ -25,6 +25,7 @@ DEFAULTS = {
     "partitioner": "murmur2_random",
     "queue.buffering.max.kbytes": "32768",
     "queue.buffering.max.messages": "0",
+    "transaction.timeout.ms": "900000",  # what brokers allow at most: tasks take longer than Java's minute
 }
 SAME = {
     "acks",
@@ -47,6 +48,7 @@ SAME = {
     "retry.backoff.max.ms",
     "retry.backoff.ms",
     "socket.connection.setup.timeout.ms",
+    "transaction.timeout.ms",
 }
 RENAMED: dict[str, tuple[str, ...]] = {
     "max.request.size": ("message.max.bytes",),
@@ -85,16 +87,24 @@ def librdkafka(kafka: Mapping[str, str]) -> dict[str, str]:
     found = DEFAULTS | {name: value for given in kafka.items() for name, value in _translated(*given, kafka)}
     found |= _login(Security.of(kafka))
     found.setdefault("enable.idempotence", str(found["acks"] in ("all", "-1")).lower())  # Java's rule
+    if "delivery.timeout.ms" not in kafka:
+        found["delivery.timeout.ms"] = str(_delivery_ms(found))
     return found
 
 
-def checked(settings: dict[str, str]) -> dict[str, str]:
-    """`settings` when librdkafka takes them; OptionError with its reason when not."""
+def checked(settings: dict[str, str], transactional: bool = False) -> dict[str, str]:
+    """`settings` when librdkafka takes them, with an id of transactions if so; OptionError with its reason when not."""
     try:
-        Producer(settings, logger=SILENT)
+        Producer({**settings, **({"transactional.id": "checked"} if transactional else {})}, logger=SILENT)
     except KafkaException as error:
         raise OptionError(f"kafka.*: {error.args[0].str()}") from None
     return settings
+
+
+def _delivery_ms(found: Mapping[str, str]) -> int:
+    """No record may stand in the queue for longer than its transaction may be open."""
+    limit = positive("kafka.transaction.timeout.ms", found["transaction.timeout.ms"])
+    return min(int(DEFAULTS["delivery.timeout.ms"]), limit)
 
 
 def _known(name: str) -> bool:

@@ -24,6 +24,10 @@ Headers = list[Header] | None
 
 FULL_SECONDS = 0.1
 IDLE = 2
+HINTS = {
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "the brokers' transaction.max.timeout.ms is less",
+    KafkaError._FENCED: "another attempt of this task has begun, or the broker has given this one up",
+}
 _log = logging.getLogger(__name__)
 _idle: dict[frozenset[tuple[str, str]], Sender] = {}  # by settings, the longest idle first
 
@@ -53,6 +57,7 @@ class Sender:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
         self._failure: str | None = None  # of the first record that was not delivered
+        self._fatal = False  # librdkafka has given up
         self._trouble = ""  # what a connection said last
 
     def send(self, records: Iterable[Record]) -> None:
@@ -65,14 +70,16 @@ class Sender:
     def finish(self) -> None:
         """Wait until all is delivered; PipelineError when something was not."""
         if "_producer" in self.__dict__:
-            self._producer.flush()
+            while self._left():
+                pass
             self._check(0)
 
     def drop(self) -> None:
         """Forget what is not delivered yet, but for what is under way."""
         if "_producer" in self.__dict__:
             self._producer.purge()
-            self._producer.flush()
+            while self._left():
+                pass
 
     @cached_property
     def _producer(self) -> Producer:
@@ -85,25 +92,43 @@ class Sender:
         except BufferError:
             return False
         except KafkaException as error:
-            raise PipelineError(f"{_place(topic, partition)}: {_reason(error.args[0])}") from None
+            raise PipelineError(f"{_place(topic, partition)}: {reason(error.args[0])}") from None
         return True
 
+    def _left(self) -> int:
+        """How many records are not decided yet after a moment, in which none lingers."""
+        try:
+            return self._producer.flush(FULL_SECONDS)
+        except KafkaException as fatal:
+            self._fail(fatal)
+        except SystemError:  # as confluent_kafka tells it sometimes; records that fail with it will say why
+            pass
+        return len(self._producer)
+
     def _check(self, seconds: float) -> None:
-        self._producer.poll(seconds)
+        try:
+            self._producer.poll(seconds)
+        except KafkaException as fatal:
+            self._fail(fatal)
         if self._failure:
             raise PipelineError(self._failure)
+
+    def _fail(self, fatal: KafkaException) -> None:
+        self._fatal, self._failure = True, self._failure or reason(fatal.args[0])
 
     def _delivered(self, error: KafkaError, message: Message) -> None:
         trouble = f" ({self._trouble})" if self._trouble else ""
         place = _place(message.topic(), message.partition())
-        self._failure = self._failure or f"{place}: {_reason(error)}{trouble}"
+        self._failure = self._failure or f"{place}: {reason(error)}{trouble}"
 
     def _troubled(self, error: KafkaError) -> None:
-        self._trouble = _reason(error)
+        self._trouble = reason(error)
 
 
-def _reason(error: KafkaError) -> str:
-    return f"{error.name()}: {error.str()}"
+def reason(error: KafkaError) -> str:
+    """Its name, what it says, and what librdkafka does not know of it."""
+    hint = f" ({HINTS[error.code()]})" if error.code() in HINTS else ""
+    return f"{error.name()}: {error.str()}{hint}"
 
 
 def _place(topic: str | None, partition: int | None) -> str:

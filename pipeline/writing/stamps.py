@@ -18,6 +18,7 @@ travels with the row is safe there: a column `id` (string or binary, never null)
 from __future__ import annotations
 
 from struct import Struct
+from typing import NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
@@ -58,10 +59,32 @@ class Travelling:
 Stamps = Positions | Travelling
 
 
-def task() -> bytes:
-    """The first 28 bytes of the ids of this task, within a streaming query."""
-    context = TaskContext.get()
-    assert context is not None, "outside of a task"
+class Task(NamedTuple):
+    """One task of one micro-batch: the same when the batch is done again."""
+
+    query: UUID
+    epoch: int
+    partition: int
+
+    def packed(self) -> bytes:
+        """The first 28 bytes of its ids."""
+        return _TASK.pack(self.query.bytes, self.epoch, self.partition)
+
+
+def task() -> Task:
+    """The one that this runs in, within a streaming query."""
+    context = _context()
     query, epoch = context.getLocalProperty(QUERY), context.getLocalProperty(EPOCH)
     assert query and epoch, "outside of a streaming query"
-    return _TASK.pack(UUID(query).bytes, int(epoch), context.partitionId())
+    return Task(UUID(query), int(epoch), context.partitionId())
+
+
+def partition() -> int:
+    """Spark's partition of the task that this runs in."""
+    return _context().partitionId()
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "outside of a task"
+    return context

@@ -1,9 +1,10 @@
 """Writing to topics from Spark: `df.write` and `df.writeStream` with format `odradek`.
 
-Both write at least once. A task that fails after half of its rows has written that half, and Spark's next try writes
-it again; so does a stream whose driver died before it noted a batch as done. A stream's records are stamped for that
-(`stamps`): who reads them drops those whose id it has seen, and then each row counts once. Within one try nothing is
-doubled: the producer is idempotent.
+Without `odradek.transactional` both write at least once. A task that fails after half of its rows has written that
+half, and Spark's next try writes it again; so does a stream whose driver died before it noted a batch as done. A
+stream's records are stamped for that (`stamps`): who reads them drops those whose id it has seen, and then each row
+counts once. Within one try nothing is doubled: the producer is idempotent. With it each row is written once
+(`transactions`).
 
 A task's rows are on the broker, as `acks` demands, before Spark hears that it is done.
 """
@@ -13,15 +14,17 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
 
 import pyarrow as pa
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.options import WriteOptions
 from odradek.pipeline.writing import destination, outgoing, producer_settings, stamps
 from odradek.pipeline.writing.outgoing import Outgoing
-from odradek.pipeline.writing.producing import sender
+from odradek.pipeline.writing.producing import Sender, sender
 from odradek.pipeline.writing.stamps import Positions, Stamps, Travelling
+from odradek.pipeline.writing.transactions import Mark, transaction
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -33,6 +36,7 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> D
     if overwrite:
         raise OptionError("a topic cannot be overwritten: use mode('append')")
     plan = Plan.of(WriteOptions.parse(options, streaming=False), schema)
+    plan = replace(plan, name=plan.name or str(uuid4()))
     if plan.stamped and not plan.travelling:
         raise OptionError(f"odradek.stamp: outside of a stream the ids must be in a column '{stamps.COLUMN}'")
     if plan.topic is not None:
@@ -55,14 +59,16 @@ class Plan:
     stamped: bool
     travelling: bool  # whether the rows bring their ids along
     timed: bool = False  # whether they bring their timestamps along
+    transactional: bool = False
+    name: str | None = None  # of a batch
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType) -> Plan:
         """Raises OptionError."""
         outgoing.check(schema, options.topic, options.stamp, options.timestamps)
-        settings = producer_settings.checked(producer_settings.librdkafka(options.kafka))
-        travelling = stamps.COLUMN in schema.names
-        return cls(options.topic, settings, options.headers, options.stamp, travelling, options.timestamps)
+        settings = producer_settings.checked(producer_settings.librdkafka(options.kafka), options.transactional)
+        rows = (options.headers, options.stamp, stamps.COLUMN in schema.names, options.timestamps)
+        return cls(options.topic, settings, *rows, options.transactional, options.name)
 
     def outgoing(self) -> Outgoing:
         """What takes the rows apart of the task that this runs in."""
@@ -71,7 +77,13 @@ class Plan:
     def _ids(self) -> Stamps | None:
         if not self.stamped:
             return None
-        return Travelling() if self.travelling else Positions(stamps.task())
+        return Travelling() if self.travelling else Positions(stamps.task().packed())
+
+    def mark(self) -> Mark | None:
+        """That of the task that this runs in, where transactional."""
+        if not self.transactional:
+            return None
+        return Mark.of_batch(self.name) if self.name else Mark.of_stream()
 
 
 @dataclass(frozen=True)
@@ -80,29 +92,58 @@ class Sent(WriterCommitMessage):
 
     records: dict[str, int]
     bytes: dict[str, int]
+    before: int = 0  # of the records those that an earlier attempt had written
+    differing: int = 0  # tasks of which an earlier attempt had written more records, or fewer
 
 
 def write(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Sent:
     """Runs in the task. PipelineError naming topic, partition and reason when a record was not delivered."""
-    rows, records, size = plan.outgoing(), Counter[str](), Counter[str]()
-    with sender(plan.settings) as one:
-        for batch in batches:
-            if batch.num_rows:
-                one.send(rows.records(batch))
-            for topic, count, bytes_ in rows.bytes_by_topic(batch):
-                records[topic] += count
-                size[topic] += bytes_
-    return Sent(dict(records), dict(size))
+    mark = plan.mark()
+    if mark is None:
+        with sender(plan.settings) as one:
+            return _send(plan, batches, one, Sent({}, {}))
+    return write_once(plan, batches, mark)
+
+
+def write_once(plan: Plan, batches: Iterator[pa.RecordBatch], mark: Mark) -> Sent:
+    """The same, unless it was done before under this mark."""
+    sent = Sent({}, {})
+    with transaction(plan.settings, mark, sent.records) as one:
+        _send(plan, batches, one, sent)
+    rows = sum(sent.records.values())
+    return sent if one.before is None else replace(sent, before=rows, differing=int(rows != one.before))
+
+
+def _send(plan: Plan, batches: Iterator[pa.RecordBatch], to: Sender, sent: Sent) -> Sent:
+    rows = plan.outgoing()
+    for batch in batches:
+        if batch.num_rows:
+            to.send(rows.records(batch))
+        for topic, count, size in rows.bytes_by_topic(batch):
+            sent.records[topic] = sent.records.get(topic, 0) + count
+            sent.bytes[topic] = sent.bytes.get(topic, 0) + size
+    return sent
 
 
 def total(messages: Sequence[WriterCommitMessage | None]) -> Sent:
     """What all tasks together have written."""
+    sent = [message for message in messages if isinstance(message, Sent)]
     records, size = Counter[str](), Counter[str]()
-    for message in messages:
-        if isinstance(message, Sent):
-            records.update(message.records)
-            size.update(message.bytes)
-    return Sent(dict(records), dict(size))
+    for one in sent:
+        records.update(one.records)
+        size.update(one.bytes)
+    return Sent(dict(records), dict(size), sum(one.before for one in sent), sum(one.differing for one in sent))
+
+
+def _report(what: str, sent: Sent) -> None:
+    _log.info("%s: %s", what, sent)
+    if sent.differing:
+        _log.warning(
+            "%s: %d tasks had another number of rows when they were written before: where the query or its cutting was "
+            "changed in between, rows are missing or there twice",
+            what,
+            sent.differing,
+        )
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -117,7 +158,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when all tasks are done."""
-        _log.info("written: %s", total(messages))
+        _report("written", total(messages))
 
 
 class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[misc] # their commits differ
@@ -132,4 +173,4 @@ class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: igno
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]
         """On the driver, when all tasks of a micro-batch are done."""
-        _log.info("written in batch %d: %s", batchId, total(messages))
+        _report(f"written in batch {batchId}", total(messages))

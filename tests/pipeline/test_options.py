@@ -209,11 +209,26 @@ def test_what_has_no_effect_is_noted() -> None:
 def test_defaults_of_a_write() -> None:
     least = {"kafka.bootstrap.servers": "h:9092"}
     assert WriteOptions.parse(least, streaming=True) == WriteOptions(
-        topic=None, kafka={"bootstrap.servers": "h:9092"}, headers=True, stamp=True, timestamps=False
+        topic=None,
+        kafka={"bootstrap.servers": "h:9092"},
+        headers=True,
+        stamp=True,
+        timestamps=False,
+        transactional=False,
+        name=None,
     )
     assert not WriteOptions.parse(least, streaming=False).stamp
     assert WriteOptions.parse(least | {"odradek.stamp": "true"}, streaming=False).stamp
     assert WriteOptions.parse(least | {"topic": " t "}, streaming=False).topic == "t"
+
+
+def test_transactions_need_no_stamps() -> None:
+    given = {"kafka.bootstrap.servers": "h:9092", "odradek.transactional": "true"}
+    assert not WriteOptions.parse(given, streaming=True).stamp
+    named = WriteOptions.parse(given | {"odradek.transactional.id": " n "}, streaming=False)
+    assert (named.transactional, named.name) == (True, "n")
+    with pytest.raises(OptionError, match="has no effect without"):
+        WriteOptions.parse(given | {"odradek.transactional": "false", "odradek.transactional.id": "n"}, streaming=False)
 
 
 @pytest.mark.parametrize(
@@ -224,6 +239,8 @@ def test_defaults_of_a_write() -> None:
         ({"kafka.bootstrap.servers": ""}, "must be given"),
         ({"topic": " "}, "topic is empty"),
         ({"odradek.stamp": "maybe"}, "odradek.stamp is true or false"),
+        ({"odradek.transactional": "true", "odradek.transactional.id": "n"}, "a stream is known by its checkpoint"),
+        ({"kafka.transactional.id": "x"}, "gives each task its own"),
         ({"odradek.local": "auto"}, "no option odradek.local here"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 WAIT = 30
 
@@ -25,24 +25,32 @@ class Written(NamedTuple):
         return found[0] if found else None
 
 
-def written(broker: Any, topic: str) -> list[Written]:
-    """All records of `topic`, by partition and offset."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False})
+def written(broker: Any, topic: str, isolation: str = "read_uncommitted") -> list[Written]:
+    """All records of `topic`, by partition and offset; with `read_committed` up to the first that is undecided."""
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "isolation.level": isolation}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
     try:
         parts = [TopicPartition(topic, at, 0) for at in consumer.list_topics(topic, WAIT).topics[topic].partitions]
         consumer.assign(parts)
-        return _read(consumer, sum(consumer.get_watermark_offsets(part, WAIT)[1] for part in parts))
+        return _read(consumer, len(parts))
     finally:
         consumer.close()
 
 
-def _read(consumer: Consumer, left: int) -> list[Written]:
+def _read(consumer: Consumer, partitions: int) -> list[Written]:
     found: list[Written] = []
-    while len(found) < left:
-        messages = consumer.consume(min(left - len(found), 10_000), WAIT)
-        assert messages, f"{left - len(found)} records did not come"
-        found += [_record(message) for message in messages]
+    while partitions:
+        messages = consumer.consume(10_000, 0.1) or consumer.consume(1, WAIT)
+        assert messages, f"the ends of {partitions} partitions did not come"
+        records = [message for message in messages if not _ends(message)]
+        partitions -= len(messages) - len(records)
+        found += map(_record, records)
     return sorted(found, key=lambda record: record.partition)  # stable: by offset within a partition
+
+
+def _ends(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
 def _record(message: Message) -> Written:
