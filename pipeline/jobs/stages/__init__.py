@@ -1,0 +1,12 @@
+"""`stages`: from topic to topic by streaming queries that a TOML file declares.
+
+declaration, tables   the file, checked as far as it can be without Spark
+json_schema           a JSON Schema as Spark's types
+parse, validate, normalise, deduplicate, enrich, aggregate
+                      one step each: rows in, rows out
+records               what is read of a topic and written to one
+plan                  a stage's steps one after the other
+analysis              the same on empty frames: what Spark has against the expressions
+cluster               the topics: are they there, is all decided
+command               the command line
+"""

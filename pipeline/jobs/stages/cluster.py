@@ -1,0 +1,75 @@
+"""The topics of a file: are they there, are they to be made; and is all of them decided."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Iterable, Iterator
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.stages.declaration import Pipeline, Stage
+from odradek.pipeline.types import LATEST
+from odradek.pipeline.wire.brokers import Brokers
+from odradek.pipeline.writing import producer_settings
+
+_SECONDS = 30
+_STEP = 0.05
+
+
+def missing(pipeline: Pipeline, there: Iterable[str]) -> tuple[dict[str, int], list[str]]:
+    """Topics to be made, with their partitions, and a line for each that is not `there` and is not to be made."""
+    known, new, mistakes = set(there), dict[str, int](), list[str]()
+    for stage, key, topic in _named(pipeline.stages):
+        if topic in known or topic in new:
+            continue
+        if key in _WRITTEN and stage.partitions:
+            new[topic] = stage.partitions
+        else:
+            mistakes.append(f"stage {stage.name}: {key}: {_unknown(topic, known, key)}")
+    return new, mistakes
+
+
+_WRITTEN = ("to", "dead_letters")
+
+
+def _named(stages: Iterable[Stage]) -> Iterator[tuple[Stage, str, str]]:
+    """Every topic with who names it; stages come in their order, so one that is written comes before who reads it."""
+    for stage in stages:
+        yield from ((stage, "from", topic) for topic in stage.sources)
+        yield from ((stage, f"enrich.{each.column}.with", each.topic) for each in stage.enrich)
+        yield stage, "to", stage.to
+        yield stage, "dead_letters", stage.dead_letters
+
+
+def _unknown(topic: str, known: Iterable[str], key: str) -> str:
+    near = difflib.get_close_matches(topic, known, 1)
+    hint = f"; did you mean {near[0]}?" if near else "; partitions = N would have it made" if key in _WRITTEN else ""
+    return f"there is no topic {topic} (or this user may not see it){hint}"
+
+
+def create(kafka: dict[str, str], topics: dict[str, int]) -> None:
+    """Make topics with so many partitions each, and as many replicas as the brokers do. Raises PipelineError."""
+    client = AdminClient({**producer_settings.librdkafka(kafka)}, logger=producer_settings.SILENT)
+    wanted = [NewTopic(topic, partitions) for topic, partitions in topics.items()]
+    for topic, made in client.create_topics(wanted, operation_timeout=_SECONDS).items():
+        try:
+            made.result(_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise PipelineError(f"cannot make the topic {topic}: {error.args[0].str()}") from None
+
+
+def settle(kafka: dict[str, str], topics: Iterable[str]) -> None:
+    """Wait until no transaction of `topics` is open, as long as one that ends by itself may take.
+
+    A writer hears that its transaction is committed before each partition does. Who begins to read up to the end at
+    that very moment would not get the last of it, until the next time.
+    """
+    with Brokers(kafka) as brokers:
+        there = brokers.topics()
+        keys = [(topic, index) for topic in topics for index in range(there.get(topic, 0))]
+        deadline = time.monotonic() + _SECONDS
+        while time.monotonic() < deadline and brokers.offsets(keys, LATEST) != brokers.offsets(keys, LATEST, True):
+            time.sleep(_STEP)

@@ -1,0 +1,89 @@
+"""`odradek pipeline stages FILE.toml`: all stages of a file, once or until it is ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from odradek.pipeline import parsing
+from odradek.pipeline.jobs.command import spark_options, start
+from odradek.pipeline.jobs.stages import declaration
+from odradek.pipeline.jobs.stages.declaration import Pipeline
+from odradek.pipeline.jobs.stages.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    from odradek.pipeline.jobs.stages.streams import Streams
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.sql.ansi.enabled": "false",  # what cannot be cast is null; it does not end the query
+    "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",  # --once: a batch of nothing closes windows
+    "spark.sql.shuffle.partitions": "8",  # that a stage remembers in; fixed by its first run
+}
+
+
+@click.command("stages")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--once", is_flag=True, help="Take what there is now, one stage after the other, and end.")
+@click.option("--trigger", default="10s", show_default=True, metavar="DURATION", help="How often there is a batch.")
+@click.option("--check", is_flag=True, help="Only check the file: no topic is looked at, nothing is run.")
+@spark_options
+def command(file: Path, once: bool, trigger: str, check: bool, conf: dict[str, str]) -> None:
+    """Run the streams from topics to topics that FILE.toml declares.
+
+    \b
+    Example:
+      odradek pipeline stages orders.toml --once
+    """
+    milliseconds = parsing.duration("--trigger", trigger)
+    try:
+        _run(file, conf, check, {"availableNow": True} if once else {"processingTime": f"{milliseconds} milliseconds"})
+    except Mistakes as mistakes:
+        for line in mistakes.lines:
+            click.echo(f"{file}: {line}", err=True)
+        raise click.exceptions.Exit(1) from None
+
+
+def _run(file: Path, conf: dict[str, str], check: bool, trigger: dict[str, object]) -> None:
+    pipeline = declaration.load(file)
+    new = {} if check else _expected(pipeline)
+    spark = start("stages", SETTINGS | conf)
+    streams = _streams(spark, pipeline)
+    if check:
+        click.echo(f"{file}: {len(pipeline.stages)} stages, nothing is wrong with them")
+        return
+    _ready(streams, new)
+    from odradek.pipeline.jobs.stages import running
+
+    running.run(streams, trigger)
+
+
+def _expected(pipeline: Pipeline) -> dict[str, int]:
+    """The topics to be made. Raises Mistakes for others that are not there."""
+    from odradek.pipeline.jobs.stages import cluster
+    from odradek.pipeline.wire.brokers import Brokers
+
+    with Brokers(pipeline.kafka) as brokers:
+        new, mistakes = cluster.missing(pipeline, brokers.topics())
+    Mistakes.check(mistakes)
+    return new
+
+
+def _streams(spark: SparkSession, pipeline: Pipeline) -> Streams:
+    from odradek.pipeline.jobs.stages.analysis import analysed
+    from odradek.pipeline.jobs.stages.streams import Streams
+
+    known, mistakes = analysed(spark, pipeline)
+    Mistakes.check(mistakes)
+    return Streams(spark, pipeline, known)
+
+
+def _ready(streams: Streams, new: dict[str, int]) -> None:
+    """All that can fail before the first query."""
+    from odradek.pipeline.jobs.files import Files
+    from odradek.pipeline.jobs.stages import cluster
+
+    Files(streams.spark, streams.pipeline.checkpoint).check_writable()
+    if new:
+        cluster.create(streams.pipeline.kafka, new)

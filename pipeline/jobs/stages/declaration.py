@@ -1,0 +1,277 @@
+"""What a file of stages declares, checked: all that is wrong with it is told at once, one line each."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.jobs.stages import json_schema, order
+from odradek.pipeline.jobs.stages.mistakes import Mistakes
+from odradek.pipeline.jobs.stages.sql import RECORD
+from odradek.pipeline.jobs.stages.tables import SPAN, TOPIC, Table
+
+FORMATS = ("json", "csv", "string")
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True)
+class Parse:
+    """How bytes become columns. `schema` is DDL, empty for strings, which come into the one column `column`."""
+
+    format: str
+    schema: str
+    column: str = "value"
+    csv: tuple[tuple[str, str], ...] = ()  # Spark's options
+
+
+@dataclass(frozen=True)
+class Enrich:
+    """The latest value of each key of `topic`, as the struct `column`, where the key is what `on` says."""
+
+    topic: str
+    on: str
+    column: str
+    inner: bool
+    broadcast: bool
+    parse: Parse
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Windows of time, one row for each with each value of the columns `by`. The spans are Spark's."""
+
+    window: str
+    slide: str | None
+    offset: str | None
+    by: tuple[str, ...]
+    values: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One streaming query. What is None was not given; all dictionaries are name to SQL expression."""
+
+    name: str
+    sources: tuple[str, ...]
+    to: str
+    dead_letters: str
+    partitions: int | None  # of topics that are not there yet
+    starting_offsets: str
+    max_offsets: int | None  # per trigger
+    parse: Parse | None  # None: the columns of the stage that writes the only source
+    validate: dict[str, str]
+    normalise: dict[str, str]
+    drop: tuple[str, ...]
+    key: str | None
+    timestamp: str | None
+    event_time: str
+    watermark: str | None
+    deduplicate: tuple[str, ...]  # columns
+    enrich: tuple[Enrich, ...]
+    aggregate: Aggregate | None
+
+    @property
+    def stateful(self) -> bool:
+        """Whether Spark remembers something from batch to batch."""
+        return bool(self.deduplicate or self.aggregate)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """All topics that it reads, those of `enrich`, too."""
+        return self.sources + tuple(one.topic for one in self.enrich)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A file. A stage comes after those whose topics it reads."""
+
+    kafka: dict[str, str]  # without the prefix
+    checkpoint: str
+    stages: tuple[Stage, ...]
+
+
+def load(path: Path) -> Pipeline:
+    """What the file at `path` declares. Raises Mistakes; OptionError where it is no TOML."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise OptionError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:  # not UTF-8, not TOML
+        raise OptionError(f"{path}: {error}") from None
+    return declared(values, path.parent)
+
+
+def declared(values: dict[str, Any], folder: Path) -> Pipeline:
+    """The same, of the values of a file in `folder`, to which paths in it are relative."""
+    mistakes: list[str] = []
+    top = Table("", values, mistakes)
+    pipeline = Pipeline(
+        kafka=_kafka(top),
+        checkpoint=top.text("checkpoint", "the folder, or URI, for what the queries remember", True) or "",
+        stages=_stages(top, folder, mistakes),
+    )
+    top.left()
+    mistakes += _together(pipeline.stages)
+    Mistakes.check(mistakes)
+    return Pipeline(pipeline.kafka, pipeline.checkpoint, order.ordered(pipeline.stages))
+
+
+def _kafka(top: Table) -> dict[str, str]:
+    settings = top.flat("kafka", "a table of settings, with bootstrap.servers")
+    if "kafka" in top and not settings.get("bootstrap.servers", "").strip():
+        top.wrong("kafka.bootstrap.servers", "is missing: the brokers to connect to first, 'host:port, …'")
+    return settings
+
+
+def _stages(top: Table, folder: Path, mistakes: list[str]) -> tuple[Stage, ...]:
+    dead_letters, partitions = top.topic("dead_letters"), top.number("partitions")
+    tables = top.stages("stage")
+    if not tables and "stage" not in top:
+        top.missing("stage", "at least one [[stage]]")
+    return tuple(_stage(table, folder, dead_letters, partitions) for table in tables)
+
+
+def _stage(table: Table, folder: Path, dead_letters: str | None, partitions: int | None) -> Stage:
+    stage = Stage(
+        name=_name(table),
+        sources=table.topics("from"),
+        to=table.topic("to", required=True) or "",
+        dead_letters=table.topic("dead_letters", _DEAD_LETTERS, required=not dead_letters) or dead_letters or "",
+        partitions=table.number("partitions") or partitions,
+        starting_offsets=table.one_of("starting_offsets", ("earliest", "latest")) or "",
+        max_offsets=table.number("max_offsets_per_trigger"),
+        parse=_parse(table.table("parse"), folder),
+        validate=table.expressions("validate"),
+        normalise=table.expressions("normalise"),
+        drop=table.texts("drop", "a list of columns"),
+        key=table.text("key", "an expression"),
+        timestamp=table.text("timestamp", "an expression"),
+        event_time=table.text("event_time", "an expression") or f"{RECORD}.timestamp",
+        watermark=table.span("watermark"),
+        deduplicate=_deduplicate(table.table("deduplicate")),
+        enrich=tuple(_enrich(each, folder) for each in table.tables("enrich")),
+        aggregate=_aggregate(table.table("aggregate")),
+    )
+    _check(stage, table)
+    table.left()
+    return stage
+
+
+_DEAD_LETTERS = "the topic for records that cannot be parsed or break a rule"
+
+
+def _name(table: Table) -> str:
+    name = table.text("name", "a name for the query and its checkpoint", required=True) or ""
+    if name and not _NAME.fullmatch(name):
+        table.wrong("name", f"has letters, digits, '.', '_' and '-' only, not '{name}'")
+    return name
+
+
+def _check(stage: Stage, table: Table) -> None:
+    if stage.to in stage.reads:
+        table.wrong("to", f"is '{stage.to}', which the stage reads")
+    if stage.dead_letters and stage.dead_letters in (*stage.reads, stage.to):
+        table.wrong("dead_letters", f"is '{stage.dead_letters}', which the stage reads or writes otherwise")
+    if ("deduplicate" in table or "aggregate" in table) and "watermark" not in table:
+        table.missing("watermark", f"{SPAN}: how late a record may come (for deduplicate and aggregate)")
+    for name in (RECORD, *(name for name in stage.normalise if name.startswith("__"))):
+        if name in stage.normalise:
+            table.wrong(f"normalise.{name}", "is a name that odradek needs itself")
+
+
+def _parse(table: Table | None, folder: Path) -> Parse | None:
+    if table is None:
+        return None
+    kind = table.one_of("format", FORMATS, required=True) or ""
+    parse = Parse(kind, _schema(table, folder, kind), *_details(table, kind))
+    table.left()
+    return parse
+
+
+def _details(table: Table, kind: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    if kind == "csv":
+        options = {"sep": table.text("separator"), "quote": table.text("quote")}
+        return "", tuple((name, value) for name, value in options.items() if value)
+    return (table.text("column") or "value" if kind == "string" else ""), ()
+
+
+def _schema(table: Table, folder: Path, kind: str) -> str:
+    if kind == "string":
+        return ""
+    file = table.text("schema_file", "a path")
+    schema = table.text("schema", "columns and types, 'id BIGINT, name STRING'", required=bool(kind) and not file)
+    if file and schema:
+        table.wrong("schema_file", "is given beside schema: one of them")
+    return _of_file(table, folder / file) if file else schema or ""
+
+
+def _of_file(table: Table, path: Path) -> str:
+    try:
+        return json_schema.ddl(json.loads(path.read_text()))
+    except OSError as error:
+        table.wrong("schema_file", f"cannot read {path}: {error.strerror}")
+    except (ValueError, json_schema.SchemaError) as error:
+        table.wrong("schema_file", f"{path} is no JSON Schema that can be used: {error}")
+    return ""
+
+
+def _deduplicate(table: Table | None) -> tuple[str, ...]:
+    if table is None:
+        return ()
+    by = table.texts("by", "a list of columns", required=True)
+    table.left()
+    return by
+
+
+def _enrich(table: Table, folder: Path) -> Enrich:
+    parse = _parse(table.table("parse"), folder)
+    if "parse" not in table:
+        table.missing("parse", "how its values are read (format and schema)")
+    found = Enrich(
+        topic=table.topic("with", f"{TOPIC}, a compacted one", required=True) or "",
+        on=table.text("on", "an expression, compared with the topic's keys", required=True) or "",
+        column=table.text("as", "the new column", required=True) or "",
+        inner=table.one_of("type", ("left", "inner")) == "inner",
+        broadcast=table.flag("broadcast", True),
+        parse=parse or Parse("string", ""),
+    )
+    table.left()
+    return found
+
+
+def _aggregate(table: Table | None) -> Aggregate | None:
+    if table is None:
+        return None
+    window = table.span("window")
+    if "window" not in table:
+        table.missing("window", SPAN)
+    found = Aggregate(
+        window=window or "",
+        slide=table.span("slide"),
+        offset=table.span("offset"),
+        by=table.texts("by", "a list of columns"),
+        values=table.expressions("values", required=True),
+    )
+    table.left()
+    return found
+
+
+def _together(stages: tuple[Stage, ...]) -> Iterable[str]:
+    """What is wrong between stages."""
+    for name, count in Counter(stage.name for stage in stages if stage.name).items():
+        if count > 1:
+            yield f"stage {name}: name: there are {count} stages of that name"
+    writers = Counter(stage.to for stage in stages)
+    for stage in stages:
+        if stage.parse is None and stage.sources and [writers[source] for source in stage.sources] != [1]:
+            yield f"stage {stage.name}: parse: is missing: how the values of {', '.join(stage.sources)} are read"
+    circle = order.circle(stages)
+    if circle:
+        yield f"stage {circle[0]}: from: the stages {' -> '.join(circle)} go in a circle"

@@ -1,0 +1,12 @@
+"""Step 4: of the rows that agree in some columns one is let through, as long as the watermark remembers it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+
+def deduplicated(rows: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Rows with a watermark; none is dropped where `by` is empty."""
+    return rows.dropDuplicatesWithinWatermark(list(by)) if by else rows

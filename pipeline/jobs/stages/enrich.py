@@ -1,0 +1,36 @@
+"""Step 5: the latest value that a compacted topic has for a key.
+
+The topic is read anew for each batch, whole: Spark plans what is not a stream in each batch again.
+"""
+
+from __future__ import annotations
+
+from odradek.pipeline.jobs.stages.declaration import Enrich
+from odradek.pipeline.jobs.stages.parse import Reading, parsed
+from odradek.pipeline.jobs.stages.sql import REASON, RECORD, quoted
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+_KEY, _ON = "__key", "__on"
+
+
+def table(records: DataFrame, declared: Enrich, reading: Reading) -> DataFrame:
+    """Key (text) and value (struct, null where it cannot be parsed) of rows with `record`; without tombstones."""
+    latest = f"max_by({RECORD}, {RECORD}.offset)"
+    newest = (
+        records.where(f"{RECORD}.key IS NOT NULL").groupBy(F.expr(f"{RECORD}.key")).agg(F.expr(latest).alias(RECORD))
+    )
+    rows = parsed(newest.where(f"{RECORD}.value IS NOT NULL"), reading)
+    columns = ", ".join(map(quoted, reading.columns.names))
+    value = F.expr(f"CASE WHEN {REASON} IS NULL THEN struct({columns}) END")
+    return rows.select(F.expr(f"string({RECORD}.key)").alias(_KEY), value.alias(declared.column))
+
+
+def enriched(rows: DataFrame, declared: Enrich, table: DataFrame) -> DataFrame:
+    """Rows with the new column. Bad ones go through, with `inner`, too."""
+    found = F.broadcast(table) if declared.broadcast else table
+    rows = rows.withColumn(_ON, F.expr(declared.on).cast("string"))
+    joined = rows.join(found, F.col(_ON) == F.col(_KEY), "left")
+    if declared.inner:
+        joined = joined.where(f"{_KEY} IS NOT NULL OR {REASON} IS NOT NULL")
+    return joined.drop(_ON, _KEY)

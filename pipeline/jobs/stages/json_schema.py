@@ -1,0 +1,57 @@
+"""A JSON Schema (json-schema.org) as Spark's DDL: what of it says of which type a value is.
+
+`required`, `minimum` and the like are not checked: rules of `validate` are for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
+_FORMATS = {"date-time": "TIMESTAMP", "date": "DATE"}
+
+
+class SchemaError(Exception):
+    """It has no like in Spark; the message says where."""
+
+
+def ddl(schema: Any) -> str:
+    """The columns of an object, as `a` BIGINT, `b` STRUCT<…>."""
+    if not isinstance(schema, Mapping) or _kind(schema, "the schema") != "object" or not schema.get("properties"):
+        raise SchemaError("the schema is not of an object with properties")
+    return _columns(schema["properties"], " ", "")
+
+
+def _columns(properties: Any, between: str, path: str) -> str:
+    if not isinstance(properties, Mapping):
+        raise SchemaError(f"{path or 'the schema'}: its properties are not an object")
+    return ", ".join(f"{_quoted(name)}{between}{_type(of, f'{path}{name}')}" for name, of in properties.items())
+
+
+def _type(schema: Any, path: str) -> str:
+    kind = _kind(schema, path)
+    if kind == "object" and schema.get("properties"):
+        return f"STRUCT<{_columns(schema['properties'], ': ', f'{path}.')}>"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):
+        return f"MAP<STRING, {_type(schema['additionalProperties'], f'{path}.*')}>"
+    if kind == "array" and "items" in schema:
+        return f"ARRAY<{_type(schema['items'], f'{path}[]')}>"
+    if kind == "string":
+        return _FORMATS.get(schema.get("format", ""), "STRING")
+    if kind not in _TYPES:
+        raise SchemaError(f"{path}: what is in this {kind} is not said")
+    return _TYPES[kind]
+
+
+def _kind(schema: Any, path: str) -> str:
+    """The one type that is not null."""
+    told = schema.get("type") if isinstance(schema, Mapping) else None
+    kinds = [kind for kind in (told if isinstance(told, list) else [told]) if kind != "null"]
+    if len(kinds) != 1 or kinds[0] not in ("object", "array", "string", *_TYPES):
+        raise SchemaError(f"{path}: there is no one type")
+    return str(kinds[0])
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,54 @@
+"""In which order stages run that read one another's topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Protocol, TypeVar
+
+
+class Node(Protocol):
+    """What of a stage matters here."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def to(self) -> str: ...
+
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+
+N = TypeVar("N", bound=Node)
+
+
+def ordered(stages: Iterable[N]) -> tuple[N, ...]:
+    """Each after those whose topics it reads, otherwise as given. CycleError where there is a `circle`."""
+    given = {stage.name: stage for stage in stages}
+    sorter = TopologicalSorter(_before(given.values()))
+    sorter.prepare()
+    found: list[N] = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready(), key=list(given).index)
+        found += [given[name] for name in ready]
+        sorter.done(*ready)
+    return tuple(found)
+
+
+def circle(stages: Sequence[Node]) -> list[str]:
+    """The names of stages that wait for one another, the first one again at the end; [] where there is none."""
+    try:
+        TopologicalSorter(_before(stages)).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def _before(stages: Iterable[N]) -> dict[str, set[str]]:
+    """The names of those that write what a stage reads, itself left out: that is another mistake."""
+    all_ = list(stages)
+    return {
+        stage.name: {other.name for other in all_ if other.to in stage.reads and other.name != stage.name}
+        for stage in all_
+    }

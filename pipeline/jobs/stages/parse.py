@@ -1,0 +1,94 @@
+"""Step 1: a record's bytes become columns; what does not fit becomes a reason.
+
+Of a value that does not fit Spark says nothing but that; which columns are to blame is found out for those alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.jobs.stages.declaration import Parse
+from odradek.pipeline.jobs.stages.sql import REASON, RECORD, Blame, every, first, literal, quoted
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+_TEXT = f"string({RECORD}.value)"
+# Spark's parser stops after the first value. Within an object of ours, whatever follows it there is an error.
+_WRAPPED = f"""concat('{{"v":', {_TEXT}, '}}')"""
+_PARSED = "__parsed"
+_CORRUPT = StructField("__corrupt", StringType())
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How values are read, and the columns that makes."""
+
+    how: Parse
+    columns: StructType
+
+    @classmethod
+    def of(cls, how: Parse) -> Reading:
+        """Needs a session. OptionError or ParseException where the schema is no DDL of Spark's."""
+        if how.format == "string":
+            return cls(how, StructType([StructField(how.column, StringType())]))
+        columns = StructType.fromDDL(how.schema)
+        if not isinstance(columns, StructType):  # Spark takes the name of a type, too
+            raise OptionError(f"has columns and their types, 'id BIGINT, name STRING', not '{how.schema}'")
+        return cls(how, columns)
+
+
+def parsed(rows: DataFrame, reading: Reading) -> DataFrame:
+    """Rows with `record` become rows with `record`, `__reason` and the columns."""
+    made = _FORMATS[reading.how.format](reading)
+    columns = [F.expr(f"{made.struct}.{quoted(name)}").alias(name) for name in reading.columns.names]
+    return rows.select(RECORD, made.column.alias(_PARSED)).select(
+        RECORD, F.expr(first([*_ALWAYS, *made.blames])).alias(REASON), *columns
+    )
+
+
+_ALWAYS = [
+    (f"{RECORD}.value IS NULL", "'the value is null'"),
+    (f"NOT is_valid_utf8({_TEXT})", "'the value is not UTF-8'"),
+]
+
+
+class _Made(NamedTuple):
+    column: Column
+    struct: str  # where in the column the fields are
+    blames: list[Blame]
+
+
+def _string(reading: Reading) -> _Made:
+    return _Made(F.expr(f"struct({_TEXT} AS {quoted(reading.how.column)})"), _PARSED, [("FALSE", "''")])
+
+
+def _csv(reading: Reading) -> _Made:
+    schema = StructType([*reading.columns.fields, _CORRUPT])
+    options = {"columnNameOfCorruptRecord": _CORRUPT.name, **dict(reading.how.csv)}
+    column = F.from_csv(F.expr(_TEXT), schema.toDDL(), options)
+    no = f"{_PARSED}.{_CORRUPT.name} IS NOT NULL OR {_TEXT} = ''"
+    return _Made(column, _PARSED, [(no, "'the value is not CSV of the schema'")])
+
+
+def _json(reading: Reading) -> _Made:
+    schema = StructType([StructField("v", reading.columns), _CORRUPT])
+    column = F.from_json(F.expr(_WRAPPED), schema, {"columnNameOfCorruptRecord": _CORRUPT.name})
+    misfits = every(_misfit(field.name, field.dataType) for field in reading.columns)
+    blames = [
+        (f"{_PARSED}.{_CORRUPT.name} IS NULL AND {_PARSED}.v IS NOT NULL", "NULL"),
+        (f"try_parse_json({_WRAPPED}) IS NULL", "'the value is not JSON'"),
+        ("TRUE", f"coalesce({misfits}, 'the value is not a JSON object of the schema')"),
+    ]
+    return _Made(column, f"{_PARSED}.v", blames)
+
+
+def _misfit(name: str, kind: DataType) -> Blame:
+    """The value has something under `name`, and it did not become a `kind`."""
+    something = f"get_json_object({_TEXT}, {literal(f'$[{chr(39)}{name}{chr(39)}]')}) IS NOT NULL"
+    return f"{something} AND {_PARSED}.v.{quoted(name)} IS NULL", literal(f"{name} is not {kind.simpleString()}")
+
+
+_FORMATS = {"json": _json, "csv": _csv, "string": _string}

@@ -1,0 +1,91 @@
+"""Records as they are read, and as they are written: results to the stage's topic, bad ones to its dead letters.
+
+A result is the JSON of all its columns. A bad record stays what it was, and headers say why it is here.
+"""
+
+from __future__ import annotations
+
+from odradek.pipeline.jobs.stages.declaration import Stage
+from odradek.pipeline.jobs.stages.sql import HIDDEN, REASON, RECORD, TIMESTAMP, literal, quoted
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+HEADERS = "array<struct<key: string, value: binary>>"
+READ = f"key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, headers {HEADERS}"
+WRITTEN = ("topic", "key", "value", "timestamp", "headers")
+_OURS = "odradek."
+_JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
+_THEIR_HEADERS = f"filter({RECORD}.headers, h -> NOT startswith(h.key, '{_OURS}'))"
+
+
+def received(rows: DataFrame) -> DataFrame:
+    """The one column `record` of rows as the source has them."""
+    return rows.select(F.struct("key", "value", "topic", "partition", "offset", "timestamp", "headers").alias(RECORD))
+
+
+def results(rows: DataFrame, stage: Stage) -> DataFrame:
+    """Of good rows."""
+    return _written(rows, _result(rows, stage))
+
+
+def dead_letters(rows: DataFrame, stage: Stage) -> DataFrame:
+    """Of bad rows."""
+    return _written(rows, _dead_letter(stage))
+
+
+def both(rows: DataFrame, stage: Stage) -> DataFrame:
+    """Of rows, whatever they are."""
+    good, bad = _result(rows, stage), _dead_letter(stage)
+    return _written(rows, {name: f"if({REASON} IS NULL, {good[name]}, {bad[name]})" for name in WRITTEN})
+
+
+def _written(rows: DataFrame, columns: dict[str, str]) -> DataFrame:
+    return rows.select(*(F.expr(columns[name]).alias(name) for name in WRITTEN))
+
+
+def visible(rows: DataFrame) -> list[str]:
+    """The columns that a result has."""
+    return [name for name in rows.columns if name not in HIDDEN]
+
+
+def _result(rows: DataFrame, stage: Stage) -> dict[str, str]:
+    options = ", ".join(literal(word) for pair in _JSON.items() for word in pair)
+    columns = ", ".join(map(quoted, visible(rows)))
+    return {
+        "topic": literal(stage.to),
+        "key": _bytes(rows, stage.key or _key(stage)),
+        "value": f"binary(to_json(struct({columns}), map({options})))",
+        "timestamp": f"timestamp({stage.timestamp or (TIMESTAMP if stage.aggregate else f'{RECORD}.timestamp')})",
+        "headers": f"CAST(NULL AS {HEADERS})" if stage.aggregate else _THEIR_HEADERS,
+    }
+
+
+def _bytes(rows: DataFrame, expression: str) -> str:
+    [(_, kind)] = rows.select(F.expr(expression).alias("key")).dtypes
+    return f"({expression})" if kind == "binary" else f"binary(string({expression}))"
+
+
+def _key(stage: Stage) -> str:
+    """Where the file names none: that of the record, or what an aggregate is by."""
+    if stage.aggregate is None:
+        return f"{RECORD}.key"
+    names = [quoted(name) for name in stage.aggregate.by]
+    if len(names) < 2:
+        return "".join(names) or "NULL"
+    return f"to_json(array({', '.join(f'string({name})' for name in names)}))"
+
+
+def _dead_letter(stage: Stage) -> dict[str, str]:
+    told = {
+        "reason": REASON,
+        "stage": literal(stage.name),
+        **{name: f"string({RECORD}.{name})" for name in ("topic", "partition", "offset")},
+    }
+    headers = ", ".join(f"named_struct('key', '{_OURS}{name}', 'value', binary({text}))" for name, text in told.items())
+    return {
+        "topic": literal(stage.dead_letters),
+        "key": f"{RECORD}.key",
+        "value": f"{RECORD}.value",
+        "timestamp": f"{RECORD}.timestamp",
+        "headers": f"concat(coalesce({_THEIR_HEADERS}, array()), array({headers}))",
+    }

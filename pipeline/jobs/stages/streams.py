@@ -1,0 +1,61 @@
+"""Stages as running queries: what they read, what they write, what they remember.
+
+Exactly once: what a task has written is in one transaction with the number of its batch, and the next stage reads only
+what is committed. See `writing.writer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from odradek.pipeline.jobs.stages import enrich, plan, records
+from odradek.pipeline.jobs.stages.analysis import Known
+from odradek.pipeline.jobs.stages.declaration import Pipeline, Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Of a checked file."""
+
+    spark: SparkSession
+    pipeline: Pipeline
+    known: Mapping[str, Known]
+
+    def start(self, stage: Stage, **trigger: Any) -> StreamingQuery:
+        """The stage's query; `trigger` is `availableNow=True`, or `processingTime='10 seconds'`."""
+        known = self.known[stage.name]
+        rows = plan.cleaned(self._source(stage, "availableNow" not in trigger), stage, known.reading)
+        tables = zip(stage.enrich, known.tables, strict=True)
+        frames = [enrich.table(self._table(declared.topic), declared, reading) for declared, reading in tables]
+        writer = plan.written(rows, stage, frames).writeStream.format("odradek").outputMode("append")
+        writer = writer.queryName(stage.name).trigger(**trigger).options(**self._kafka)
+        writer = writer.option("odradek.transactional", "true").option("odradek.timestamps", "true")
+        return writer.option("checkpointLocation", self.checkpoint(stage)).start()
+
+    def checkpoint(self, stage: Stage) -> str:
+        """Where the query keeps how far it is, and what it remembers."""
+        return f"{self.pipeline.checkpoint.rstrip('/')}/{stage.name}"
+
+    @property
+    def _kafka(self) -> dict[str, str]:
+        return {f"kafka.{name}": value for name, value in self.pipeline.kafka.items()}
+
+    @property
+    def _reading(self) -> dict[str, str]:
+        return self._kafka | {"kafka.isolation.level": "read_committed", "includeHeaders": "true"}
+
+    def _source(self, stage: Stage, limited: bool) -> DataFrame:
+        reader = self.spark.readStream.format("odradek").options(**self._reading)
+        reader = reader.option("subscribe", ",".join(stage.sources)).option("startingOffsets", stage.starting_offsets)
+        if limited and stage.max_offsets:
+            reader = reader.option("maxOffsetsPerTrigger", str(stage.max_offsets))
+        return records.received(reader.load())
+
+    def _table(self, topic: str) -> DataFrame:
+        return records.received(self.spark.read.format("odradek").options(**self._reading, subscribe=topic).load())

@@ -1,0 +1,99 @@
+"""Expressions and columns of one stage, tried on rows: what is wrong is noted, one line each."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.jobs.stages.declaration import Parse
+from odradek.pipeline.jobs.stages.parse import Reading
+from odradek.pipeline.jobs.stages.sql import HIDDEN
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_ORNAMENTS = re.compile(r"^\[[A-Z_.0-9]+\] | SQLSTATE: .*$")
+
+
+class Wrong(Exception):
+    """There are mistakes; they are noted."""
+
+
+class Trial:
+    """Of the stage `name`."""
+
+    def __init__(self, name: str, mistakes: list[str]) -> None:
+        self._name, self._mistakes, self._before = name, mistakes, len(mistakes)
+
+    def note(self, key: str, what: str) -> None:
+        """A mistake of `key`."""
+        self._mistakes.append(": ".join(filter(None, (f"stage {self._name}", key, what))))
+
+    def sound(self) -> None:
+        """Go on? Raises Wrong where something was noted."""
+        if len(self._mistakes) > self._before:
+            raise Wrong
+
+    def made(self, key: str, make: Callable[[], Any]) -> Any:
+        """What `make` returns; Wrong, and noted, where Spark has something against it."""
+        try:
+            return make()
+        except (PySparkException, OptionError) as error:
+            self.note(key, _said(error))
+            raise Wrong from None
+
+    def reading(self, key: str, how: Parse) -> Reading:
+        """Of a schema in DDL."""
+        found: Reading = self.made(f"{key}.schema", lambda: Reading.of(how))
+        return found
+
+    def names(self, key: str, names: Iterable[str]) -> None:
+        """New columns."""
+        for name in names:
+            if name in HIDDEN:
+                self.note(key, f"'{name}' is a name that odradek needs itself")
+
+    def columns(self, rows: DataFrame, key: str, names: Iterable[str]) -> None:
+        """Columns that must be there."""
+        there = [name for name in rows.columns if name not in HIDDEN]
+        for name in names:
+            if name.lower() not in map(str.lower, there):
+                near = difflib.get_close_matches(name, there, 1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there)}"
+                self.note(key, f"there is no column '{name}'; {hint}")
+
+    def expressions(self, rows: DataFrame, key: str, given: Mapping[str, str], kinds: tuple[str, ...] = ()) -> None:
+        """Those by name under `key`."""
+        for name, expression in given.items():
+            self.expression(rows, f"{key}.{name}", expression, kinds)
+
+    def expression(self, rows: DataFrame, key: str, expression: str | None, kinds: tuple[str, ...] = ()) -> None:
+        """One that must be of one of `kinds`, any where there is none."""
+        if expression is not None:
+            self._tried(key, lambda column: rows.select(column).schema, expression, kinds)
+
+    def aggregates(self, rows: DataFrame, key: str, given: Mapping[str, str]) -> None:
+        """Those that stand for many rows."""
+        for name, expression in given.items():
+            self._tried(f"{key}.{name}", lambda column: rows.groupBy().agg(column).schema, expression, ())
+
+    def _tried(self, key: str, make: Callable[[Column], StructType], expression: str, kinds: tuple[str, ...]) -> None:
+        try:
+            kind = make(F.expr(expression)).fields[-1].dataType.simpleString()
+        except PySparkException as error:
+            self.note(key, _said(error))
+        else:
+            if kinds and kind not in kinds:
+                self.note(key, f"is {kind}, not {' or '.join(kinds)}: {expression}")
+
+
+def _said(error: Exception) -> str:
+    """The one line of Spark's that says it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return _ORNAMENTS.sub("", lines[0]) if lines else type(error).__name__

@@ -1,0 +1,230 @@
+"""A file of stages, read and checked without Spark."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.jobs.stages.declaration import Aggregate, Enrich, Parse, declared, load
+from odradek.pipeline.jobs.stages.json_schema import SchemaError, ddl
+from odradek.pipeline.jobs.stages.mistakes import Mistakes
+
+HEAD = """
+checkpoint = "file:///var/stages"
+dead_letters = "dead"
+partitions = 3
+[kafka]
+bootstrap.servers = "localhost:9092"
+acks = -1
+"""
+PARSE = """[stage.parse]
+format = "json"
+schema = "id BIGINT"
+"""
+CLEANED = f"""
+[[stage]]
+name = "cleaned"
+from = "raw"
+to = "cleaned"
+{PARSE}"""
+HOURLY = """
+[[stage]]
+name = "hourly"
+from = "cleaned"
+to = "hourly"
+watermark = "10 minutes"
+[stage.aggregate]
+window = "1 hour"
+values = { orders = "count(*)" }
+"""
+
+
+def mistakes(text: str, folder: Path = Path()) -> list[str]:
+    with pytest.raises(Mistakes) as caught:
+        declared(tomllib.loads(text), folder)
+    return list(caught.value.lines)
+
+
+def test_all_that_can_be_said(tmp_path: Path) -> None:
+    file = tmp_path / "stages.toml"
+    file.write_text(HOURLY.join([HEAD, CLEANED]) + EVERYTHING)
+    found = load(file)
+    assert found.kafka == {"bootstrap.servers": "localhost:9092", "acks": "-1"}
+    assert found.checkpoint == "file:///var/stages"
+    assert [stage.name for stage in found.stages] == ["cleaned", "everything", "hourly"]
+    cleaned, everything, hourly = found.stages
+    assert (cleaned.sources, cleaned.to, cleaned.dead_letters, cleaned.partitions) == (("raw",), "cleaned", "dead", 3)
+    assert cleaned.event_time == "record.timestamp"
+    assert not cleaned.stateful
+    assert hourly.parse is None
+    assert hourly.aggregate == Aggregate("1 hour", None, None, (), {"orders": "count(*)"})
+    assert (everything.sources, everything.dead_letters, everything.partitions) == (("a", "b"), "worse", 7)
+    assert everything.parse == Parse("csv", "id BIGINT, at TIMESTAMP", "", (("sep", ";"), ("quote", "'")))
+    assert everything.validate == {"has an id": "id is not null"}
+    assert everything.deduplicate == ("id",)
+    assert everything.enrich == (
+        Enrich("people", "id", "person", True, False, Parse("string", "", "value")),
+        Enrich("places", "id", "place", False, True, Parse("string", "", "line")),
+    )
+    assert everything.reads == ("a", "b", "people", "places")
+    assert (everything.starting_offsets, everything.max_offsets) == ("latest", 100)
+
+
+EVERYTHING = """
+[[stage]]
+name = "everything"
+from = ["a", "b"]
+to = "people-with-places"
+dead_letters = "worse"
+partitions = 7
+starting_offsets = "latest"
+max_offsets_per_trigger = 100
+key = "id"
+timestamp = "at"
+event_time = "at"
+watermark = "1 day"
+drop = ["at"]
+parse = { format = "csv", schema = "id BIGINT, at TIMESTAMP", separator = ";", quote = "'" }
+validate = { "has an id" = "id is not null" }
+normalise = { id = "id + 1" }
+deduplicate = { by = ["id"] }
+[[stage.enrich]]
+with = "people"
+on = "id"
+as = "person"
+type = "inner"
+broadcast = false
+parse = { format = "string" }
+[[stage.enrich]]
+with = "places"
+on = "id"
+as = "place"
+parse = { format = "string", column = "line" }
+[stage.aggregate]
+window = "1 hour"
+slide = "10 minutes"
+offset = "5 minutes"
+by = ["id"]
+values = { orders = "count(*)" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ["kafka: is missing", "checkpoint: is missing", "stage: is missing: at least one [[stage]]"]),
+        (HEAD.replace("partitions", "partitons") + CLEANED, ["partitons: there is no such key; did you mean partiti"]),
+        (HEAD.replace("bootstrap.servers", "servers") + CLEANED, ["kafka.bootstrap.servers: is missing"]),
+        (HEAD + "[stage]\nname = 'a'", ["stage: is an array of tables, [[stage]], not {"]),
+        (HEAD + CLEANED.replace("from", "form"), ["stage cleaned: form: there is no such key; did you mean from?"]),
+        (HEAD + CLEANED.replace('"raw"', '["raw", 3]'), ["stage cleaned: from: is a topic or a list of topics, not ["]),
+        (HEAD + CLEANED.replace('"raw"', '"r/w"'), ["stage cleaned: from: is a topic or a list of topics, not 'r/w'"]),
+        (HEAD + CLEANED.replace('name = "cleaned"', ""), ["stage 1: name: is missing: a name"]),
+        (HEAD + CLEANED.replace('"cleaned"', '"a b"', 1), ["stage a b: name: has letters"]),
+        (HEAD + CLEANED.replace("json", "jsn"), ["stage cleaned: parse.format: is json, csv or string, not 'jsn'"]),
+        (HEAD + CLEANED.replace("schema", "shema"), ["stage cleaned: parse.shema: there is no such key; did you mean"]),
+        (HEAD + CLEANED + 'sep = ";"', ["stage cleaned: parse.sep: there is no such key; known are"]),
+        (HEAD + CLEANED.replace(PARSE, ""), ["stage cleaned: parse: is missing: how the values of raw are read"]),
+        (HEAD.replace("dead_letters", "#") + CLEANED, ["stage cleaned: dead_letters: is missing: the topic for"]),
+        (HEAD.replace('"dead"', '"raw"') + CLEANED, ["stage cleaned: dead_letters: is 'raw', which the stage reads"]),
+        (HEAD + CLEANED.replace('"raw"', '"cleaned"'), ["stage cleaned: to: is 'cleaned', which the stage reads"]),
+        (HEAD + CLEANED * 2, ["stage cleaned: name: there are 2 stages of that name"]),
+        (HEAD + CLEANED + "[stage.validate]\na = 3", ["stage cleaned: validate.a: is an expression, not 3"]),
+        (HEAD + CLEANED + "[stage.normalise]\nrecord = '3'", ["stage cleaned: normalise.record: is a name that"]),
+        (HEAD + CLEANED + HOURLY.replace("10 min", "10 mn"), ["stage hourly: watermark: is a span such as '10 minute"]),
+        (HEAD + CLEANED + HOURLY.replace("watermark", "#"), ["stage hourly: watermark: is missing: a span"]),
+        (HEAD + CLEANED + HOURLY.replace("window", "windw"), ["stage hourly: aggregate.windw: there is no such key"]),
+        (HEAD + CLEANED + HOURLY.replace('"1 hour"', "1"), ["stage hourly: aggregate.window: is a span such as"]),
+        (HEAD + CLEANED + HOURLY.replace("values", "by"), ["stage hourly: aggregate.by: is a list of columns, not {"]),
+        (
+            HEAD + CLEANED + "[stage.deduplicate]",
+            ["stage cleaned: watermark: is missing", "deduplicate.by: is missing"],
+        ),
+        (HEAD + CLEANED + "[stage.enrich]", [f"stage cleaned: enrich.{key}: is m" for key in ("with", "on", "as")]),
+        (HEAD.replace("3", "0") + CLEANED, ["partitions: is a whole number above 0, not 0"]),
+        (HEAD + CLEANED.replace("schema", "schema_file"), ["cannot read id BIGINT: No such file"]),
+    ],
+)
+def test_a_mistake(text: str, expected: list[str]) -> None:
+    """Each is told in a line of its own."""
+    found = mistakes(text)
+    for words in expected:
+        assert any(words in line for line in found), (words, found)
+    assert all("\n" not in line for line in found)
+
+
+def test_all_mistakes_at_once() -> None:
+    text = HEAD.replace("checkpoint", "chekpoint") + CLEANED.replace("to =", "too =") + HOURLY.replace('"1 hour"', '""')
+    assert mistakes(text) == [
+        "stage cleaned: too: there is no such key; did you mean to?",
+        "stage hourly: aggregate.window: is a span such as '10 minutes', not ''",
+        "chekpoint: there is no such key; did you mean checkpoint?",
+        "stage hourly: parse: is missing: how the values of cleaned are read",
+    ]
+
+
+def test_a_circle() -> None:
+    there = CLEANED.replace('"raw"', '"hourly"')
+    assert mistakes(HEAD + there + HOURLY) == [
+        "stage cleaned: from: the stages cleaned -> hourly -> cleaned go in a circle"
+    ]
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    for text, words in ((b"a = ", "Invalid value"), (b"\xff", "can't decode"), (None, "cannot read")):
+        file = tmp_path / "stages.toml"
+        file.unlink(missing_ok=True)
+        if text is not None:
+            file.write_bytes(text)
+        with pytest.raises(OptionError, match=words) as caught:
+            load(file)
+        assert str(file) in str(caught.value)
+
+
+# -- JSON Schema
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "a `name`": {"type": ["string", "null"]},
+        "at": {"type": "string", "format": "date-time"},
+        "day": {"type": "string", "format": "date"},
+        "prices": {"type": "array", "items": {"type": "number"}},
+        "where": {"type": "object", "properties": {"x": {"type": "boolean"}}},
+        "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+    "required": ["id"],
+}
+
+
+def test_json_schema(tmp_path: Path) -> None:
+    expected = (
+        "`id` BIGINT, `a ``name``` STRING, `at` TIMESTAMP, `day` DATE, `prices` ARRAY<DOUBLE>, "
+        "`where` STRUCT<`x`: BOOLEAN>, `tags` MAP<STRING, STRING>"
+    )
+    assert ddl(SCHEMA) == expected
+    (tmp_path / "orders.json").write_text(json.dumps(SCHEMA))
+    text = HEAD + CLEANED.replace('schema = "id BIGINT"', 'schema_file = "orders.json"')
+    parse = declared(tomllib.loads(text), tmp_path).stages[0].parse
+    assert parse
+    assert parse.schema == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ([], "not of an object with properties"),
+        ({"type": "array"}, "not of an object with properties"),
+        ({"type": "object", "properties": {"a": {"type": ["string", "integer"]}}}, "a: there is no one type"),
+        ({"type": "object", "properties": {"a": {"type": "object"}}}, "a: what is in this object is not said"),
+        ({"type": "object", "properties": {"a": {"type": "array", "items": {}}}}, r"a\[\]: there is no one type"),
+    ],
+)
+def test_json_schemas_that_spark_has_no_types_for(schema: Any, words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        ddl(schema)
