@@ -1,0 +1,101 @@
+"""Archives made by the job, and what is in one by each of its three witnesses: manifest, folders, Spark's readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+from odradek.pipeline.jobs.archive import job, manifest
+from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.manifest import State
+from odradek.pipeline.jobs.archive.staging import SETTINGS
+from odradek.pipeline.jobs.files import Files
+from pyspark.errors import AnalysisException
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Ids = list[tuple[int, int]]
+"""Partition and offset of records, sorted."""
+Reader = Callable[["SparkSession", Path, str], Ids]
+
+
+def source(broker: Any, *topics: str, **options: str) -> dict[str, str]:
+    """What the job is told to read; `_` in an option's name stands for `.`."""
+    named = {name.replace("_", "."): value for name, value in options.items()}
+    return {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": ",".join(topics), **named}
+
+
+def archive(spark: SparkSession, folder: Path, wanted: Job) -> State:
+    """Run the job once; returns what the archive consists of."""
+    for key, value in SETTINGS.items():
+        spark.conf.set(key, value)
+    try:
+        job.run(spark, Files(spark, str(folder)), wanted)
+    finally:
+        for key in SETTINGS:
+            spark.conf.unset(key)
+    return live(spark, folder)
+
+
+def live(spark: SparkSession, folder: Path) -> State:
+    """What the manifest says."""
+    return manifest.live(Files(spark, str(folder)))
+
+
+def seen(spark: SparkSession, folder: Path, topic: str) -> Ids:
+    """What a reader of the topic's folder has."""
+    frame = spark.read.parquet(f"{folder}/topic={topic}").select("partition", "offset")
+    return sorted((row[0], row[1]) for row in frame.collect())
+
+
+def visible(spark: SparkSession, folder: Path, topic: str) -> Ids:
+    """What a reader of the topic's folder has, by the files that Spark would read: quicker, and no job of Spark's."""
+    try:
+        frame = spark.read.schema("`partition` int, `offset` bigint").parquet(f"{folder}/topic={topic}")
+    except AnalysisException as error:
+        assert "PATH_NOT_FOUND" in str(error)
+        return []
+    try:
+        return read_ids(Path(uri.removeprefix("file://")) for uri in frame.inputFiles())
+    except FileNotFoundError:  # compacted meanwhile
+        return visible(spark, folder, topic)
+
+
+def lying(folder: Path, topic: str) -> Ids:
+    """What is in all files that lie in the topic's folder."""
+    return read_ids(folder.glob(f"topic={topic}/**/*.parquet"))
+
+
+def listed(folder: Path, state: State, topic: str) -> Ids:
+    """What is in the files that the manifest names."""
+    return read_ids(folder / file.path for file in state.of(topic))
+
+
+def assert_whole(spark: SparkSession, folder: Path, topic: str, expected: Ids, reader: Reader = seen) -> State:
+    """Each record is there once, whoever looks, and nothing half done is left."""
+    state = live(spark, folder)
+    assert reader(spark, folder, topic) == expected
+    assert lying(folder, topic) == expected
+    assert listed(folder, state, topic) == expected
+    for file in state.files.values():
+        rows = read_ids([folder / file.path])
+        for index, span in file.partitions.items():
+            offsets = [offset for partition, offset in rows if partition == index]
+            assert span == (len(offsets), offsets[0], offsets[-1])
+        assert file.size == (folder / file.path).stat().st_size
+        assert file.rows == len(rows)
+    left = {path.name for path in (folder / "_odradek").iterdir()} - {"commits", "staging", "checkpoint"}
+    assert not left
+    return state
+
+
+def read_ids(files: Iterable[Path]) -> Ids:
+    """What is in Parquet files."""
+    found: Ids = []
+    for path in files:
+        table = pq.ParquetFile(path).read(["partition", "offset"])
+        found += zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
+    return sorted(found)

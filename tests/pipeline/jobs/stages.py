@@ -1,0 +1,64 @@
+"""Stages made of few words, and the rows that they are tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odradek.pipeline.jobs.stages import records
+from odradek.pipeline.jobs.stages.command import SETTINGS
+from odradek.pipeline.jobs.stages.declaration import Pipeline, Stage, declared
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RAW = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+EVERY = "10 minutes"
+
+
+def pipeline(*stages: dict[str, Any], **top: Any) -> Pipeline:
+    """Of a file; `top` is what is beside its stages."""
+    kafka = {"bootstrap.servers": "localhost:1"}
+    return declared({"checkpoint": "x", "dead_letters": "dead", "kafka": kafka, **top, "stage": list(stages)}, Path())
+
+
+def stage(**given: Any) -> dict[str, Any]:
+    """The table of a stage; `from_` stands for `from`, and json for a parse of that schema."""
+    table = {"name": "one", "from": given.pop("from_", "raw"), "to": "out", **given}
+    if "json" in table:
+        table["parse"] = {"format": "json", "schema": table.pop("json")}
+    return table
+
+
+def only(**given: Any) -> Stage:
+    """The one stage of a file."""
+    return pipeline(stage(**given)).stages[0]
+
+
+def received(spark: SparkSession, *values: bytes | str | None, key: str = "k") -> DataFrame:
+    """Rows with `record`: offsets from 0, keys `key`0 and so on, a second apart; the odd ones have headers."""
+    rows = [
+        (f"{key}{at}".encode(), value.encode() if isinstance(value, str) else value, "raw", 3, at, _headers(at))
+        for at, value in enumerate(values)
+    ]
+    frame = spark.createDataFrame(rows, RAW.replace("timestamp timestamp, ", "") + f"headers {records.HEADERS}")
+    return records.received(frame.selectExpr("*", "timestamp_seconds(offset) AS timestamp"))
+
+
+def _headers(at: int) -> list[tuple[str, bytes | None]] | None:
+    return [("a", b"1"), ("odradek.id", b"x"), ("none", None)] if at % 2 else None
+
+
+@contextmanager
+def as_the_job_has_it(spark: SparkSession) -> Iterator[None]:
+    """While inside, the session's settings are those of the command, but for the number of partitions."""
+    before = {key: spark.conf.get(key, None) for key in SETTINGS}
+    for key in SETTINGS.keys() - {"spark.sql.shuffle.partitions"}:
+        spark.conf.set(key, SETTINGS[key])
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.unset(key) if value is None else spark.conf.set(key, value)
