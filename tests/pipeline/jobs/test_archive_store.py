@@ -21,10 +21,9 @@ from odradek.pipeline.jobs.archive.manifest import Commit, File, Span
 from odradek.pipeline.jobs.archive.store import PENDING, STAGING, Move, Store
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.types import Partition
-from pyspark.errors import AnalysisException
 
 from ...harness.process import wait_until
-from .archives import Ids, assert_whole, lying, read_ids
+from .archives import Ids, assert_whole, lying, read_ids, visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,16 +147,6 @@ def after_death(folder: Path) -> None:
     lease = folder / "_odradek/lease.json"
     if lease.exists():
         lease.write_text(json.dumps({**json.loads(lease.read_text()), "started": "0"}))
-
-
-def visible(spark: SparkSession, folder: Path, topic: str) -> Ids:
-    """What a reader of the topic's folder has, by the files that Spark would read."""
-    try:
-        frame = spark.read.schema("`partition` int, `offset` bigint").parquet(f"{folder}/topic={topic}")
-    except AnalysisException as error:
-        assert "PATH_NOT_FOUND" in str(error)
-        return []
-    return read_ids(Path(uri.removeprefix("file://")) for uri in frame.inputFiles())
 
 
 def viewed(_: SparkSession, folder: Path, topic: str) -> Ids:

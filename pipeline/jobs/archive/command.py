@@ -1,0 +1,99 @@
+"""`odradek pipeline archive`: what is said on its command line, checked as far as can be before Spark starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.jobs import command, progress
+from odradek.pipeline.jobs.archive import job as jobs
+from odradek.pipeline.jobs.archive import shapes, start
+from odradek.pipeline.jobs.archive.columns import Columns
+from odradek.pipeline.jobs.archive.formats import Formats
+from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.staging import SETTINGS
+from odradek.pipeline.jobs.files import Files
+from odradek.pipeline.parsing import duration, positive, size
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@click.command
+@click.option("--to", "uri", required=True, metavar="URI", help="The archive: /a/folder, hdfs://…, s3a://…")
+@click.option("--topics", metavar="TOPIC,…", help="The topics to archive.")
+@click.option("--topics-pattern", metavar="REGEX", help="Those whose names match, also ones that are made later.")
+@click.option("--continuous", is_flag=True, help="Do not end, but archive what comes.")
+@click.option("--trigger", default="1m", show_default=True, help="With --continuous: the time between batches.")
+@click.option("--target-file-size", default="128m", show_default=True, help="Small files of an hour become such.")
+@click.option("--no-compact", is_flag=True, help="Leave small files as they are.")
+@click.option(
+    "--event-time", metavar="SQL", help="The time to file a record under, over its columns; else its timestamp."
+)
+@click.option("--max-offsets", default="20000000", show_default=True, help="Of one batch.")
+@click.option(
+    "--no-fail-on-data-loss", is_flag=True, help="Go on, and say how much, where the log has deleted unread records."
+)
+@click.option(
+    "--verify", is_flag=True, help="Do not archive: compare the archive with the log. Exit code 1 if they differ."
+)
+@shapes.options
+@command.cluster_options
+@command.spark_options
+def archive(
+    uri: str,
+    topics: str | None,
+    topics_pattern: str | None,
+    continuous: bool,
+    trigger: str,
+    target_file_size: str,
+    no_compact: bool,
+    event_time: str | None,
+    max_offsets: str,
+    no_fail_on_data_loss: bool,
+    verify: bool,
+    formats: Formats,
+    kafka: dict[str, str],
+    conf: dict[str, str],
+) -> None:
+    """Archive topics to Parquet files, by topic and hour, each record once.
+
+    Without --continuous it archives all that is there and ends; the next run goes on where this one ended.
+    """
+    job = Job(
+        source=_source(kafka, topics, topics_pattern, not no_fail_on_data_loss),
+        columns=Columns(formats, event_time),
+        continuous=continuous,
+        trigger_ms=duration("--trigger", trigger),
+        target=size("--target-file-size", target_file_size),
+        compact=not no_compact,
+        max_offsets=positive("--max-offsets", max_offsets),
+    )
+    found = start.topics(job.options)
+    spark = command.start("odradek archive", {**SETTINGS, **conf})
+    files = Files(spark, uri)
+    if verify:
+        _verify(spark, files, kafka, found)
+    else:
+        jobs.run(spark, files, job)
+
+
+def _source(kafka: dict[str, str], topics: str | None, pattern: str | None, fail: bool) -> dict[str, str]:
+    """Only what is committed is archived, unless a property says otherwise."""
+    if (topics is None) == (pattern is None):
+        raise OptionError("give --topics or --topics-pattern: which topics to archive")
+    which = {"subscribe": topics} if topics is not None else {"subscribePattern": pattern or ""}
+    return {"kafka.isolation.level": "read_committed", **kafka, **which, "failOnDataLoss": str(fail).lower()}
+
+
+def _verify(spark: SparkSession, files: Files, kafka: dict[str, str], topics: list[str]) -> None:
+    """Exit code 1 when there is a difference; a line for each on stdout."""
+    from odradek.pipeline.jobs.archive.verify import verify
+
+    report = verify(spark, files, kafka, topics)
+    for line in [*report.notes, *report.differences]:
+        click.echo(line)
+    progress.done("verify", records=report.records, differences=len(report.differences))
+    if report.differences:
+        raise click.exceptions.Exit(1)

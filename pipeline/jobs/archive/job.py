@@ -1,0 +1,122 @@
+"""A run of the archive: all there is, in steps of a bounded number of offsets; or on and on."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs import progress
+from odradek.pipeline.jobs.archive import compaction, start
+from odradek.pipeline.jobs.archive.columns import Columns
+from odradek.pipeline.jobs.archive.sink import Sink
+from odradek.pipeline.jobs.archive.start import Start
+from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.files import Files
+from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.reading import offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to archive, and how. `source` are options of `odradek`, without where to begin."""
+
+    source: dict[str, str]
+    columns: Columns = field(default_factory=Columns)
+    continuous: bool = False
+    trigger_ms: int = 60_000
+    target: int = 128 << 20  # bytes of a file
+    compact: bool = True
+    several: int = 10  # small files of an hour, without an end: fewer are left, lest it write them anew each minute
+    max_offsets: int = 20_000_000  # of a batch
+
+    @property
+    def options(self) -> ReadOptions:
+        """Raises OptionError."""
+        return ReadOptions.parse(self.source, streaming=True)
+
+
+def run(spark: SparkSession, files: Files, job: Job) -> None:
+    """Archive; returns when all is archived that was there at the start, or the stream is stopped.
+
+    Raises PipelineError: an archive that cannot be written, offsets that are gone, formats that cannot be.
+    """
+    with Store(files) as store:
+        before = _rows(store)
+        begin = _start(store, job)
+        job.columns.check(spark, begin.topics)
+        with progress.shown(spark, begin.topics):
+            if job.continuous:
+                _on_and_on(spark, store, job, begin)
+            else:
+                _all_there_is(spark, store, job, begin)
+        replaced = compaction.run(spark, store, job.target) if job.compact and not job.continuous else 0
+        size = sum(file.size for file in store.state.files.values())
+        facts = {"records": _rows(store) - before, "files": len(store.state.files), "bytes": size, "replaced": replaced}
+        progress.done("archive", **facts)
+
+
+def _rows(store: Store) -> int:
+    return sum(file.rows for file in store.state.files.values())
+
+
+def _start(store: Store, job: Job) -> Start:
+    found = start.find(job.options, store.state.offsets)
+    for loss in found.lost:
+        log.warning("%s: left out (--no-fail-on-data-loss)", loss.text)
+    if found.lost:
+        log.warning("%d offsets are lost in all", sum(loss.offsets for loss in found.lost))
+    return found
+
+
+def _all_there_is(spark: SparkSession, store: Store, job: Job, begin: Start) -> None:
+    """PySpark 4.0 runs one batch of a Python source with Trigger.AvailableNow, so there is a stream for each step."""
+    until = begin.end
+    while Start(begin.begin, until).waiting:
+        before = store.state
+        _stream(spark, store, job, begin, Sink(store, begin.begin, job.columns), availableNow=True)
+        if store.state.number == before.number:
+            raise PipelineError("the stream ended without a batch, though there are records to archive")
+        begin = _start(store, job)
+
+
+def _on_and_on(spark: SparkSession, store: Store, job: Job, begin: Start) -> None:
+    sink = Sink(store, begin.begin, job.columns)
+
+    def batch(frame: DataFrame, number: int) -> None:
+        sink(frame, number)
+        if job.compact:
+            compaction.run(spark, store, job.target, job.several)
+
+    if job.compact:
+        compaction.run(spark, store, job.target)
+    _stream(spark, store, job, begin, sink, batch, processingTime=f"{job.trigger_ms} milliseconds")
+
+
+def _stream(
+    spark: SparkSession, store: Store, job: Job, begin: Start, sink: Sink, batch: Any = None, **trigger: Any
+) -> None:
+    frame = spark.readStream.format("odradek").options(**_source(job, begin)).load()
+    writer = frame.writeStream.queryName(f"archive-{sink.stream[:8]}").foreachBatch(batch or sink)
+    writer = writer.option("checkpointLocation", store.files.uri(sink.checkpoint))
+    query = writer.trigger(**trigger).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def _source(job: Job, begin: Start) -> dict[str, str]:
+    return {
+        **job.source,
+        "includeHeaders": "true",
+        "startingOffsets": json.dumps(offsets.as_json(begin.begin)),
+        "maxOffsetsPerTrigger": str(job.max_offsets),
+    }

@@ -1,0 +1,89 @@
+"""What is done with a batch of the stream: staged, put into place, and entered with the offsets it was read by."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs import progress
+from odradek.pipeline.jobs.archive import staging
+from odradek.pipeline.jobs.archive.columns import FOLDERS, Columns
+from odradek.pipeline.jobs.archive.manifest import Commit, File, topic_of
+from odradek.pipeline.jobs.archive.staging import Staged
+from odradek.pipeline.jobs.archive.store import CHECKPOINT, STAGING, Move, Store
+from odradek.pipeline.reading import offsets
+from odradek.pipeline.types import Partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Ranges = Mapping[Partition, tuple[int, int]]
+
+
+class Sink:
+    """The function of `foreachBatch` for one stream, which began at `begin` and has its checkpoint in `checkpoint`."""
+
+    def __init__(self, store: Store, begin: Mapping[Partition, int], columns: Columns) -> None:
+        self.stream = uuid4().hex
+        self.checkpoint = f"{CHECKPOINT}/{self.stream}"
+        self._store = store
+        self._at = dict(begin)
+        self._columns = columns
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Raises PipelineError when the batch cannot be archived; the stream ends then."""
+        end = self._end(batch)
+        ranges = {key: (self._at.get(key, 0), offset) for key, offset in end.items()}
+        moves, added = [], []
+        for move, file in self._staged(frame, ranges):
+            moves.append(move)
+            added.append(file)
+        self._store.commit(moves, Commit(self.stream, batch, ranges, tuple(added), at_ms=now_ms()))
+        self._at = end
+
+    def _end(self, batch: int) -> dict[Partition, int]:
+        """Where the batch ends: Spark notes it in the checkpoint before it begins the batch."""
+        return offsets.from_json(
+            json.loads(self._store.files.read(f"{self.checkpoint}/offsets/{batch}").splitlines()[-1])
+        )
+
+    def _staged(self, frame: DataFrame, ranges: Ranges) -> list[tuple[Move, File]]:
+        topics = sorted({topic for (topic, _), (begin, end) in ranges.items() if begin < end})
+        with progress.described(frame.sparkSession, f"archive {', '.join(topics)}"):
+            found = [each for part in self._columns.of(frame, topics) for each in self._written(part)]
+        _check([file for _, file in found], ranges)
+        return found
+
+    def _written(self, shaped: DataFrame) -> list[tuple[Move, File]]:
+        name, schema = uuid4().hex, staging.digest(shaped)
+        staged = staging.write(self._store.files, shaped, f"{STAGING}/{name}", FOLDERS)
+        return [self._placed(each, f"{number}-{name}", schema) for number, each in enumerate(staged)]
+
+    def _placed(self, staged: Staged, name: str, schema: str) -> tuple[Move, File]:
+        """Where a staged file will be, and what the manifest says of it."""
+        path = f"{staged.folder}/{self._store.state.number + 1}-{name}.parquet"
+        spans = staged.partitions
+        return (staged.path, path), File(path, topic_of(path), spans, staged.size, staged.modified_ms, schema)
+
+
+def _check(files: list[File], ranges: Ranges) -> None:
+    """What is written must be what was to be read; PipelineError where it is not."""
+    rows: dict[Partition, int] = {}
+    for file in files:
+        for index, span in file.partitions.items():
+            begin, end = ranges.get((file.topic, index), (0, 0))
+            rows[file.topic, index] = rows.get((file.topic, index), 0) + span.rows
+            if span.first < begin or span.last >= end or rows[file.topic, index] > end - begin:
+                raise PipelineError(
+                    f"{file.topic}-{index}: offsets {span.first} to {span.last} were written where {begin} to "
+                    f"{end - 1} were to be read; nothing of this batch is archived"
+                )
+
+
+def now_ms() -> int:
+    """The time, in ms since 1970."""
+    return int(time.time() * 1000)

@@ -1,0 +1,66 @@
+"""Parquet files of a batch before they are of the archive: written by Spark's tasks, then counted.
+
+No shuffle and no sort: a task's rows are of one partition, and it writes each topic's and hour's to a file of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
+
+from odradek.pipeline.jobs.archive.columns import FOLDERS
+from odradek.pipeline.jobs.archive.manifest import Span
+
+if TYPE_CHECKING:
+    from odradek.pipeline.jobs.files import Files
+    from pyspark.sql import DataFrame, SparkSession
+
+SETTINGS = {
+    # Files that a task has open at once; only a task whose rows are of more hours sorts the rest of them.
+    "spark.sql.maxConcurrentOutputFileWriters": "32",
+    # What cannot be cast is null: one bad value of an event time would end the job otherwise.
+    "spark.sql.ansi.enabled": "false",
+}
+"""Of the session that writes."""
+
+
+class Staged(NamedTuple):
+    """A file; `folder` is that of the columns it was written by, `size` in bytes."""
+
+    path: str
+    folder: str
+    partitions: dict[int, Span]
+    size: int
+    modified_ms: int
+
+
+def write(files: Files, frame: DataFrame, folder: str, by: tuple[str, ...]) -> list[Staged]:
+    """Write the rows to Parquet below `folder`, a file for each task and value of the columns `by`, and count them."""
+    frame.write.partitionBy(*by).parquet(files.uri(folder))
+    entries = [entry for entry in files.list(folder) if entry.path.endswith(".parquet")]
+    spans = _spans(frame.sparkSession, files.uri(folder)) if entries else {}
+    staged = []
+    for path, size, modified_ms in entries:
+        inner = path.removeprefix(f"{folder}/")
+        staged.append(Staged(path, inner.rpartition("/")[0], spans[inner], size, modified_ms))
+    return staged
+
+
+def digest(frame: DataFrame) -> str:
+    """What the files of frames with the same columns have in common."""
+    return hashlib.sha256(frame.drop(*FOLDERS).schema.json().encode()).hexdigest()[:16]
+
+
+def _spans(spark: SparkSession, uri: str) -> dict[str, dict[int, Span]]:
+    """By a file's path below `uri`. Only two columns are read, and what goes through the shuffle is a row a file."""
+    from pyspark.sql import functions as F
+
+    rows = spark.read.schema("`partition` int, `offset` bigint").parquet(uri)
+    counted = rows.groupBy(F.input_file_name(), "partition").agg(F.count("*"), F.min("offset"), F.max("offset"))
+    found: dict[str, dict[int, Span]] = {}
+    folder = uri.rpartition("/")[2]
+    for file, partition, count, first, last in counted.collect():
+        inner = unquote(file).rpartition(f"/{folder}/")[2]
+        found.setdefault(inner, {})[partition] = Span(count, first, last)
+    return found

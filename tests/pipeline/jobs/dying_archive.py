@@ -1,0 +1,99 @@
+"""A run of the archive whose driver is killed when it is about to change a certain file; a task of it dies as well.
+
+python dying_archive.py BOOTSTRAP TOPIC FOLDER CHANGE TEXT COUNT
+
+The first attempt at each task ends as by the kernel's out-of-memory killer, in the midst of its rows. The driver ends
+at the COUNTth CHANGE (create, write, rename, delete) of a path with TEXT in it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from odradek.pipeline.jobs.archive import job
+from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.staging import SETTINGS
+from odradek.pipeline.jobs.files import Files
+from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.reading.reader import StreamReader
+from odradek.pipeline.session import session
+from odradek.pipeline.source import OdradekDataSource
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+CONF = {
+    "spark.master": "local[1,2]",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.ui.enabled": "false",
+    **SETTINGS,
+}
+
+
+class DyingReader(StreamReader):
+    """Its tasks."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Half of the first batch, at the first attempt."""
+        context = TaskContext.get()
+        for batch in super().read(partition):
+            if context is not None and context.attemptNumber() == 0:
+                yield batch.slice(0, batch.num_rows // 2)
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+
+class DyingSource(OdradekDataSource):
+    """The source with that reader."""
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For `spark.readStream`."""
+        return DyingReader(ReadOptions.parse(self.options, streaming=True))
+
+
+class DyingFiles(Files):
+    """With the driver's end."""
+
+    fate: tuple[str, str, int]
+
+    def _change(self, kind: str, path: str, change: Callable[..., Any], *rest: str) -> Any:
+        wanted, text, left = self.fate
+        if kind == wanted and text in path:
+            if left == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.fate = wanted, text, left - 1
+        return change(path, *rest)
+
+    def create(self, path: str, text: str) -> bool:
+        return bool(self._change("create", path, super().create, text))
+
+    def write(self, path: str, text: str) -> None:
+        self._change("write", path, super().write, text)
+
+    def rename(self, old: str, new: str) -> None:
+        self._change("rename", old, super().rename, new)
+
+    def delete(self, path: str) -> None:
+        self._change("delete", path, super().delete)
+
+
+def main(bootstrap: str, topic: str, folder: str, kind: str, text: str, count: str) -> None:
+    spark = session("dying", **CONF)
+    spark.dataSource.register(DyingSource)
+    files = DyingFiles(spark, folder)
+    files.fate = kind, text, int(count)
+    job.run(spark, files, Job({"kafka.bootstrap.servers": bootstrap, "subscribe": topic}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

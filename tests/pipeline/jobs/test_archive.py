@@ -1,0 +1,225 @@
+"""Topics become Parquet by hour; each run goes on where the archive ends."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from odradek.pipeline.errors import OptionError, PipelineError
+from odradek.pipeline.jobs.archive import manifest
+from odradek.pipeline.jobs.archive.columns import Columns
+from odradek.pipeline.jobs.archive.formats import Formats, parse
+from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.files import Files
+
+from ...clients.admin import create_topic, unique
+from ...harness.process import wait_until
+from ..frames import rows
+from ..test_source import delete_before
+from ..topics import NOW, WAIT, Sent, send, undecided
+from .archives import Ids, archive, assert_whole, live, source, visible
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOUR = 3600  # records of `send` are a second apart
+
+
+def ids(sent: list[Sent]) -> Ids:
+    """Sorted."""
+    return sorted((one.partition, one.offset) for one in sent)
+
+
+def hours(sent: list[Sent]) -> set[str]:
+    """The folders they belong to."""
+    times = (datetime.fromtimestamp(one.timestamp / 1000, UTC) for one in sent)
+    return {time.strftime("date=%Y-%m-%d/hour=%H") for time in times}
+
+
+def folders(folder: Path, topic: str) -> set[str]:
+    """Those with files."""
+    root = folder / f"topic={topic}"
+    return {str(path.parent.relative_to(root)) for path in root.glob("**/*.parquet")}
+
+
+def test_runs_one_after_the_other(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """What is there, in steps smaller than that; then nothing; then what has come since, with the checkpoint lost."""
+    folder = tmp_path / "an archive"
+    topic, other = create_topic(broker, partitions=2), create_topic(broker)
+    job = Job(source(broker, topic, other), max_offsets=60, compact=False)
+    sent = send(broker, topic, range(100), 2)
+    state = archive(spark, folder, job)
+    assert state.number == 2
+    assert state.offsets == {(topic, 0): 50, (topic, 1): 50, (other, 0): 0}
+    assert archive(spark, folder, job) == state
+    shutil.rmtree(folder / "_odradek/checkpoint", ignore_errors=True)
+    sent += send(broker, topic, range(100, 110), 2)
+    archive(spark, folder, job)
+    assert_whole(spark, folder, topic, ids(sent))
+    frame = spark.read.parquet(str(folder / f"topic={topic}"))
+    assert rows(frame.selectExpr("*", f"'{topic}' AS topic")) == sorted(sent, key=lambda one: one[2:5])
+
+
+def test_hours_and_what_comes_late(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Small files of an hour become one, in order, with all columns; those of late records as well."""
+    topic = create_topic(broker, partitions=2)
+    job = Job(source(broker, topic))
+    sent = send(broker, topic, range(-2 * HOUR, 0, 361), 2)
+    state = archive(spark, tmp_path, job)
+    assert folders(tmp_path, topic) == hours(sent)
+    assert len(state.files) == len(hours(sent))
+    late = send(broker, topic, range(-2 * HOUR, -2 * HOUR + 10), 2)
+    state = archive(spark, tmp_path, job)
+    assert state.number == 4
+    assert len(state.files) == len(hours(sent + late))
+    assert assert_whole(spark, tmp_path, topic, ids(sent + late)) == state
+    frame = spark.read.parquet(str(tmp_path / f"topic={topic}"))
+    assert rows(frame.selectExpr("*", f"'{topic}' AS topic")) == sorted(sent + late, key=lambda one: one[2:5])
+    for file in state.files.values():
+        found = spark.read.parquet(str(tmp_path / file.path)).select("partition", "offset").collect()
+        assert found == sorted(found)
+
+
+def test_nothing_is_moved_to_be_written(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """A batch is written by the tasks that read it: neither shuffled nor sorted."""
+    topic = create_topic(broker, partitions=2)
+    send(broker, topic, range(10), 2)
+    archive(spark, tmp_path, Job(source(broker, topic), compact=False))
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    plans = [executions.apply(at).physicalPlanDescription() for at in range(executions.size())]
+    [plan] = [plan for plan in plans if "InsertIntoHadoopFs" in plan and f"{tmp_path}/_odradek" in plan]
+    assert "Scan ExistingRDD" in plan
+    assert "Exchange" not in plan
+    assert "Sort" not in plan
+
+
+def test_formats_and_the_event_s_own_time(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """A topic of JSON is filed by a time in it; what has none, or a wild one, in the folder for such."""
+    plain, events = create_topic(broker), create_topic(broker)
+    at = NOW // 1000 - 50 * HOUR
+    texts = [f'{{"at":{at}}}', "{}", "not JSON", '{"at":999999999999999}', f'{{"at":{at + HOUR}}}']
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for text in texts:
+        producer.produce(events, text)
+    producer.produce(plain, b"\xff", timestamp=NOW)
+    producer.flush(WAIT)
+    formats = Formats(values=parse("--value-format", (f"{events}=json:at BIGINT",)))
+    time = f"CASE topic WHEN '{events}' THEN CAST(value.at AS TIMESTAMP) END"
+    with pytest.raises(OptionError, match=r"--event-time .*value"):
+        archive(spark, tmp_path, Job(source(broker, plain, events), Columns(formats, time)))
+    archive(spark, tmp_path, Job(source(broker, events), Columns(formats, "CAST(value.at AS TIMESTAMP)")))
+    wanted = {datetime.fromtimestamp(at + n * HOUR, UTC).strftime("date=%Y-%m-%d/hour=%H") for n in (0, 1)}
+    nowhere = "date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"
+    assert folders(tmp_path, events) == {*wanted, nowhere}
+    archive(spark, tmp_path, Job(source(broker, plain, events), Columns(formats)))
+    assert_whole(spark, tmp_path, events, [(0, n) for n in range(5)])
+    assert_whole(spark, tmp_path, plain, [(0, 0)])
+    found = spark.read.parquet(str(tmp_path / f"topic={events}")).orderBy("offset")
+    values = found.selectExpr("value.at", "string(value_raw)", "hour IS NULL").collect()
+    assert [tuple(row) for row in values] == [
+        (at, None, False),
+        (None, None, True),
+        (None, "not JSON", True),
+        (999999999999999, None, True),
+        (at + HOUR, None, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("time", "message"),
+    [
+        ("nothing", "--event-time nothing: .*nothing"),
+        ("offset", "--event-time offset: this is of type bigint; make a timestamp of it"),
+        ("((", r"--event-time \(\(: "),
+    ],
+)
+def test_an_event_time_that_is_none(spark: SparkSession, broker: Any, tmp_path: Path, time: str, message: str) -> None:
+    topic = create_topic(broker)
+    with pytest.raises(OptionError, match=message) as error:
+        archive(spark, tmp_path, Job(source(broker, topic), Columns(event_time=time)))
+    assert "\n" not in str(error.value)
+
+
+def test_retention_was_faster(
+    spark: SparkSession, broker: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says which offsets are gone before anything is read, or how many, and goes on."""
+    topic = create_topic(broker)
+    sent = send(broker, topic, range(10))
+    archive(spark, tmp_path, Job(source(broker, topic)))
+    sent += send(broker, topic, range(10, 30))
+    delete_before(broker, topic, 15)
+    gone = f"{topic}-0: offsets 10 to 14 are gone, the log begins at 15"
+    with pytest.raises(PipelineError, match=f"{gone}; --no-fail-on-data-loss goes on without them"):
+        archive(spark, tmp_path, Job(source(broker, topic)))
+    with caplog.at_level(logging.WARNING):
+        archive(spark, tmp_path, Job(source(broker, topic, failOnDataLoss="false")))
+    assert [record.getMessage() for record in caplog.records if "lost" in record.getMessage()] == [
+        "5 offsets are lost in all"
+    ]
+    assert_whole(spark, tmp_path, topic, ids(sent[:10] + sent[15:]))
+    text = Files(spark, str(tmp_path)).read(f"{manifest.COMMITS}/{manifest.commit_name(2)}")
+    assert manifest.commit_from_json(text).offsets == {(topic, 0): (15, 30)}
+
+
+def test_only_what_is_committed(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The end of the batch is beyond the records that are left out, and before those that are undecided."""
+    topic = create_topic(broker)
+    expected = undecided(broker, topic)["read_committed"]
+    for _ in range(2):
+        archive(spark, tmp_path, Job(source(broker, topic, kafka_isolation_level="read_committed")))
+    frame = spark.read.parquet(str(tmp_path / f"topic={topic}")).orderBy("offset").selectExpr("string(value)")
+    assert [row[0] for row in frame.collect()] == expected
+
+
+def test_a_pattern_finds_topics_that_come_later(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    stem = unique("later")
+    job = Job({"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": stem})
+    with pytest.raises(PipelineError, match=f"no topic matches '{stem}'"):
+        archive(spark, tmp_path, job)
+    sent = {}
+    for _ in range(2):
+        topic = create_topic(broker, stem)
+        sent[topic] = send(broker, topic, range(3))
+        archive(spark, tmp_path, job)
+    for topic, records in sent.items():
+        assert_whole(spark, tmp_path, topic, ids(records))
+
+
+def is_visible(spark: SparkSession, folder: Path, topic: str, expected: Ids) -> bool:
+    return visible(spark, folder, topic) == expected
+
+
+@contextmanager
+def running(spark: SparkSession, folder: Path, job: Job) -> Iterator[None]:
+    """A job without an end, in a thread, as the command line has it."""
+    thread = threading.Thread(target=archive, args=(spark, folder, job))
+    thread.start()
+    try:
+        yield
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+        thread.join(WAIT)
+
+
+def test_on_and_on(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """What comes is archived until the stream is stopped; three small files of an hour become one meanwhile."""
+    topic = create_topic(broker)
+    sent: list[Sent] = []
+    with running(spark, tmp_path, Job(source(broker, topic), continuous=True, trigger_ms=0, several=3)):
+        for number in range(4):
+            sent += send(broker, topic, [number - 4 * HOUR])
+            expected = ids(sent)
+            wait_until(partial(is_visible, spark, tmp_path, topic, expected), WAIT, "it is archived")
+        wait_until(lambda: len(live(spark, tmp_path).files) == 2, WAIT, "three files become one")
+    assert_whole(spark, tmp_path, topic, ids(sent))
