@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.parsing import duration, flag, one_of, positive, size, timestamp
 from odradek.pipeline.reading import offsets, subscription
 from odradek.pipeline.reading.offsets import All, Exactly, Since, Spec
 from odradek.pipeline.reading.subscription import Subscription
-from odradek.pipeline.types import EARLIEST, LATEST
+from odradek.pipeline.types import EARLIEST, LATEST, Target
 
 KAFKA, OURS = "kafka.", "odradek."
-READ_OPTIONS = ("odradek.local", "odradek.commit.group", "odradek.split.bytes")
+READ_OPTIONS = (
+    "odradek.local",
+    "odradek.commit.group",
+    "odradek.split.bytes",
+    "odradek.parquet",
+    "odradek.parquet.hourly",
+)
 WRITE_OPTIONS = ("odradek.stamp", "odradek.timestamps", "odradek.transactional", "odradek.transactional.id")
 _BYTES_STAY = "keys and values are read and written as bytes; cast the columns instead"
 REFUSED_READING = {
@@ -60,6 +67,7 @@ class ReadOptions:
     local: str  # auto, off or only: reading the files of a broker on the same machine
     commit_group: str | None
     split_bytes: int
+    parquet: Target | None  # what is read goes there, and files are told instead of records
     notes: tuple[str, ...]
 
     @property
@@ -94,6 +102,7 @@ class ReadOptions:
             local=one_of("odradek.local", given.get("odradek.local", "auto"), ("auto", "off", "only")),
             commit_group=_named(given, "odradek.commit.group"),
             split_bytes=size("odradek.split.bytes", given.get("odradek.split.bytes", "128m")),
+            parquet=_target(given),
             notes=tuple(_notes(given, kafka, streaming)),
         )
 
@@ -230,6 +239,19 @@ def _named(given: Mapping[str, str], name: str) -> str | None:
     if (text := given.get(name)) is not None and not text.strip():
         raise OptionError(f"{name} is empty")
     return text.strip() if text is not None else None
+
+
+def _target(given: Mapping[str, str]) -> Target | None:
+    folder = _named(given, "odradek.parquet")
+    hourly = flag("odradek.parquet.hourly", given.get("odradek.parquet.hourly", "false"))
+    if folder is None:
+        if hourly:
+            raise OptionError("odradek.parquet.hourly has no effect without odradek.parquet")
+        return None
+    path = unquote(urlsplit(folder).path) if folder.startswith("file:") else folder
+    if not path.startswith("/"):
+        raise OptionError(f"odradek.parquet is an absolute path or a file: URI, not '{folder}'")
+    return Target(path, hourly)
 
 
 def _notes(given: Mapping[str, str], kafka: Mapping[str, str], streaming: bool) -> list[str]:

@@ -43,6 +43,14 @@ SCHEMA = StructType(
 )
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 SCHEMA_WITH_HEADERS = StructType([*SCHEMA.fields, StructField("headers", ArrayType(_HEADER))])
+FILES = StructType(
+    [
+        StructField("path", StringType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        *(StructField(name, LongType()) for name in ("rows", "first", "last", "size")),
+    ]
+)
 
 
 class OdradekDataSource(DataSource):
@@ -54,7 +62,9 @@ class OdradekDataSource(DataSource):
         return "odradek"
 
     def schema(self) -> StructType:
-        """The Kafka source's columns, with `headers` when includeHeaders is true."""
+        """The Kafka source's columns, with `headers` when includeHeaders is true; or of files (`reading.parquet`)."""
+        if "odradek.parquet" in self.options:
+            return FILES
         wanted = self.options.get("includeHeaders", "false").lower() == "true"
         return SCHEMA_WITH_HEADERS if wanted else SCHEMA
 

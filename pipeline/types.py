@@ -59,3 +59,10 @@ class Chunk(NamedTuple):
     data: memoryview | bytes
     aborted: tuple[tuple[int, int], ...]
     until: int
+
+
+class Target(NamedTuple):
+    """Where tasks put Parquet files: `folder` is a path; `hourly` ones are in folders by topic, date and hour."""
+
+    folder: str
+    hourly: bool

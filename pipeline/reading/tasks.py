@@ -10,7 +10,7 @@ import pyarrow as pa
 from odradek.pipeline.decoding import arrow
 from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
 from odradek.pipeline.options import ReadOptions
-from odradek.pipeline.reading import losses, segments
+from odradek.pipeline.reading import losses, parquet, segments
 from odradek.pipeline.reading.splits import Split
 from odradek.pipeline.types import EARLIEST, LATEST, Chunk, Range
 from odradek.pipeline.wire import fetching
@@ -20,10 +20,15 @@ log = logging.getLogger(__name__)
 
 
 def read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
-    """The records of a split, in order.
+    """The records of a split, in order; or the files they were written to (odradek.parquet).
 
     DataLoss where some are no more, unless failOnDataLoss is false: then they are counted in a warning.
     """
+    records = _read(options, split)
+    return parquet.write(records, split.span, options.parquet) if options.parquet else records
+
+
+def _read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
     if options.fail_on_data_loss:
         return _records(options, _chunks(options, split, split.span), split.span)
     return _what_is_left(options, split)

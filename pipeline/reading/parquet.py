@@ -1,0 +1,157 @@
+"""A range straight into Parquet files, by the task that reads it (option `odradek.parquet`): records stay in Arrow.
+
+Through Spark's own writer each record is made a row of the JVM and taken apart again, which costs three times the
+reading and writing. Here a frame has a row for each file instead: what it is called and what is in it. A file has its
+name only when it is whole. A task that is tried again writes files of other names, so of the files in the folder those
+count that the frame tells.
+
+    odradek.parquet         folder, a path or file: URI that all executors share
+    odradek.parquet.hourly  true: below it topic=…/date=…/hour=…/ by the records' timestamps in UTC, which then are no
+                            columns of the files; records without one go to Hive's folder for null
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from odradek.pipeline.types import Range, Target
+
+TOLD = pa.schema(
+    [
+        ("path", pa.string()),  # below the folder
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("rows", pa.int64()),
+        ("first", pa.int64()),  # offsets
+        ("last", pa.int64()),
+        ("size", pa.int64()),  # bytes
+    ]
+)
+ROW_GROUP = 64 << 20  # bytes of records, before they are encoded
+OPEN = 16  # files at once; what is of more hours gets more files
+_HOUR = 3_600_000_000  # µs
+_NO_TIME = -1000  # µs: what Kafka's -1 ms is here
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HOURS = range(int((datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) / timedelta(hours=1)), 70_389_528)  # years 1 to 9999
+_NEVER = _HOURS.start - 1
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_STATISTICS = ["partition", "offset", "timestamp"]  # of values they are never asked for
+
+
+def write(records: Iterator[pa.RecordBatch], span: Range, target: Target) -> Iterator[pa.RecordBatch]:
+    """Write the records of `span`; yields one batch with a row for each file. OSError where it cannot be written."""
+    sheets = _Sheets(span, target)
+    try:
+        for batch in records:
+            for hour, part in _hours(batch) if target.hourly else [(0, batch)]:
+                sheets.add(hour, part)
+        sheets.close()
+    except BaseException:
+        sheets.drop()
+        raise
+    yield pa.RecordBatch.from_pylist(sheets.told, TOLD)
+
+
+def _hours(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Its rows by the hour, in their order."""
+    times = batch.column("timestamp").cast(pa.int64()).to_numpy()
+    hours = times // _HOUR
+    hours[(times == _NO_TIME) | (hours < _HOURS.start) | (hours >= _HOURS.stop)] = _NEVER
+    if not (hours[:-1] <= hours[1:]).all():
+        order = np.argsort(hours, kind="stable")
+        batch, hours = batch.take(order), hours[order]
+    starts = np.flatnonzero(np.diff(hours, prepend=hours[:1] - 1))
+    for start, end in zip(starts, [*starts[1:], len(hours)], strict=True):
+        yield int(hours[start]), batch.slice(start, end - start)
+
+
+def subfolder(topic: str, hour: int) -> str:
+    """Where records of that hour since 1970 are, as Hive and Spark name folders."""
+    if hour == _NEVER:
+        return f"topic={topic}/date={_NULL}/hour={_NULL}"
+    time = _EPOCH + timedelta(hours=hour)
+    return f"topic={topic}/date={time.year:04}-{time:%m-%d}/hour={time:%H}"
+
+
+class _Sheets:
+    """The open files of a task by their hours; `told` has those that are whole."""
+
+    def __init__(self, span: Range, target: Target) -> None:
+        self._span, self._target = span, target
+        self._open: dict[int, _Sheet] = {}  # the one that was written to last is the last
+        self._count = 0
+        self.told: list[dict[str, object]] = []
+
+    def add(self, hour: int, part: pa.RecordBatch) -> None:
+        sheet = self._open.pop(hour, None) or self._new(hour, part.schema)
+        self._open[hour] = sheet
+        sheet.add(part)
+        if len(self._open) > OPEN:
+            self._finish(next(iter(self._open)))
+
+    def _new(self, hour: int, schema: pa.Schema) -> _Sheet:
+        span, self._count = self._span, self._count + 1
+        name = f"{span.topic}-{span.partition}-{span.start}-{self._count}-{uuid4().hex}.parquet"
+        if self._target.hourly:
+            name = f"{subfolder(span.topic, hour)}/{name}"
+            schema = schema.remove(schema.get_field_index("topic"))
+        return _Sheet(Path(self._target.folder), name, schema)
+
+    def close(self) -> None:
+        for hour in list(self._open):
+            self._finish(hour)
+
+    def _finish(self, hour: int) -> None:
+        whose = {"topic": self._span.topic, "partition": self._span.partition}
+        self.told.append(whose | self._open.pop(hour).close())
+
+    def drop(self) -> None:
+        for sheet in self._open.values():
+            sheet.drop()
+
+
+class _Sheet:
+    """A file that is being written, hidden from readers of the folder until it is whole."""
+
+    def __init__(self, folder: Path, name: str, schema: pa.Schema) -> None:
+        self._name, self._path = name, folder / name
+        self._hidden = self._path.with_name(f".{self._path.name}.tmp")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._writer = pq.ParquetWriter(self._hidden, schema, compression="snappy", write_statistics=_STATISTICS)
+        self._schema = schema
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = self._rows = self._last = 0
+        self._first: int | None = None
+
+    def add(self, part: pa.RecordBatch) -> None:
+        offsets = part.column("offset")
+        self._first = offsets[0].as_py() if self._first is None else self._first
+        self._last, self._rows = offsets[-1].as_py(), self._rows + len(offsets)
+        self._waiting.append(part.select(self._schema.names))
+        self._bytes += part.nbytes
+        if self._bytes >= ROW_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
+        self._waiting, self._bytes = [], 0
+
+    def close(self) -> dict[str, object]:
+        """What is told of it."""
+        if self._waiting:
+            self._flush()
+        self._writer.close()
+        os.rename(self._hidden, self._path)
+        size = self._path.stat().st_size
+        return {"path": self._name, "rows": self._rows, "first": self._first, "last": self._last, "size": size}
+
+    def drop(self) -> None:
+        self._writer.close()
+        self._hidden.unlink(missing_ok=True)

@@ -1,0 +1,164 @@
+"""Records straight into Parquet: each in the file of its hour, whole files only, and what the frame tells of them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odradek.pipeline.decoding.arrow import SCHEMA
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.reading import parquet
+from odradek.pipeline.types import Range, Target
+
+from ..clients.admin import create_topic
+from .frames import load
+from .topics import send
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPAN = Range("orders", 3, 0, 1000)
+HOUR = 3_600_000  # ms
+NOON = int(datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()) * 1000
+NULL = "topic=orders/date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"
+
+
+def batch(first: int, times: list[int]) -> pa.RecordBatch:
+    """Records at offsets from `first` with those times in ms."""
+    count, micros = len(times), [time * 1000 for time in times]
+    values = [b"%d" % (first + at) for at in range(count)]
+    columns = [
+        pa.array([None] * count, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array(["orders"] * count),
+        pa.array([3] * count, pa.int32()),
+        pa.array(range(first, first + count), pa.int64()),
+        pa.array(micros, pa.int64()).cast(pa.timestamp("us", "UTC")),
+        pa.array([0] * count, pa.int32()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def written(folder: Path, batches: list[pa.RecordBatch], hourly: bool) -> list[dict[str, Any]]:
+    """What is told."""
+    [told] = parquet.write(iter(batches), SPAN, Target(str(folder), hourly))
+    return told.to_pylist()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of one file, not of its folders' names."""
+    return pq.ParquetFile(path).read().to_pylist()
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.lists(st.integers(-2, 3 * HOUR), min_size=1, max_size=30), max_size=5), st.booleans())
+def test_every_record_once_in_its_hour(times: list[list[int]], hourly: bool) -> None:
+    firsts = [sum(map(len, times[:at])) for at in range(len(times))]
+    with tempfile.TemporaryDirectory() as room:
+        told = written(Path(room), [batch(*each) for each in zip(firsts, times, strict=True)], hourly)
+        found = [(each, row) for each in told for row in read(Path(room, each["path"]))]
+        there = {str(path.relative_to(room)) for path in Path(room).rglob("*") if path.is_file()}
+    assert there == {each["path"] for each in told}
+    assert sorted(row["offset"] for _, row in found) == list(range(sum(map(len, times))))
+    flat = [time for each in times for time in each]
+    for file, row in found:
+        assert row["value"] == b"%d" % row["offset"] and row["timestampType"] == 0
+        time = flat[row["offset"]]
+        assert round(row["timestamp"].timestamp() * 1000) == time
+        expected = NULL if time == -1 else parquet.subfolder("orders", time // HOUR)
+        assert not hourly or file["path"].startswith(expected + "/")
+        assert ("topic" in row) is not hourly
+
+
+def test_what_is_told(tmp_path: Path) -> None:
+    batches = [batch(10, [NOON, NOON + 1]), batch(20, [NOON + HOUR, NOON + 2])]
+    told = written(tmp_path, batches, hourly=True)
+    facts = {each.pop("path").rpartition("/")[0]: each for each in told}
+    for path in tmp_path.rglob("*.parquet"):
+        facts[str(path.parent.relative_to(tmp_path))]["size"] -= path.stat().st_size
+    whose = {"topic": "orders", "partition": 3, "size": 0}
+    assert facts == {
+        "topic=orders/date=2026-11-23/hour=12": {**whose, "rows": 3, "first": 10, "last": 21},
+        "topic=orders/date=2026-11-23/hour=13": {**whose, "rows": 1, "first": 20, "last": 20},
+    }
+
+
+def test_more_hours_than_files_may_be_open(tmp_path: Path) -> None:
+    count = 3 * parquet.OPEN
+    told = written(tmp_path, [batch(0, [NOON + at * HOUR for at in range(count)] * 2)], hourly=True)
+    assert sum(each["rows"] for each in told) == 2 * count
+    told = written(tmp_path, [batch(at, [NOON + at % count * HOUR]) for at in range(2 * count)], hourly=True)
+    assert len(told) == 2 * count  # all had been closed when their hours came again
+
+
+@pytest.mark.parametrize("time", [-63_000_000_000_000, 253_402_300_800_000])
+def test_years_that_have_no_folder(tmp_path: Path, time: int) -> None:
+    [told] = written(tmp_path, [batch(0, [time])], hourly=True)
+    assert told["path"].startswith(NULL)
+
+
+def test_a_failure_leaves_no_file_open_to_readers(tmp_path: Path) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield batch(0, [NOON] * 10)
+        assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == [".tmp"]
+        raise RuntimeError("damaged")
+
+    with pytest.raises(RuntimeError, match="damaged"):
+        list(parquet.write(failing(), SPAN, Target(str(tmp_path), True)))
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_nothing_to_write(tmp_path: Path) -> None:
+    assert written(tmp_path, [], hourly=True) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"odradek.parquet": "/a b"}, Target("/a b", False)),
+        ({"odradek.parquet": "file:///a%20b", "odradek.parquet.hourly": "true"}, Target("/a b", True)),
+        ({"odradek.parquet": "file:/a"}, Target("/a", False)),
+    ],
+)
+def test_folders(given: dict[str, str], meant: Target) -> None:
+    assert ReadOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribe": "t", **given}, False).parquet == meant
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"odradek.parquet": "hdfs://h/a"}, "absolute path or a file: URI, not 'hdfs://h/a'"),
+        ({"odradek.parquet": "a"}, "absolute path"),
+        ({"odradek.parquet": " "}, "odradek.parquet is empty"),
+        ({"odradek.parquet.hourly": "true"}, "no effect without odradek.parquet"),
+    ],
+)
+def test_folders_that_cannot_be(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        ReadOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribe": "t", **given}, False)
+
+
+@pytest.mark.parametrize("local", ["only", "off"])
+def test_the_same_as_through_spark(spark: SparkSession, broker: Any, tmp_path: Path, local: str) -> None:
+    topic = create_topic(broker, partitions=2)
+    send(broker, topic, range(500), 2)
+    options = {"subscribe": topic, "includeHeaders": "true", "minPartitions": "4"}
+    plain = load(spark.read, broker, "odradek", **options)
+    here = {"odradek.local": local, "odradek.parquet": str(tmp_path)}
+    files = load(spark.read, broker, "odradek", **options, **here).collect()
+    assert len(files) == 4 and sum(file.rows for file in files) == 500
+    assert all(os.stat(tmp_path / file.path).st_size == file.size for file in files)
+    back = spark.read.parquet(str(tmp_path))
+    assert dict(back.dtypes) == dict(plain.dtypes)
+    order = ["partition", "offset"]
+    assert back.select(plain.columns).orderBy(order).collect() == plain.orderBy(order).collect()
