@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import re
+from collections.abc import Callable
 from typing import Any
 
 from odradek.pipeline.errors import PipelineError
 
+log = logging.getLogger(__name__)
+
 # How Python ends a traceback with an error of ours, wherever Java put that text.
 _OURS = re.compile(r"odradek\.pipeline\.errors\.\w+: (.+)")
+_SPARKS = ("pyspark.", "py4j.")
 
 
 def cause(error: BaseException) -> str:
@@ -18,6 +24,31 @@ def cause(error: BaseException) -> str:
     text = _text(error)
     ours = _OURS.findall(text)
     return ours[-1].strip() if ours else _line(text) or type(error).__name__
+
+
+def expected(error: BaseException) -> bool:
+    """Whether a line tells it; anything else is a mistake of this program."""
+    ours = isinstance(error, PipelineError | OSError)
+    return ours or type(error).__module__.startswith(_SPARKS) or bool(_OURS.search(_text(error)))
+
+
+def told(function: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
+    """A function for `foreachBatch` that fails with one line.
+
+    Spark looks through the text of its error with an expression that takes as much stack as the text is long (4.0:
+    StreamExecution.isInterruptionException): a Java stack trace in it is the end of the stream's thread.
+    """
+
+    @functools.wraps(function, updated=())
+    def in_one_line(frame: Any, number: int) -> None:
+        try:
+            function(frame, number)
+        except Exception as error:
+            if not expected(error):
+                log.exception("batch %d", number)
+            raise PipelineError(cause(error)) from None
+
+    return in_one_line
 
 
 def _text(error: BaseException) -> str:

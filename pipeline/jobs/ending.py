@@ -7,7 +7,6 @@ one connection a thread, which is taken until the answer comes.
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 import threading
@@ -16,7 +15,9 @@ from typing import Any
 
 import click
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.causes import cause
+from odradek.pipeline.jobs.causes import cause, expected
+
+log = logging.getLogger(__name__)
 
 FAILED, INTERRUPTED = 1, 130
 _PATIENCE = 20  # seconds that a job has to end after its streams were stopped, and once more after Spark was
@@ -40,7 +41,7 @@ def run(command: click.Command, name: str, arguments: list[str]) -> int:
         job.join()
         _stop_spark()
     except _Signal as asked:
-        return _end(job, ended, asked.number)
+        return _end(job, asked.number)
     return ended[0] if ended else FAILED
 
 
@@ -75,25 +76,25 @@ def _outcome(command: click.Command, name: str, arguments: list[str]) -> int:
 
 def _tell(error: Exception, name: str, context: click.Context | None) -> None:
     called = f"{name} {context.invoked_subcommand}" if context and context.invoked_subcommand else name
+    if not expected(error):
+        log.error("a mistake of this program", exc_info=error)
     click.echo(f"{called}: {cause(error)}", err=True)
-    if os.environ.get("ODRADEK_DEBUG"):
-        logging.getLogger(__name__).exception("the whole of it", exc_info=error)
 
 
-def _end(job: threading.Thread, ended: list[int], number: int) -> int:
-    """After a signal: streams, then jobs, then Spark; a Ctrl-C that a job took as its end is no failure."""
+def _end(job: threading.Thread, number: int) -> int:
+    """After a signal: streams, then jobs, then Spark. Ctrl-C is how a stream ends, and a failure of anything else."""
     _asked.set()
-    spark = _running()
+    spark, streams = _running(), False
     if spark is not None:
-        for query in spark.streams.active:
-            query.stop()
+        spark.sparkContext.setLogLevel("OFF")  # what is stopped complains
+        streams = _stop_streams(spark)
         spark.sparkContext.cancelAllJobs()
         job.join(_PATIENCE)
-    _stop_spark()
-    job.join(_PATIENCE if spark is not None else 0)
+        _stop_spark()
+        job.join(_PATIENCE)
     if number == signal.SIGTERM:
         return 128 + number
-    return 0 if ended == [0] else INTERRUPTED
+    return 0 if streams else INTERRUPTED
 
 
 def started() -> None:
@@ -108,7 +109,16 @@ def _running() -> Any:
     return module.SparkSession._instantiatedSession if module else None
 
 
+def _stop_streams(spark: Any) -> bool:
+    """Whether there were any."""
+    active = spark.streams.active
+    for query in active:
+        query.stop()
+    return bool(active)
+
+
 def _stop_spark() -> None:
     spark = _running()
     if spark is not None:
+        _stop_streams(spark)
         spark.stop()

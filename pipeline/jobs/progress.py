@@ -1,62 +1,82 @@
-"""How far a job is: a bar on a terminal, else a line of JSON a batch, both on stderr; and names for Spark's UI."""
+"""How far a job is: bars on a terminal, else a line of JSON a batch, both on stderr; and names for Spark's UI."""
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.bars import Bars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+
+_DESCRIPTION = "spark.job.description"
+
 
 @contextmanager
-def shown(spark: SparkSession, topics: Sequence[str]) -> Iterator[None]:
-    """While inside, every batch of a stream of this session is told; `topics` name the job on a terminal."""
-    listener = _listener(", ".join(topics))
+def shown(spark: SparkSession, topics: Sequence[str], kafka: Mapping[str, str] | None = None) -> Iterator[None]:
+    """While inside, every batch of a stream of this session is told.
+
+    A query without a name goes by its topics. With `kafka` (as for `.options`) it is told how many records lie behind
+    what was read, too.
+    """
+    bars = Bars(spark, sys.stderr) if sys.stderr.isatty() else None
+    listener = _listener(", ".join(topics), kafka or {}, bars.tell if bars else _print)
     spark.streams.addListener(listener)
     try:
         yield
     finally:
         spark.streams.removeListener(listener)
+        if bars:
+            bars.close()
 
 
 def done(job: str, **facts: Any) -> None:
     """A batch job, or a part of one, has ended; `facts` are what it did, in the words of its JSON."""
     if sys.stderr.isatty():
-        click.echo(f"{job}: " + ", ".join(f"{_worded(value)} {name}" for name, value in facts.items()), err=True)
+        said = ", ".join(f"{_worded(value)} {name.replace('_', ' ')}" for name, value in facts.items())
+        click.echo(f"{job}: {said}", err=True)
     else:
-        click.echo(json.dumps({"job": job, **facts}), err=True)
+        _print({"job": job, **facts})
 
 
 @contextmanager
 def described(spark: SparkSession, text: str) -> Iterator[None]:
-    """Spark's UI names what is started inside by `text`."""
-    context = spark.sparkContext
-    before = context.getLocalProperty("spark.job.description")
-    context.setJobDescription(text)
+    """Spark's UI names what this thread starts inside by `text`."""
+    context: Any = spark.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, text)
     try:
         yield
     finally:
-        context.setLocalProperty("spark.job.description", before)  # type: ignore[arg-type]
+        context.setLocalProperty(_DESCRIPTION, before)
+
+
+def _print(facts: Mapping[str, Any]) -> None:
+    click.echo(json.dumps(facts), err=True)
 
 
 def _worded(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
-def _listener(label: str) -> Any:
+def _listener(label: str, kafka: Mapping[str, str], tell: Callable[[dict[str, Any]], None]) -> Any:
     from pyspark.sql.streaming import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None: ...
 
         def onQueryProgress(self, event: Any) -> None:
-            _tell(label, json.loads(event.progress.json))
+            facts = batch(json.loads(event.progress.json), label)
+            tell(facts | _lag(kafka, facts["offsets"]))
 
         def onQueryIdle(self, event: Any) -> None: ...
 
@@ -65,27 +85,44 @@ def _listener(label: str) -> Any:
     return Listener()
 
 
-def _tell(label: str, progress: dict[str, Any]) -> None:
-    facts = batch(progress)
-    if sys.stderr.isatty():
-        click.echo(f"{facts['query'] or label}: batch {facts['batch']}, {facts['rows']:,} rows", err=True)
-    else:
-        click.echo(json.dumps(facts), err=True)
-
-
-def batch(progress: dict[str, Any]) -> dict[str, Any]:
-    """What is told of a batch, from Spark's own words for it."""
+def batch(progress: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """What is told of a batch, from Spark's own words for it; `offsets` are where it ended."""
     seconds = progress.get("batchDuration", 0) / 1000
     rows = progress.get("numInputRows", 0)
+    offsets: dict[str, Any] = {}
+    for source in progress.get("sources", ()):
+        offsets |= _offsets(source)
     return {
-        "query": progress.get("name"),
+        "query": progress.get("name") or label,
         "batch": progress["batchId"],
         "rows": rows,
         "rows_per_second": round(rows / seconds) if seconds else 0,
         "seconds": seconds,
-        "offsets": [_offsets(source.get("endOffset")) for source in progress.get("sources", [])],
+        "offsets": offsets,
     }
 
 
-def _offsets(told: Any) -> Any:
-    return json.loads(told) if isinstance(told, str) else told
+def _offsets(source: Mapping[str, Any]) -> dict[str, Any]:
+    """By topic and partition; what is no topic goes by its description."""
+    end = source.get("endOffset")
+    end = json.loads(end) if isinstance(end, str) else end
+    return end if isinstance(end, dict) else {source.get("description", "source"): end}
+
+
+def _lag(kafka: Mapping[str, str], ends: Mapping[str, Any]) -> dict[str, int]:
+    """How many offsets lie behind these now; nothing where that cannot be told."""
+    from odradek.pipeline.options import KAFKA
+    from odradek.pipeline.reading import offsets
+    from odradek.pipeline.types import LATEST
+    from odradek.pipeline.wire.brokers import Brokers
+
+    try:
+        at = offsets.from_json(ends) if kafka else {}
+        if not at:
+            return {}
+        with Brokers({name.removeprefix(KAFKA): value for name, value in kafka.items()}) as brokers:
+            last = brokers.offsets(at, LATEST)
+        return {"lag": sum(max(last[key] - offset, 0) for key, offset in at.items())}
+    except (PipelineError, ValueError) as error:
+        log.debug("lag: %s", error)
+        return {}

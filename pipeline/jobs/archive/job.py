@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs import progress
+from odradek.pipeline.jobs import ending, progress
 from odradek.pipeline.jobs.archive import compaction, start
 from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.sink import Sink
 from odradek.pipeline.jobs.archive.start import Start
 from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.causes import told
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import offsets
@@ -104,11 +105,12 @@ def _stream(
     spark: SparkSession, store: Store, job: Job, begin: Start, sink: Sink, batch: Any = None, **trigger: Any
 ) -> None:
     frame = spark.readStream.format("odradek").options(**_source(job, begin)).load()
-    writer = frame.writeStream.queryName(f"archive-{sink.stream[:8]}").foreachBatch(batch or sink)
+    writer = frame.writeStream.queryName(f"archive-{sink.stream[:8]}").foreachBatch(told(batch or sink))
     writer = writer.option("checkpointLocation", store.files.uri(sink.checkpoint))
     query = writer.trigger(**trigger).start()
     try:
         query.awaitTermination()
+        ending.started()
     finally:
         query.stop()
 
