@@ -1,0 +1,45 @@
+"""Topics that a job looks into or makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.writing import producer_settings
+
+_SECONDS = 30
+
+
+def create(kafka: Mapping[str, str], topics: Mapping[str, int], config: Mapping[str, str]) -> None:
+    """Make topics with so many partitions each, and as many replicas as the brokers do. Raises PipelineError.
+
+    `kafka` are the client's settings, without the prefix.
+    """
+    client = _client(kafka)  # lives until the answers are there
+    wanted = [NewTopic(topic, partitions, config=dict(config)) for topic, partitions in topics.items()]
+    for topic, made in client.create_topics(wanted, operation_timeout=_SECONDS).items() if wanted else ():
+        try:
+            made.result(_SECONDS)
+        except KafkaException as error:
+            raise PipelineError(f"cannot make the topic {topic}: {error.args[0].str()}") from None
+
+
+def configs(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The configuration of topics that exist. Raises PipelineError."""
+    client = _client(kafka)
+    asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    found = {}
+    for resource, told in client.describe_configs(asked, request_timeout=_SECONDS).items() if asked else ():
+        try:
+            found[resource.name] = {name: entry.value for name, entry in told.result(_SECONDS).items()}
+        except KafkaException as error:
+            raise PipelineError(f"the configuration of {resource.name}: {error.args[0].str()}") from None
+    return found
+
+
+def _client(kafka: Mapping[str, str]) -> AdminClient:
+    """A setting that is for readers alone, as isolation.level, is none of a writer's."""
+    settings = {name: value for name, value in kafka.items() if name != "isolation.level"}
+    return AdminClient({**producer_settings.librdkafka(settings)}, logger=producer_settings.SILENT)

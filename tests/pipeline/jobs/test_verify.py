@@ -1,0 +1,221 @@
+"""`verify` finds nothing in a sound archive, and whatever is done to one."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+from odradek.pipeline.jobs import topics
+from odradek.pipeline.jobs.archive import sums
+from odradek.pipeline.jobs.archive.columns import Columns
+from odradek.pipeline.jobs.archive.formats import Format, Formats
+from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.verify import Report, verify
+from odradek.pipeline.jobs.files import Files
+
+from ...clients.admin import create_topic, unique
+from ..test_source import delete_before
+from ..topics import NOW, WAIT, transaction
+from .archives import archive, live, source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORMATS = Formats({"": Format("string")}, {"": Format("json", "id BIGINT, name STRING")})
+COUNT = 40  # records, in turn in two partitions
+
+
+class Made(NamedTuple):
+    """An archive, and the topic that it is of."""
+
+    broker: Any
+    topic: str
+    folder: Path
+
+    def verified(self, spark: SparkSession) -> Report:
+        return verify(spark, Files(spark, str(self.folder)), kafka(self.broker), [self.topic])
+
+
+def kafka(broker: Any) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": broker.bootstrap}
+
+
+def produce(broker: Any, topic: str, count: int) -> None:
+    """Every second value with a blank, so that its bytes are kept; some null, some no JSON, some with headers."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(count):
+        value = json.dumps({"id": number}, separators=(",", ": " if number % 4 > 1 else ":"))
+        producer.produce(
+            topic,
+            None if number % 10 == 9 else "?" if number % 10 == 7 else value,
+            f"key {number}",
+            number % 2,
+            timestamp=NOW + number,
+            headers=[("h", b"%d" % number), ("h", None)][: number % 3],
+        )
+    assert not producer.flush(WAIT)
+
+
+@pytest.fixture(scope="module")
+def original(spark: SparkSession, broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    made = Made(broker, create_topic(broker, partitions=2), tmp_path_factory.mktemp("archive") / "it")
+    produce(broker, made.topic, COUNT)
+    archive(spark, made.folder, Job(source(broker, made.topic), Columns(FORMATS), compact=False))
+    return made
+
+
+@pytest.fixture
+def made(original: Made, tmp_path: Path) -> Made:
+    """An archive to be damaged."""
+    return original._replace(folder=Path(shutil.copytree(original.folder, tmp_path / "copy")))
+
+
+def test_a_sound_one(spark: SparkSession, original: Made) -> None:
+    """Topics that are not in it, or not in the cluster, are told of."""
+    files = Files(spark, str(original.folder))
+    assert original.verified(spark) == Report([], [], COUNT)
+    assert verify(spark, files, kafka(original.broker), ["other"]).differences == [
+        "other: the archive has nothing of it"
+    ]
+
+
+def edited(made: Made, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Rewrites the file of partition 0, as if it had always been such."""
+    commit = made.folder / "_odradek/commits/00000000000000000001.json"
+    told = json.loads(commit.read_text())
+    [entry] = [entry for entry in told["added"] if "0" in entry["partitions"]]
+    path = made.folder / entry["path"]
+    pq.write_table(change(pq.ParquetFile(path).read()), path, use_deprecated_int96_timestamps=True)
+    path.with_name(f".{path.name}.crc").unlink()
+    entry["size"] = path.stat().st_size
+    commit.write_text(json.dumps(told))
+
+
+def with_cell(table: pa.Table, name: str, row: int, value: Any) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    cells = table.column(name).to_pylist()
+    cells[row] = value
+    return table.set_column(at, table.schema.field(at), pa.array(cells, table.schema.field(at).type))
+
+
+def doubled(table: pa.Table) -> pa.Table:
+    """In place of the one before, so that there are as many."""
+    return pa.concat_tables([table.slice(0, 3), table.slice(2, 1), table.slice(4)])
+
+
+CHANGES: dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[str, ...]]] = {
+    "a value": (
+        lambda table: with_cell(table, "value", 0, {"id": 77, "name": None}),
+        ("1 records are not the same in log and archive: offsets 0 to 0",),
+    ),
+    "what was decoded": (
+        lambda table: with_cell(table, "value", 1, {"id": 78, "name": None}),
+        ("what keys or values were decoded to is not what their bytes say",),
+    ),
+    "doubled": (
+        doubled,
+        (
+            "1 records are more often in the archive than in the log: offsets 2 to 2",
+            "1 records are in the log and not in the archive: offsets 3 to 3",
+        ),
+    ),
+    "one less": (lambda table: table.slice(1), (r"has \d+ records, not the \d+ with the offsets",)),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_in_a_file(spark: SparkSession, made: Made, what: str) -> None:
+    change, said = CHANGES[what]
+    edited(made, change)
+    report = made.verified(spark)
+    for line in said:
+        assert_says(report, line)
+
+
+COLUMNS = "partition int, offset bigint, key binary, value binary, headers array<struct<key string, value binary>>"
+
+
+def test_any_change_is_seen(spark: SparkSession) -> None:
+    """Also where bytes, or nulls, only change places."""
+    rows: list[list[Any]] = [[0, at, b"ab", b"c", [("h", b"x"), ("i", None)]] for at in range(8)]
+    frame = spark.createDataFrame([tuple(row) for row in rows], COLUMNS)
+    rows[1][2:4] = b"a", b"bc"
+    rows[2][2:4] = None, b"ab"
+    rows[3][2:4] = b"ab", None
+    rows[4][4] = [("h", None), ("i", b"x")]
+    rows[5][4] = rows[4][4][::-1]
+    rows[6][4] = None
+    rows[7][4] = []
+    other = spark.createDataFrame([tuple(row) for row in rows], COLUMNS)
+    assert sums.differing(other, frame) == [(0, sums.CHANGED, 7, 1, 7)]
+    assert sums.of(other) != sums.of(frame) == sums.of(frame.repartition(3))
+    checksums = other.select(sums.checksum(other, other.drop("offset").columns)).distinct()
+    assert checksums.count() == 8
+
+
+def assert_says(report: Report, said: str) -> None:
+    assert [line for line in report.differences if re.search(said, line)], report
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "flipped, beside its checksum"])
+def test_a_damaged_file(spark: SparkSession, made: Made, damage: str) -> None:
+    """The others are compared nevertheless."""
+    path = max(live(spark, made.folder).files)
+    file = made.folder / path
+    data = bytearray(file.read_bytes())
+    data[40] ^= 1
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(data[:-1] if damage == "cut" else data)
+        if damage == "flipped":
+            file.with_name(f".{file.name}.crc").unlink()
+    report = made.verified(spark)
+    expected = {"gone": "is missing", "cut": "bytes, it was written with"}.get(damage, "cannot be read: ")
+    assert_says(report, f"{path} {'has .* ' if damage == 'cut' else ''}{expected}")
+    assert_says(report, "in the log and not in the archive")
+
+
+def test_what_cannot_be_compared(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Deleted from the log since: told, and no difference. Written since: not archived yet."""
+    made = Made(broker, create_topic(broker, partitions=2), tmp_path / "archive")
+    produce(broker, made.topic, COUNT)
+    archive(spark, made.folder, Job(source(broker, made.topic)))
+    delete_before(broker, made.topic, 5)
+    produce(broker, made.topic, 4)
+    note = "partition 0: offsets 0 to 4 are no more in the log, they are not compared"
+    assert made.verified(spark) == Report([], [f"{made.topic}: {note}"], COUNT - 5)
+
+
+def test_another_log(spark: SparkSession, fresh_broker: Callable[..., Any], made: Made) -> None:
+    """A topic of the name, but shorter; and none at all."""
+    broker = fresh_broker()
+    report = made._replace(broker=broker).verified(spark)
+    assert report.differences == []
+    assert len(report.notes) == 2
+    topics.create({"bootstrap.servers": broker.bootstrap}, {made.topic: 2}, {})
+    produce(broker, made.topic, 10)
+    report = made._replace(broker=broker).verified(spark)
+    assert_says(report, f"{made.topic}: partition 0: the log ends at 5, the archive at {COUNT // 2}")
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_more_than_the_log_has(spark: SparkSession, broker: Any, tmp_path: Path, policy: str) -> None:
+    """Of a compacted topic that is right: here what was aborted stands for what compaction took away."""
+    made = Made(broker, create_topic(broker, cleanup_policy=policy), tmp_path / "archive")
+    for end in ("commit", "abort", "commit"):
+        with transaction(broker, unique("id"), end) as producer:
+            producer.produce(made.topic, end, "key")
+    archive(spark, made.folder, Job(source(broker, made.topic, kafka_isolation_level="read_uncommitted")))
+    report = made.verified(spark)
+    line = f"{made.topic}: partition 0: 1 records are in the archive and not in the log: offsets 2 to 2"
+    assert report.differences == ([line] if policy == "delete" else [])
+    assert report.notes == ([] if policy == "delete" else [f"{line}, as is right of a compacted topic"])
