@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from odradek.loadtest import cluster_rows, recovery, starts
+from odradek.loadtest import cluster_rows, parquet, recovery, starts
 from odradek.loadtest.brokers import KINDS, Broker
 from odradek.loadtest.clients import LoadError
 from odradek.loadtest.cluster_works import WORKS, Work
 from odradek.loadtest.clusters import CLUSTERS, Cluster
 from odradek.loadtest.curves import CURVES, Bench
+from odradek.loadtest.parquet import LOADS
 from odradek.loadtest.report import markdown, micros, summary
 from odradek.loadtest.report_curves import PICTURE, draw
 from odradek.loadtest.report_starts import RECOVERY, SIZES
@@ -37,6 +38,7 @@ GROUPS = {
     "start": list(SIZES),
     RECOVERY: [RECOVERY],
     "curves": list(CURVES),
+    "pipeline": list(LOADS),
     "cluster": [*(row.key for row in cluster_rows.ROWS), *WORKS],
 }
 Kinds = Sequence[type[Broker]]
@@ -165,7 +167,12 @@ def measure(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results, w
     if rows:
         yield from measure_rows(kinds, rows, bench, results, warm)
     yield from measure_cluster_rows(kinds, keys, bench, results)
-    works = {**dict.fromkeys(SIZES, measure_starts), RECOVERY: measure_recovery, **dict.fromkeys(CURVES, measure_curve)}
+    works = {
+        **dict.fromkeys(SIZES, measure_starts),
+        RECOVERY: measure_recovery,
+        **dict.fromkeys(CURVES, measure_curve),
+        **dict.fromkeys(LOADS, parquet.measure),
+    }
     for key in keys:
         work = works.get(key)
         if work and attempt(key, partial(work, kinds, key, bench), results):
@@ -195,7 +202,9 @@ def chosen_kinds(words: str) -> Kinds:
 @click.option("--quick", is_flag=True, help="A twentieth of each load, one round; printed and not kept.")
 @click.option("--rounds", default=5, show_default=True, help="How often each row is measured.")
 @click.option(
-    "--rows", default="", help="Only these: rows, or table, start, recovery, curves, cluster; comma-separated."
+    "--rows",
+    default="",
+    help="Only these: rows, or groups: table, start, recovery, curves, pipeline, cluster.",
 )
 @click.option("--brokers", default="", help="Only these of odradek, kafka, rabbitmq; comma-separated.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")

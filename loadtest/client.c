@@ -1,6 +1,7 @@
 /* The load client on librdkafka.
  *
- *   produce  messages= (of each producer) size= producers=   send as fast as it goes, wait for every ack
+ *   produce  messages= (of each producer) size= producers=   send as fast as it goes, wait for every ack;
+ *            partitions=                                     in turn to that many of them, else to partition 0
  *   consume  messages= (of each consumer) consumers=         read partition 0 from its start
  *   latency  rate= seconds= size=                            send evenly, time from produce to ack
  *
@@ -17,6 +18,7 @@ static rd_kafka_topic_t *topics[1024];
 static lane_t acks;
 static volatile long delivered;
 static int timed;
+static long partitions = 1;
 
 static void delivery(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque) {
     (void)rk, (void)opaque;
@@ -50,7 +52,7 @@ static void open_handle(int index, rd_kafka_type_t type) {
 }
 
 static void send_one(int index, long size, long turn, int64_t sent) {
-    while (rd_kafka_produce(topics[index], 0, 0, payload(turn, size), size, NULL, 0, (void *)sent)) {
+    while (rd_kafka_produce(topics[index], turn % partitions, 0, payload(turn, size), size, NULL, 0, (void *)sent)) {
         if (rd_kafka_last_error() != RD_KAFKA_RESP_ERR__QUEUE_FULL)
             die("produce: %s", rd_kafka_err2str(rd_kafka_last_error()));
         rd_kafka_poll(handles[index], 1);
@@ -71,6 +73,7 @@ static void *producer(void *which) {
 /* One message each beforehand: connections are open, the producer has its id, the partition its segment. */
 static void produce(void) {
     int count = number("producers", 1);
+    partitions = number("partitions", 1);
     for (int i = 0; i < count; i++) open_handle(i, RD_KAFKA_PRODUCER);
     for (int i = 0; i < count; i++) send_one(i, 1, 0, 0);
     for (int i = 0; i < count; i++) flush_all(i);

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from odradek.loadtest.report_curves import curves_section
+from odradek.loadtest.report_parquet import parquet_section
 from odradek.loadtest.report_starts import recovery_section, starts_section
 from odradek.loadtest.rows import ROWS, Row, Target
 from odradek.loadtest.store import Results, machine
@@ -151,6 +152,7 @@ def markdown(results: Results) -> str:
         recovery_section(results),
         curves_section(results),
         cluster_section(results),
+        parquet_section(results),
         "## When and on what",
         provenance(results),
     ]

@@ -40,6 +40,14 @@ def kafka_jars(version: str = KAFKA_VERSION) -> Path:
     return libs
 
 
+def connector_jars() -> list[Path]:
+    """The jars of Spark's own Kafka connector; BrokerError when they were not fetched."""
+    jars = sorted((cache() / "spark-4.0").glob("*.jar"))
+    if len(jars) < 4:
+        raise BrokerError(f"no jars in {cache() / 'spark-4.0'}: run make test-tools")
+    return jars
+
+
 def rabbitmq() -> Path:
     """The folder with Debian's RabbitMQ, unpacked there by rabbitmq.sh on first use; BrokerError when it cannot be."""
     home = cache() / "rabbitmq"

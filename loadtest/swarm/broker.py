@@ -52,11 +52,12 @@ def _start(folder: Path, bootstrap: str) -> subprocess.Popen[bytes]:
     with (folder / "broker.log").open("wb") as log:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )  # fmt: skip
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """A `preexec_fn`: the child is killed when the thread that started it ends, however that happens."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

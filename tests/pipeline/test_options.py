@@ -41,6 +41,7 @@ def test_defaults_of_a_batch() -> None:
         local="auto",
         commit_group=None,
         split_bytes=128 * 1024 * 1024,
+        parquet=None,
         notes=(),
     )
 

@@ -1,0 +1,46 @@
+"""The part of RESULTS.md on topics that Spark writes to Parquet."""
+
+from __future__ import annotations
+
+from odradek.loadtest.parquet import LOADS, PARTITIONS, WAYS, Load
+from odradek.loadtest.store import Results
+
+AGAINST = "kafka, on Apache Kafka"
+TARGETS = {"odradek, files, direct": 2.0, "odradek, wire, direct": 1.0}
+_TOLD = (
+    "Spark with two cores on the broker's machine; records with the columns of the Kafka source, snappy. `direct`: the "
+    "tasks write what they read themselves (`odradek.parquet`), the others are `write.parquet` of a frame. "
+    "`odradek, files` reads the leader's segment files, `odradek, wire` asks the broker. The last column is "
+    f"records/s over those of the connector on Apache Kafka. Topics of {PARTITIONS} partitions."
+)
+
+
+def parquet_section(results: Results) -> str:
+    """A table for each topic that was measured, and the targets under it."""
+    parts = [_table(results, key, load) for key, load in LOADS.items() if key in results.entries]
+    return "\n\n".join(["## A topic to Parquet", _TOLD, *parts]) if parts else ""
+
+
+def _table(results: Results, key: str, load: Load) -> str:
+    head = f"| {results.entries[key].scale * load.records / 1e6:g} million records of {load.size} B | records/s | MB/s "
+    head += "| CPU of Spark, a record | of the broker | × |\n"
+    lines = [_line(results, key, load, name) for name in WAYS if name in results.entries[key].data]
+    verdicts = " ".join(filter(None, (_verdict(results, key, name) for name in TARGETS)))
+    return head + "| --- " * 6 + "|\n" + "\n".join(lines) + (f"\n\n{verdicts}" if verdicts else "")
+
+
+def _line(results: Results, key: str, load: Load, name: str) -> str:
+    rate, cpu, broker = (results.middle(key, name, what) or 0 for what in ("rate", "cpu_us", "broker_us"))
+    share = _share(results, key, name)
+    cells = [name, f"{rate / 1000:,.0f} k", f"{rate * load.size / 1e6:,.0f}", f"{cpu:.2f} µs", f"{broker:.2f} µs"]
+    return f"| {' | '.join([*cells, f'{share:.2f}' if share else '–'])} |"
+
+
+def _share(results: Results, key: str, name: str) -> float | None:
+    ours, theirs = (results.middle(key, each, "rate") for each in (name, AGAINST))
+    return ours / theirs if ours and theirs else None
+
+
+def _verdict(results: Results, key: str, name: str) -> str:
+    share, target = _share(results, key, name), TARGETS[name]
+    return f"{name} ≥ {target:g}×: {'met' if share >= target else 'MISSED'}." if share else ""
