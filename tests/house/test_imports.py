@@ -17,8 +17,8 @@ ALLOWED = {
     "ipc": {"ipc", "protocol"},
     "protocol": {"protocol"},
     "systemd": {"systemd"},
-    "loadtest": {"loadtest"},  # it speaks only the wire
-    "demo": {"demo", "loadtest"},  # it speaks the wire and runs commands; the broker it starts is the swarm's
+    "loadtest": {"loadtest", "pipeline"},  # it speaks only the wire; what it measures of the pipeline are Spark jobs
+    "demo": {"demo", "loadtest", "pipeline"},  # it runs commands; the broker it starts is the swarm's
     "pipeline": {"pipeline", "storage", "protocol"},  # likewise, but for the files of a broker on the same machine
 }
 SOCKETS = {"socket", "select", "selectors", "asyncio", "zmq", "kazoo", "socketserver"}
