@@ -13,6 +13,7 @@ from odradek.loadtest.clients import Call, Cost, LoadError
 from odradek.loadtest.profile import hottest
 from odradek.loadtest.report import markdown, missed, ratio, summary, table, verdict
 from odradek.loadtest.report_curves import draw, growth, told
+from odradek.loadtest.report_parquet import parquet_section
 from odradek.loadtest.report_starts import recovery_section, starts_section
 from odradek.loadtest.rows import ROWS, Row
 from odradek.loadtest.store import Entry, Results, load, save
@@ -202,3 +203,19 @@ def test_hottest_functions() -> None:
         "main (a.py:1);loop (a.py:9);recv (b.py:3) 5\nmain (a.py:1);loop (a.py:9) 2\nother (c.py:1);recv (b.py:3) 4\n"
     )
     assert hottest(stacks).most_common() == [("recv (b.py:3)", 9), ("loop (a.py:9)", 2)]
+
+
+def test_topics_to_parquet_beside_the_connector_on_kafka() -> None:
+    rates = {"odradek, files, direct": 2e6, "odradek, wire, direct": 9e5, "kafka, on Apache Kafka": 1e6}
+    data = {name: [{"rate": rate, "cpu_us": 1.5, "broker_us": 0.25}] for name, rate in rates.items()}
+    told = parquet_section(Results({"parquet-200b": Entry(data, 1)}))
+    assert "| odradek, files, direct | 2,000 k | 400 | 1.50 µs | 0.25 µs | 2.00 |" in told
+    assert "odradek, files, direct ≥ 2×: met. odradek, wire, direct ≥ 1×: MISSED." in told
+    assert parquet_section(Results()) == ""
+
+
+def test_topics_to_parquet_without_kafka() -> None:
+    data = {"odradek, files, direct": [{"rate": 2e6, "cpu_us": 1.5, "broker_us": 0.25}]}
+    told = parquet_section(Results({"parquet-5gb": Entry(data, 1, 0.5)}))
+    assert told.startswith("## A topic to Parquet") and "2.5 million records of 1000 B" in told
+    assert "2,000 | 1.50 µs | 0.25 µs | – |" in told and "MISSED" not in told
