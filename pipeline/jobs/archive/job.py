@@ -80,7 +80,7 @@ def _start(store: Store, job: Job) -> Start:
 def _all_there_is(spark: SparkSession, store: Store, job: Job, begin: Start) -> None:
     """PySpark 4.0 runs one batch of a Python source with Trigger.AvailableNow, so there is a stream for each step."""
     until = begin.end
-    while Start(begin.begin, until).waiting:
+    while any(begin.begin.get(key, end) < end for key, end in until.items()):
         before = store.state
         _stream(spark, store, job, begin, Sink(store, begin.begin, job.columns), availableNow=True)
         if store.state.number == before.number:

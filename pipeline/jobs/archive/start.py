@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from odradek.pipeline.errors import DataLoss, UnknownTopic
 from odradek.pipeline.options import ReadOptions
-from odradek.pipeline.reading import losses, planning
+from odradek.pipeline.reading import losses
 from odradek.pipeline.reading.losses import Loss
 from odradek.pipeline.types import EARLIEST, LATEST, Partition
 from odradek.pipeline.wire.brokers import Brokers
@@ -31,11 +31,6 @@ class Start:
     def topics(self) -> list[str]:
         """Those to read, sorted."""
         return sorted({topic for topic, _ in self.end})
-
-    @property
-    def waiting(self) -> int:
-        """How many offsets are to be read."""
-        return planning.pending(self.begin, self.end)
 
 
 def topics(options: ReadOptions) -> list[str]:

@@ -132,9 +132,12 @@ class Store:
         for path in intent.commit.removed:
             self.files.delete(path)
         self.files.delete(PENDING)
+        self.files.delete(STAGING)  # empty folders
 
     def _move(self, old: str, new: str) -> None:
+        """Where the old one is still there, a new one is what a file system left that copies to rename."""
         if self.files.exists(old):
+            self.files.delete(new)
             self.files.rename(old, new)
         elif not self.files.exists(new):
             raise PipelineError(f"the archive is damaged: {self.files.uri(old)} is gone before it came into place")

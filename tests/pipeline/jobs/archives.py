@@ -12,7 +12,8 @@ from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.manifest import State
 from odradek.pipeline.jobs.archive.staging import SETTINGS
 from odradek.pipeline.jobs.files import Files
-from pyspark.errors import AnalysisException
+
+from ..topics import Sent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 Ids = list[tuple[int, int]]
 """Partition and offset of records, sorted."""
 Reader = Callable[["SparkSession", Path, str], Ids]
+
+
+def ids(sent: list[Sent]) -> Ids:
+    """Of records that were sent, sorted."""
+    return sorted((one.partition, one.offset) for one in sent)
 
 
 def source(broker: Any, *topics: str, **options: str) -> dict[str, str]:
@@ -53,11 +59,9 @@ def seen(spark: SparkSession, folder: Path, topic: str) -> Ids:
 
 def visible(spark: SparkSession, folder: Path, topic: str) -> Ids:
     """What a reader of the topic's folder has, by the files that Spark would read: quicker, and no job of Spark's."""
-    try:
-        frame = spark.read.schema("`partition` int, `offset` bigint").parquet(f"{folder}/topic={topic}")
-    except AnalysisException as error:
-        assert "PATH_NOT_FOUND" in str(error)
+    if not (folder / f"topic={topic}").exists():
         return []
+    frame = spark.read.schema("`partition` int, `offset` bigint").parquet(f"{folder}/topic={topic}")
     try:
         return read_ids(Path(uri.removeprefix("file://")) for uri in frame.inputFiles())
     except FileNotFoundError:  # compacted meanwhile
@@ -87,7 +91,7 @@ def assert_whole(spark: SparkSession, folder: Path, topic: str, expected: Ids, r
             assert span == (len(offsets), offsets[0], offsets[-1])
         assert file.size == (folder / file.path).stat().st_size
         assert file.rows == len(rows)
-    left = {path.name for path in (folder / "_odradek").iterdir()} - {"commits", "staging", "checkpoint"}
+    left = {path.name for path in (folder / "_odradek").iterdir()} - {"commits", "checkpoint"}
     assert not left
     return state
 

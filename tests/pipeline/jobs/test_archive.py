@@ -26,17 +26,12 @@ from ...harness.process import wait_until
 from ..frames import rows
 from ..test_source import delete_before
 from ..topics import NOW, WAIT, Sent, send, undecided
-from .archives import Ids, archive, assert_whole, live, source, visible
+from .archives import Ids, archive, assert_whole, ids, live, source, visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOUR = 3600  # records of `send` are a second apart
-
-
-def ids(sent: list[Sent]) -> Ids:
-    """Sorted."""
-    return sorted((one.partition, one.offset) for one in sent)
 
 
 def hours(sent: list[Sent]) -> set[str]:

@@ -1,0 +1,75 @@
+"""`odradek pipeline archive`: what is wrong is said in a line, and before Spark starts where it can be known."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.archive.__main__ import command
+
+from ...clients.admin import create_topic
+from ...harness.process import die_with_parent, wait_until
+from ..topics import WAIT, send
+from .archives import assert_whole, ids, visible
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give --topics or --topics-pattern"),
+        (["--topics", "a", "--topics-pattern", "b"], "give --topics or --topics-pattern"),
+        (["--topics", " , "], "there is none in ' , '"),
+        (["--topics-pattern", "("], "subscribePattern is not a regular expression"),
+        (["--topics", "nowhere,no-place"], "there is no no-place, nowhere"),
+        (["--topics-pattern", "^nowhere$"], r"no topic matches '\^nowhere\$'"),
+        (["--topics", "a", "--trigger", "often"], "--trigger is a duration such as"),
+        (["--topics", "a", "--target-file-size", "large"], "--target-file-size is a size such as"),
+        (["--topics", "a", "--max-offsets", "0"], "--max-offsets is a whole number above 0"),
+        (["--topics", "a", "--value-format", "xml"], "--value-format is raw, string, json"),
+        (["--topics", "a", "--property", "isolation.level=none"], "isolation.level is read_uncommitted or"),
+    ],
+)
+def test_mistakes(broker: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str) -> None:
+    """There is no Java for Spark, and nobody misses it."""
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    always = ["--bootstrap-server", broker.bootstrap, "--to", "/nowhere/archive"]
+    with pytest.raises(PipelineError, match=message) as error:
+        CliRunner().invoke(command, [*always, *words], catch_exceptions=False)
+    assert "\n" not in str(error.value)
+
+
+def test_on_and_on_until_it_is_asked_to_end(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """As a service runs it."""
+    topic = create_topic(broker, partitions=2)
+    sent = send(broker, topic, range(20), 2)
+    folder = tmp_path / "archive"
+    job = started(broker, "--topics", topic, "--to", str(folder), "--continuous", "--trigger", "0")
+    try:
+        wait_until(lambda: len(visible(spark, folder, topic)) == 20, 2 * WAIT, "it is archived")
+        sent += send(broker, topic, range(20, 30), 2)
+        wait_until(lambda: len(visible(spark, folder, topic)) == 30, WAIT, "what came later is as well")
+    finally:
+        job.send_signal(signal.SIGTERM)
+        _, told = job.communicate(timeout=WAIT)
+    assert job.returncode == 128 + signal.SIGTERM, told
+    lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    assert sum(line["rows"] for line in lines if "batch" in line) == len(sent)
+    assert_whole(spark, folder, topic, ids(sent))
+
+
+def started(broker: Any, *words: str) -> subprocess.Popen[str]:
+    """With the least of Spark."""
+    conf = ("spark.master=local[1]", "spark.driver.memory=512m", "spark.ui.enabled=false")
+    always = ["--bootstrap-server", broker.bootstrap, *(word for each in conf for word in ("--conf", each))]
+    command = [sys.executable, "-m", "odradek.pipeline", "archive", *always, *words]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
