@@ -36,16 +36,16 @@ def command(file: Path, once: bool, trigger: str, check: bool, conf: dict[str, s
     Example:
       odradek pipeline stages orders.toml --once
     """
-    milliseconds = parsing.duration("--trigger", trigger)
+    every_ms = parsing.duration("--trigger", trigger)
     try:
-        _run(file, conf, check, {"availableNow": True} if once else {"processingTime": f"{milliseconds} milliseconds"})
+        _run(file, conf, check, None if once else every_ms)
     except Mistakes as mistakes:
         for line in mistakes.lines:
             click.echo(f"{file}: {line}", err=True)
         raise click.exceptions.Exit(1) from None
 
 
-def _run(file: Path, conf: dict[str, str], check: bool, trigger: dict[str, object]) -> None:
+def _run(file: Path, conf: dict[str, str], check: bool, every_ms: int | None) -> None:
     pipeline = declaration.load(file)
     new = {} if check else _expected(pipeline)
     spark = start("stages", SETTINGS | conf)
@@ -56,7 +56,7 @@ def _run(file: Path, conf: dict[str, str], check: bool, trigger: dict[str, objec
     _ready(streams, new)
     from odradek.pipeline.jobs.stages import running
 
-    running.run(streams, trigger)
+    running.run(streams, every_ms)
 
 
 def _expected(pipeline: Pipeline) -> dict[str, int]:

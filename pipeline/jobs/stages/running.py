@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from odradek.pipeline.jobs import ending, progress
 from odradek.pipeline.jobs.stages import cluster, lateness
 from odradek.pipeline.jobs.stages.declaration import Stage
 from odradek.pipeline.jobs.stages.streams import Streams
 
 
-def run(streams: Streams, trigger: Mapping[str, Any]) -> None:
-    """Until all is done, or for ever; raises what ended a query."""
+def run(streams: Streams, every_ms: int | None) -> None:
+    """Once where `every_ms` is None, or for ever with a batch as often; raises what ended a query."""
     topics = [stage.to for stage in streams.pipeline.stages]
     with progress.shown(streams.spark, topics), lateness.told(streams.spark):
-        if "availableNow" in trigger:
-            for stage in streams.pipeline.stages:
-                _once(streams, stage, trigger)
-        else:
-            _always(streams, trigger)
+        if every_ms is not None:
+            always(streams, every_ms)
+            return
+        for stage in streams.pipeline.stages:
+            once(streams, stage)
 
 
-def _once(streams: Streams, stage: Stage, trigger: Mapping[str, Any]) -> None:
-    ending.started()  # a signal ends a query as if it were done
+def once(streams: Streams, stage: Stage) -> None:
+    """Until it has what there is."""
+    ending.started()  # a signal ends a query as if it were done: then there is no next one
     written = {other.to for other in streams.pipeline.stages}
     cluster.settle(streams.pipeline.kafka, [topic for topic in stage.reads if topic in written])
-    streams.start(stage, **trigger).awaitTermination()
+    with progress.described(streams.spark, f"{', '.join(stage.sources)} -> {stage.to}"):
+        streams.start(stage, availableNow=True).awaitTermination()
 
 
-def _always(streams: Streams, trigger: Mapping[str, Any]) -> None:
-    queries = [streams.start(stage, **trigger) for stage in streams.pipeline.stages]
+def always(streams: Streams, every_ms: int) -> None:
+    """Until one query ends, which it does not by itself."""
+    trigger = f"{every_ms} milliseconds"
+    queries = [streams.start(stage, processingTime=trigger) for stage in streams.pipeline.stages]
     try:
         streams.spark.streams.awaitAnyTermination()
     finally:

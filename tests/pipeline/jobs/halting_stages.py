@@ -1,0 +1,77 @@
+"""The stages of a file, once; at a batch of one of them the driver stops when the sink has all and Spark no note of it.
+
+python halting_stages.py FILE.toml STAGE BATCH MARKER      (makes the file MARKER then, and waits to be killed)
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from odradek.pipeline.jobs.stages import cluster, running
+from odradek.pipeline.jobs.stages.analysis import analysed
+from odradek.pipeline.jobs.stages.command import SETTINGS
+from odradek.pipeline.jobs.stages.declaration import load
+from odradek.pipeline.jobs.stages.streams import Streams
+from odradek.pipeline.session import session
+from odradek.pipeline.source import OdradekDataSource
+from odradek.pipeline.wire.brokers import Brokers
+from odradek.pipeline.writing import writer
+from odradek.pipeline.writing.writer import StreamWriter
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+SPARK = {
+    "spark.master": "local[2]",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
+
+
+class Halting(StreamWriter):
+    """Its tasks have committed when it is asked to commit."""
+
+    def __init__(self, plan: Any, batch: int, marker: Path) -> None:
+        super().__init__(plan)
+        self._batch, self._marker = batch, marker
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]
+        """Never ends for that batch."""
+        super().commit(messages, batchId)
+        while batchId == self._batch:
+            self._marker.touch()
+            time.sleep(1)
+
+
+def halting(batch: int, marker: Path) -> type[OdradekDataSource]:
+    """The source, with that writer."""
+
+    class HaltingSource(OdradekDataSource):
+        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+            made = writer.stream_writer(self.options, schema, overwrite)
+            return Halting(made._plan, batch, marker)  # type: ignore[attr-defined]
+
+    return HaltingSource
+
+
+def main(file: Path, name: str, batch: int, marker: Path) -> None:
+    spark = session("halting", **{**SETTINGS, **SPARK})
+    pipeline = load(file)
+    known, mistakes = analysed(spark, pipeline)
+    assert not mistakes
+    with Brokers(pipeline.kafka) as brokers:
+        new, _ = cluster.missing(pipeline, brokers.topics())
+    cluster.create(pipeline.kafka, new)
+    for stage in pipeline.stages:
+        spark.dataSource.register(halting(batch, marker) if stage.name == name else OdradekDataSource)
+        running.once(Streams(spark, pipeline, known), stage)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))

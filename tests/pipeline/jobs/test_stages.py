@@ -1,0 +1,134 @@
+"""The whole job: raw -> cleaned -> unique -> priced -> hourly, against a direct computation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+from odradek.pipeline.jobs.stages import cluster
+from odradek.pipeline.jobs.stages.analysis import analysed
+from odradek.pipeline.jobs.stages.command import command
+from odradek.pipeline.jobs.stages.streams import Streams
+from odradek.pipeline.wire.brokers import Brokers
+
+from ...clients.admin import create_topic, unique
+from ..topics import transaction
+from ..written import written
+from . import orders
+from .shop import Shop
+from .stages import as_the_job_has_it, pipeline, stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run(file: Path, *words: str) -> Result:
+    return CliRunner().invoke(command, [str(file), "--conf", "spark.sql.shuffle.partitions=2", *words])
+
+
+@pytest.fixture
+def shop(broker: Any, spark: SparkSession, tmp_path: Path) -> Iterator[Shop]:
+    with as_the_job_has_it(spark):
+        yield Shop(broker, tmp_path)
+
+
+def test_once_and_once_more(shop: Shop) -> None:
+    """The second time with doubles of the first time, and with late ones."""
+    first = orders.made(seed=1, count=300)
+    late = orders.made(seed=2, count=40, first=1000, hours=1.5)  # later than `unique` waits
+    slow = orders.made(seed=3, count=40, first=2000, hours=3.5)  # than `hourly` does
+    second = [*first[-60:], *late, *slow, *orders.made(seed=4, count=120, first=3000, hours=5.2)]
+    done = []
+    for values in (first, second):
+        shop.send("raw", values)
+        assert run(shop.file, "--once").exit_code == 0
+        done.append(values)
+        shop.check(*done)
+    assert run(shop.file, "--once").exit_code == 0
+    shop.check(*done)
+
+
+def test_a_table_is_read_anew_for_each_batch(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """As continuous queries have it."""
+    source, people, to = create_topic(broker), create_topic(broker), create_topic(broker)
+    enrich = {"with": people, "on": "id", "as": "person", "parse": {"format": "string"}}
+    file = pipeline(
+        stage(from_=source, to=to, json="id STRING", enrich=enrich),
+        kafka={"bootstrap.servers": broker.bootstrap},
+        checkpoint=str(tmp_path),
+    )
+    with as_the_job_has_it(spark):
+        known, mistakes = analysed(spark, file)
+        assert not mistakes
+        query = Streams(spark, file, known).start(file.stages[0], processingTime="0 seconds")
+        try:
+            for name in ("old", "new"):
+                orders.send(broker.bootstrap, people, [name.encode()], [b"1"])
+                orders.send(broker.bootstrap, source, [b'{"id": 1}'])
+                query.processAllAvailable()
+        finally:
+            query.stop()
+    values = [record.value for record in written(broker, to, "read_committed")]
+    assert values == [b'{"id":"1","person":{"value":"%s"}}' % name for name in (b"old", b"new")]
+
+
+# -- before any query
+
+
+def test_mistakes_are_told_before_spark_starts(tmp_path: Path) -> None:
+    file = tmp_path / "stages.toml"
+    file.write_text("checkpont = 3")
+    result = CliRunner().invoke(command, [str(file)])
+    assert result.exit_code == 1
+    assert f"{file}: checkpont: there is no such key; did you mean checkpoint?\n" in result.stderr
+    assert len(result.stderr.splitlines()) == 3
+
+
+def test_the_file_alone(shop: Shop) -> None:
+    """No topic is looked at."""
+    shop.file.write_text(shop.file.read_text().replace(shop.broker.bootstrap, "localhost:1"))
+    result = run(shop.file, "--check")
+    assert (result.exit_code, result.stdout) == (0, f"{shop.file}: 4 stages, nothing is wrong with them\n")
+    shop.file.write_text(shop.file.read_text().replace("amount > 0", "amunt > 0"))
+    result = run(shop.file, "--check")
+    assert result.exit_code == 1
+    assert "stage cleaned: validate.it has an amount: A column, variable, or function parameter" in result.stderr
+
+
+def test_unknown_topics() -> None:
+    """Those that are written are made, if the file says with how many partitions."""
+    enrich = {"with": "peple", "on": "id", "as": "person", "parse": {"format": "string"}}
+    one = stage(json="id BIGINT", from_="ordrs", enrich=enrich)
+    two = stage(name="two", from_="out", to="end", partitions=3)
+    new, mistakes = cluster.missing(pipeline(one, two), ["orders", "people", "dead"])
+    assert new == {"end": 3}
+    assert mistakes == [
+        "stage one: from: there is no topic ordrs (or this user may not see it); did you mean orders?",
+        "stage one: enrich.person.with: there is no topic peple (or this user may not see it); did you mean people?",
+        "stage one: to: there is no topic out (or this user may not see it); partitions = N would have it made",
+        "stage two: from: there is no topic out (or this user may not see it)",
+    ]
+
+
+def test_topics_are_made(broker: Any) -> None:
+    there, new = create_topic(broker, partitions=2), unique("made")
+    kafka = {"bootstrap.servers": broker.bootstrap}
+    cluster.create(kafka, {new: 3, there: 5})
+    with Brokers(kafka) as brokers:
+        assert {there: 2, new: 3}.items() <= brokers.topics().items()
+
+
+def test_what_is_undecided_is_waited_for(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as a writer that ends by itself may take."""
+    monkeypatch.setattr(cluster, "_SECONDS", 1)
+    topic, kafka = create_topic(broker), {"bootstrap.servers": broker.bootstrap}
+    for end in ("commit", "leave"):
+        with transaction(broker, unique("id"), end) as producer:
+            producer.produce(topic, b"x")
+        before = time.monotonic()
+        cluster.settle(kafka, [topic])
+        assert (time.monotonic() - before >= 1) == (end == "leave")

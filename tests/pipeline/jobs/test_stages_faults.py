@@ -1,0 +1,51 @@
+"""A driver that is killed at the worst moment: all of a batch is written, and Spark has no note of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...harness.process import family, wait_dead, wait_until
+from . import orders
+from .shop import Shop
+from .stages import as_the_job_has_it
+from .test_stages import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HALTING = Path(__file__).with_name("halting_stages.py")
+SECONDS = 200
+
+
+def test_killed_between_sink_and_note(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """In a stage that remembers nothing, and in one that does, when it closes windows."""
+    shop = Shop(broker, tmp_path)
+    values = orders.made(seed=5, count=300)
+    shop.send("raw", values)
+    for stage, batch in (("cleaned", 0), ("hourly", 1)):
+        with halted(shop.file, stage, batch, tmp_path / stage) as processes:
+            for process in processes:
+                process.kill()
+            wait_dead(processes)
+        assert not (tmp_path / "checkpoint" / stage / "commits" / str(batch)).exists()
+    with as_the_job_has_it(spark):
+        assert run(shop.file, "--once").exit_code == 0
+    shop.check(values)
+
+
+@contextmanager
+def halted(file: Path, stage: str, batch: int, marker: Path) -> Iterator[list[Any]]:
+    """The processes of a driver that has come to that point."""
+    words = [sys.executable, str(HALTING), str(file), stage, str(batch), str(marker)]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=file.parent) as driver:
+        try:
+            wait_until(lambda: marker.exists() or driver.poll() is not None, SECONDS, f"{stage} comes to {batch}")
+            assert driver.poll() is None, driver.stderr and driver.stderr.read().decode()
+            yield family(driver.pid)
+        finally:
+            driver.kill()
