@@ -16,6 +16,7 @@ DOUBLED = 1000
 CLOCK = timedelta(days=2)
 """So long after the last flight comes an event that is none: it closes the windows before it; its own stays open."""
 ROWS = 10_000
+NEW_YEAR = 1_356_998_400_000  # 2013, in ms
 
 
 class Event(NamedTuple):
@@ -40,7 +41,7 @@ def flights(limit: int | None = None) -> Iterator[Event]:
 def airlines() -> Iterator[Event]:
     """Key is the carrier's code, the value JSON with its name."""
     for row in csv.read_csv(data.airlines()).to_pylist():
-        yield Event(row["carrier"].encode(), _json(row), 0)
+        yield Event(row["carrier"].encode(), _json(row), NEW_YEAR)
 
 
 _CONVERT = csv.ConvertOptions(

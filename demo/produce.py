@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.demo.data import DemoError
 from odradek.demo.events import Event
+from odradek.pipeline.auditing import Audit
 
-Told = Callable[[KafkaError | None, Message], None]
 SECONDS = 60
+DAY_MS = 86_400_000
 KEEP = {"retention.ms": "-1"}  # by its timestamps all of it is years old
 COMPACT = {"cleanup.policy": "compact"}
 
@@ -23,30 +24,45 @@ def create(bootstrap: str, topics: dict[str, dict[str, str]], partitions: int) -
         future.result(SECONDS)
 
 
-def send(bootstrap: str, topic: str, events: Iterable[Event]) -> int:
-    """Send all, wait until each is acknowledged; how many. Raises DemoError for one that is not."""
-    failed: list[str] = []
+class Sender:
+    """A producer that tells on the topic `audit`, when closed, how much was acknowledged of each day's events."""
 
-    def told(error: KafkaError | None, _: Message) -> None:
+    def __init__(self, bootstrap: str, audit: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4"})
+        self._audit = Audit(lambda key, value: self._producer.produce(audit, value, key), "demo", DAY_MS)
+        self._failed: list[str] = []
+
+    def send(self, topic: str, events: Iterable[Event]) -> int:
+        """Send all, wait until each is acknowledged; how many. Raises DemoError for one that is not."""
+        count = 0
+        for event in events:
+            self._put(topic, event)
+            count += 1
+        self._flush()
+        return count
+
+    def close(self) -> None:
+        """Raises DemoError where the audit is not acknowledged."""
+        self._audit.close()
+        self._flush()
+        self._producer.close()
+
+    def _put(self, topic: str, event: Event) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, event.value, event.key, timestamp=event.time, on_delivery=self._told)
+            except BufferError:  # the queue is full until some are acknowledged
+                self._producer.poll(1)
+            else:
+                self._producer.poll(0)
+                return
+
+    def _told(self, error: KafkaError | None, message: Message) -> None:
+        self._audit.on_delivery(error, message)
         if error:
-            failed.append(str(error))
+            self._failed.append(str(error))
 
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4"})
-    count = 0
-    for event in events:
-        _put(producer, topic, event, told)
-        count += 1
-    if producer.flush(SECONDS) or failed:
-        raise DemoError(f"not all of {count:,} events for {topic} were acknowledged; {failed[:1]}")
-    return count
-
-
-def _put(producer: Producer, topic: str, event: Event, told: Told) -> None:
-    while True:
-        try:
-            producer.produce(topic, event.value, event.key, timestamp=event.time, on_delivery=told)
-        except BufferError:  # the queue is full until some are acknowledged
-            producer.poll(1)
-        else:
-            producer.poll(0)
-            return
+    def _flush(self) -> None:
+        left = self._producer.flush(SECONDS)
+        if left or self._failed:
+            raise DemoError(f"{left + len(self._failed):,} events were not acknowledged {self._failed[:1]}")
