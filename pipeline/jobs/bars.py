@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import threading
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -15,11 +15,11 @@ _UP, _CLEAR = "\x1b[{}A", "\x1b[J"
 
 
 class Bars:
-    """Drawn again and again at the same place, until `close`; what else is printed goes above."""
+    """Drawn again and again at the same place, until `close`."""
 
     def __init__(self, spark: SparkSession, out: TextIO) -> None:
         self._tracker = spark.sparkContext.statusTracker()
-        self._out, self._lines, self._drawn = out, dict[str, str](), 0
+        self._out, self._lines, self._drawn = out, dict[str, str](), list[str]()
         self._lock, self._closing = threading.Lock(), threading.Event()
         _no_bars_of_spark(spark)
         self._thread = threading.Thread(target=self._run, name="bars", daemon=True)
@@ -49,11 +49,12 @@ class Bars:
     def _draw(self, below: str) -> None:
         with self._lock:
             lines = [*self._lines.values(), *([below] if below else [])]
-        width = shutil.get_terminal_size().columns - 1
-        up = _UP.format(self._drawn) if self._drawn else ""
-        self._out.write(up + "\r" + _CLEAR + "".join(f"{line[:width]}\n" for line in lines))
-        self._out.flush()
-        self._drawn = len(lines)
+        if lines != self._drawn:
+            width = os.get_terminal_size(self._out.fileno()).columns - 1
+            up = _UP.format(len(self._drawn)) if self._drawn else ""
+            self._out.write(f"{up}\r{_CLEAR}" + "".join(f"{line[:width]}\n" for line in lines))
+            self._out.flush()
+            self._drawn = lines
 
 
 def line(facts: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed or found something wrong, 2 wrong usage, 130 and 14
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -89,8 +90,17 @@ def start(name: str, conf: dict[str, str]) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     log = f'"-Dlog4j2.configurationFile={_LOG4J2}"'  # first, so that the given options win
     made = session(name, **{**conf, _JAVA_OPTIONS: f"{log} {conf.get(_JAVA_OPTIONS, '')}".rstrip()})
+    _one_line_errors()
     ending.started()
     return made
+
+
+def _one_line_errors() -> None:
+    """PySpark prints errors in a query as JSON with Java's stack traces; the job tells them."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _master(conf: dict[str, str]) -> str:

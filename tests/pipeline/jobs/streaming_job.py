@@ -1,0 +1,40 @@
+"""A job to be failed and stopped: a stream whose batches print `batch N` and then do what its argument says."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs import command, progress
+from odradek.pipeline.jobs.causes import told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@click.command("streaming")
+@click.argument("what")
+@click.argument("folder")
+@command.spark_options
+def streaming(what: str, folder: str, conf: dict[str, str]) -> None:
+    """The command."""
+
+    def batch(frame: DataFrame, number: int) -> None:
+        print(f"batch {number}", flush=True)
+        if what == "fail":
+            raise PipelineError("the disk is full")
+        if what == "long":
+            frame.sparkSession.sparkContext.parallelize([60]).foreach(time.sleep)
+
+    rows = command.start("streaming", conf).readStream.format("rate").load()
+    with progress.shown(rows.sparkSession, ["ticks"]):
+        stream = rows.writeStream.foreachBatch(told(batch)).option("checkpointLocation", folder)
+        stream.start().awaitTermination()
+    Path(folder, "ended").touch()
+
+
+if __name__ == "__main__":
+    command.main(streaming)

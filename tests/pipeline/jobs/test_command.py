@@ -1,0 +1,248 @@
+"""How the jobs' command lines begin and end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from odradek.pipeline.errors import OptionError, PipelineError
+from odradek.pipeline.jobs import command
+from odradek.pipeline.jobs.causes import cause, expected, told
+
+from ...harness.process import die_with_parent, free_port, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOB = Path(__file__).with_name("streaming_job.py")
+WAIT = 120  # seconds
+
+
+# -- options
+
+
+@click.command()
+@command.cluster_options
+@command.spark_options
+def showing(**given: Any) -> None:
+    """Says what it was given."""
+    click.echo(repr(given))
+
+
+def given(*words: str) -> dict[str, Any]:
+    done = CliRunner().invoke(showing, ["--bootstrap-server", "b:1", *words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return dict(eval(done.output))
+
+
+def test_options_of_the_cluster(tmp_path: Path) -> None:
+    """One by one before the file, and the servers before both; under the names that `.options` takes."""
+    file = tmp_path / "client.properties"
+    file.write_text("acks=1\nclient.id : x\\u0041\nbootstrap.servers=no:1\n")
+    found = given("--command-config", str(file), "--property", "acks=all", "--property", "a=b=c")
+    assert found["kafka"] == {
+        "kafka.acks": "all", "kafka.client.id": "xA", "kafka.a": "b=c", "kafka.bootstrap.servers": "b:1",
+    }  # fmt: skip
+    assert found["conf"] == {}
+
+
+def test_options_of_spark() -> None:
+    found = given("--master", "local[3]", "--conf", "spark.a=1", "--conf", "spark.b=")
+    assert found["conf"] == {"spark.a": "1", "spark.b": "", "spark.master": "local[3]"}
+
+
+def test_wrong_options() -> None:
+    for words in (["--property", "a"], ["--conf", "=x"]):
+        done = CliRunner().invoke(showing, ["--bootstrap-server", "b:1", *words])
+        assert (done.exit_code, "is not of the form KEY=VALUE" in done.output) == (2, True)
+    assert CliRunner().invoke(showing).exit_code == 2
+    with pytest.raises(OptionError, match="cannot read /nix: No such file"):
+        given("--command-config", "/nix")
+
+
+# -- `odradek pipeline`
+
+
+def odradek(*words: str, without: str = "") -> subprocess.CompletedProcess[str]:
+    """`odradek` where the module `without` is not installed; what it runs in its place is the same there."""
+    code = f"import sys; sys.modules[{without!r}] = None; import odradek.broker.cli as cli; cli.main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=WAIT, preexec_fn=die_with_parent
+    )
+
+
+def test_help_wants_no_spark() -> None:
+    for words in ([], ["--help"]):
+        done = odradek("pipeline", *words, without="pyspark")
+        assert re.findall(r"^  (\w+)  ", done.stdout + done.stderr, re.M) == ["archive", "audit", "restore", "stages"]
+    assert "Usage: odradek pipeline audit" in odradek("pipeline", "audit", "--help").stdout
+
+
+def test_without_spark_a_line_says_what_to_install() -> None:
+    done = odradek("pipeline", "audit", "--audit-topic", "a", without="pyspark")
+    assert (done.returncode, done.stderr) == (
+        1, "odradek: pipeline: Spark is not installed: pip install 'odradek[spark]'\n",
+    )  # fmt: skip
+
+
+def test_an_error_is_one_line() -> None:
+    """Of the job that was called, and before Spark starts."""
+    server = f"127.0.0.1:{free_port()}"
+    done = odradek("pipeline", "audit", "--bootstrap-server", server, "--archive", "a", "--last", "x")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "odradek pipeline audit: --last is a duration such as 90s, 15m or 2h, not 'x'\n"
+    assert odradek("pipeline", "audit", "--nix").returncode == 2
+    assert odradek("pipeline", "nix").returncode == 2
+
+
+# -- causes
+
+
+@pytest.mark.parametrize("where", ["batch", "task", "plan"])
+def test_a_streams_own_cause_is_told(spark: SparkSession, tmp_path: Path, where: str) -> None:
+    from pyspark.sql.functions import udf
+
+    def fail(*_: Any) -> Any:
+        raise PipelineError("orders-0: it is so\nbecause")
+
+    rows: Any = spark.readStream.format("rate").load()
+    if where == "task":
+        rows = rows.select(udf(fail)("value"))
+    if where == "plan":
+        kafka = {"kafka.bootstrap.servers": f"127.0.0.1:{free_port()}", "kafka.default.api.timeout.ms": "10"}
+        rows = spark.readStream.format("odradek").options(subscribe="x", **kafka).load()
+    with pytest.raises(Exception) as raised:
+        writer = rows.writeStream.option("checkpointLocation", str(tmp_path))
+        writer.foreachBatch(told(fail) if where == "batch" else _all).start().awaitTermination(WAIT)
+    assert expected(raised.value)
+    line = "no broker answers" if where == "plan" else "orders-0: it is so"
+    assert cause(raised.value).startswith(line) and "\n" not in cause(raised.value)
+
+
+def _all(frame: Any, _number: int) -> None:
+    frame.collect()
+
+
+def test_other_causes(spark: SparkSession) -> None:
+    with pytest.raises(Exception) as raised:
+        spark.range(1).select("nix")
+    assert cause(raised.value).startswith("[UNRESOLVED_COLUMN") and expected(raised.value)
+    with pytest.raises(Exception) as raised:
+        spark._jvm.java.lang.Integer.parseInt("x")  # type: ignore[union-attr]
+    assert cause(raised.value) == 'For input string: "x"'
+    with pytest.raises(Exception) as raised:
+        spark._jvm.java.io.FileReader("/nix")  # type: ignore[union-attr]
+    assert cause(raised.value) == "java.io.FileNotFoundException: /nix (No such file or directory)"
+    assert (cause(ValueError()), expected(ValueError())) == ("ValueError", False)
+
+
+# -- ends
+
+
+class Job:
+    """streaming_job.py in a process of its own."""
+
+    def __init__(self, what: str, folder: Path) -> None:
+        self.folder = folder
+        words = [sys.executable, JOB, what, folder, "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
+        words += ["--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"]
+        self._out, self._err = folder.with_suffix(".out"), folder.with_suffix(".err")
+        with self._out.open("w") as out, self._err.open("w") as err:
+            self._process = subprocess.Popen(words, stdout=out, stderr=err, preexec_fn=die_with_parent)
+
+    def wait_for(self, text: str) -> None:
+        wait_until(lambda: text in self._out.read_text() or self._process.poll() is not None, WAIT, what=text)
+        assert text in self._out.read_text(), self.errors
+
+    def send(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        return self._process.wait(WAIT)
+
+    @property
+    def errors(self) -> list[str]:
+        """What it said; Java's own warning at its start is none of it."""
+        return [line for line in self._err.read_text().splitlines() if not line.startswith("WARNING: Using incubator")]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def job(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], Job]]:
+    """`spark`: where that can be had."""
+    jobs: list[Job] = []
+
+    def start(what: str) -> Job:
+        jobs.append(Job(what, tmp_path / what))
+        return jobs[-1]
+
+    yield start
+    for one in jobs:
+        one.kill()
+
+
+def test_streams_that_fail_and_are_stopped(job: Callable[[str], Job]) -> None:
+    """Within a batch or not: in order, and without Java's stack traces."""
+    failing = job("fail")
+    assert failing.wait() == 1
+    assert failing.errors == ["odradek pipeline streaming: the disk is full"]
+    long, idle = job("long"), job("idle")
+    long.wait_for("batch 0")
+    long.send(signal.SIGINT)
+    assert (long.wait(), [line for line in long.errors if not line.startswith("{")]) == (0, [])
+    idle.wait_for("batch 1")
+    idle.send(signal.SIGTERM)
+    assert (idle.wait(), [line for line in idle.errors if not line.startswith("{")]) == (143, [])
+    assert (idle.folder / "ended").exists()
+
+
+def test_a_signal_before_spark_is_there() -> None:
+    code = (
+        "import click, time; from odradek.pipeline.jobs import command\n"
+        "def wait(): print('now', flush=True); time.sleep(60)\n"
+        "command.main(click.Command('x', callback=wait))"
+    )
+    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        with subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent
+        ) as process:
+            assert process.stdout and process.stderr
+            assert process.stdout.readline() == b"now\n"
+            process.send_signal(number)
+            assert (process.wait(WAIT), process.stderr.read()) == (status, b"")
+
+
+def test_a_mistake_of_the_program_is_told_with_its_place() -> None:
+    code = (
+        "import click; from odradek.pipeline.jobs import command\n"
+        "command.main(click.Command('x', callback=lambda: 1 / 0))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr and done.stderr.endswith("odradek pipeline x: division by zero\n")
+
+
+def test_the_ui_is_for_this_machine_alone(spark: SparkSession) -> None:
+    """The session is there already here; what Java would read at its start is what counts."""
+    before = os.environ.pop("SPARK_LOCAL_IP", None)
+    try:
+        command.start("x", {"spark.master": "spark://elsewhere:7077"})
+        assert "SPARK_LOCAL_IP" not in os.environ
+        command.start("x", {})
+        assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+    finally:
+        os.environ.pop("SPARK_LOCAL_IP", None)
+        if before is not None:
+            os.environ["SPARK_LOCAL_IP"] = before

@@ -1,0 +1,117 @@
+"""Files of Hadoop's file systems: a local one, and one that is reached by Hadoop alone (its own `viewfs`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.files import Files
+
+from ...harness.process import free_port
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(params=["file", "viewfs"])
+def files(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Files:
+    """Of the folder `a b` in `tmp_path`."""
+    if request.param == "file":
+        return Files(spark, str(tmp_path / "a b"))
+    table = f"t{uuid4().hex}"
+    spark.conf.set(f"fs.viewfs.mounttable.{table}.link./here", tmp_path.as_uri())
+    return Files(spark, f"viewfs://{table}/here/a b")
+
+
+def test_a_file_is_written_read_replaced_and_deleted(files: Files) -> None:
+    assert not files.exists("x/y.json")
+    files.write("x/y.json", "grün\n")
+    files.write("x/y.json", "grün\r\nund neu")
+    assert (files.read("x/y.json"), files.exists("x"), files.exists("")) == ("grün\r\nund neu", True, True)
+    files.delete("x/y.json")
+    files.delete("x/y.json")
+    assert (files.exists("x/y.json"), files.exists("x")) == (False, True)
+    files.write("x/z", "")
+    files.delete("x")
+    assert not files.exists("x")
+
+
+def test_a_file_is_made_once(files: Files) -> None:
+    assert files.create("x/lease", "mine")
+    assert not files.create("x/lease", "yours")
+    assert files.read("x/lease") == "mine"
+
+
+def test_of_many_who_make_a_file_one_did(spark: SparkSession, tmp_path: Path) -> None:
+    files = Files(spark, str(tmp_path))
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(20):
+            made = list(pool.map(lambda who, at=number: files.create(f"{at}", f"{who}"), range(8)))  # type: ignore[misc]
+            assert made.count(True) == 1
+            assert files.read(f"{number}") == str(made.index(True))
+
+
+def test_all_files_of_a_folder(files: Files) -> None:
+    """By their paths from the root, without those that are on their way."""
+    for path in ("x/topic=a/date=1/b c%20.parquet", "x/y", "z"):
+        files.write(path, "12345")
+    files.write("x/.hidden", "")
+    files.make("x/empty")
+    assert [(entry.path, entry.size) for entry in files.list("x")] == [
+        ("x/topic=a/date=1/b c%20.parquet", 5),
+        ("x/y", 5),
+    ]
+    assert [entry.path for entry in files.list()] == ["x/topic=a/date=1/b c%20.parquet", "x/y", "z"]
+    assert files.list("nix") == []
+    assert files.list("z")[0].modified_ms > 1_600_000_000_000
+
+
+def test_a_file_is_renamed_into_a_folder_that_is_not_there(files: Files) -> None:
+    files.write("a/b", "1")
+    files.rename("a/b", "c/d/e")
+    assert (files.exists("a/b"), files.read("c/d/e")) == (False, "1")
+    with pytest.raises(PipelineError, match="a/b"):
+        files.rename("a/b", "c/d/f")
+
+
+def test_nothing_else_is_left_behind(files: Files, tmp_path: Path) -> None:
+    files.check_writable()
+    files.write("x", "1")
+    files.write("x", "2")
+    files.create("x", "3")
+    left = [path.name for path in (tmp_path / "a b").iterdir()]
+    assert [name for name in left if not name.endswith(".crc")] == ["x"]
+
+
+def test_what_is_not_there_is_told_by_its_uri(files: Files) -> None:
+    with pytest.raises(PipelineError, match=r"a b/nix: .*(does not exist|not found)"):
+        files.read("nix")
+    assert files.uri("x") == f"{files.root}/x"
+
+
+def _file_in_the_way(folder: Path) -> str:
+    (folder / "x").touch()
+    return str(folder / "x/archive")
+
+
+@pytest.mark.parametrize(
+    ("root", "line"),
+    [
+        (_file_in_the_way, r"^file:.*x/archive: cannot write .*: Not a directory$"),
+        (lambda _: "/proc/archive", r"^file:/proc/archive: cannot write .*: No such file or directory$"),
+        (lambda _: "nix://x/y", r'^nix://x/y: No FileSystem for scheme "nix"$'),
+        (lambda _: f"hdfs://127.0.0.1:{free_port()}/x", r"^hdfs://127.0.0.1:\d+/x.*: .*Connection refused[^\n]*$"),
+        (lambda _: "a:b:c", r"^a:b:c: .*$"),
+        (lambda _: "", r"^.*: Can not create a Path from an empty string$"),
+    ],
+)
+def test_where_nothing_can_be_written_one_line_says_why(
+    spark: SparkSession, tmp_path: Path, root: Callable[[Path], str], line: str
+) -> None:
+    with pytest.raises(PipelineError, match=line):
+        Files(spark, root(tmp_path)).check_writable()
