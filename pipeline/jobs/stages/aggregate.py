@@ -12,11 +12,11 @@ START, END = "window_start", "window_end"
 
 
 def aggregated(rows: DataFrame, declared: Aggregate | None) -> DataFrame:
-    """One row for each window and each value of the columns `by`; without `declared` the rows as they are."""
+    """One row for each window and each value of `by`; without `declared` the rows as they are."""
     if declared is None:
         return rows
     window = F.window(EVENT_TIME, declared.window, declared.slide, declared.offset).alias(_WINDOW)
-    by = [F.col(quoted(name)) for name in declared.by]
+    by = [F.expr(expression).alias(name) for name, expression in declared.by.items()]
     values = [F.expr(expression).alias(name) for name, expression in declared.values.items()]
     newest = F.expr(f"max({RECORD}.timestamp)").alias(TIMESTAMP)
     ends = [F.col(f"{_WINDOW}.start").alias(START), F.col(f"{_WINDOW}.end").alias(END)]

@@ -83,7 +83,7 @@ def _finished(rows: DataFrame, stage: Stage, tables: Sequence[DataFrame], trial:
     trial.sound()
     if stage.aggregate:
         before = plan.joined(plan.remembered(rows, stage), stage, tables)
-        trial.columns(before, "aggregate.by", stage.aggregate.by)
+        trial.expressions(before, "aggregate.by", stage.aggregate.by)
         trial.aggregates(before, "aggregate.values", stage.aggregate.values)
         trial.names("aggregate.values", (*stage.aggregate.by, *stage.aggregate.values))
     trial.sound()

@@ -45,12 +45,12 @@ class Enrich:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Windows of time, one row for each with each value of the columns `by`. The spans are Spark's."""
+    """Windows of time, one row for each with each value of `by`. The spans are Spark's."""
 
     window: str
     slide: str | None
     offset: str | None
-    by: tuple[str, ...]
+    by: dict[str, str]
     values: dict[str, str]
 
 
@@ -256,7 +256,7 @@ def _aggregate(table: Table | None) -> Aggregate | None:
         window=window or "",
         slide=table.span("slide"),
         offset=table.span("offset"),
-        by=table.texts("by", "a list of columns"),
+        by=table.named("by", "a list of columns, or a table of expressions"),
         values=table.expressions("values", required=True),
     )
     table.left()

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from odradek.pipeline.jobs.stages.sql import quoted
+
 _SPAN = re.compile(r"\d+ (microsecond|millisecond|second|minute|hour|day|week)s?")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 SPAN, TOPIC, TOPICS, TEXT = "a span such as '10 minutes'", "a topic", "a topic or a list of topics", "a text"
@@ -78,6 +80,13 @@ class Table:
             if not _is_text(expression):
                 self.wrong(f"{key}.{name}", f"is an expression, not {_shown(expression)}")
         return {name: expression for name, expression in found.items() if _is_text(expression)}
+
+    def named(self, key: str, what: str) -> dict[str, str]:
+        """A table of expressions by name, or a list of columns that keep theirs."""
+        found = self._values.get(key)
+        return (
+            self.expressions(key) if isinstance(found, dict) else {name: quoted(name) for name in self.texts(key, what)}
+        )
 
     def table(self, key: str) -> Table | None:
         """The table under `key`."""

@@ -32,8 +32,7 @@ from = "{stem}-priced"
 to = "{stem}-hourly"
 event_time = "at"
 watermark = "1 minute"
-normalise = {{ country = "person.value" }}
-aggregate = {{ window = "1 hour", by = ["country"], values = {{ orders = "count(*)", total = "sum(amount)" }} }}
+aggregate = {{ window = "1 hour", by = {{ country = "person.value" }}, values = {{ orders = "count(*)", total = "sum(amount)" }} }}
 
 [[stage]]
 name = "cleaned"

@@ -29,9 +29,8 @@ def mistakes(spark: SparkSession, *stages: dict[str, Any]) -> list[str]:
 
 def test_columns_from_stage_to_stage(spark: SparkSession) -> None:
     first = stage(json="id BIGINT, name STRING", normalise={"at": "record.timestamp"}, enrich=ENRICH)
-    windows = {**WINDOW, "by": ["who"]}
-    normal = {"who": "person.name"}
-    then = stage(name="two", from_="out", to="end", watermark="1 minute", normalise=normal, aggregate=windows)
+    windows = {**WINDOW, "by": {"who": "person.name"}}
+    then = stage(name="two", from_="out", to="end", watermark="1 minute", aggregate=windows)
     found, wrong = analysed(spark, pipeline(first, then))
     assert wrong == []
     assert found["one"].columns.simpleString() == (
@@ -58,7 +57,10 @@ def test_columns_from_stage_to_stage(spark: SparkSession) -> None:
         ({"timestamp": "id"}, "timestamp: is bigint, not timestamp or timestamp_ntz or date: id"),
         ({"watermark": "1 day", "deduplicate": {"by": ["x"]}}, "deduplicate.by: there is no column 'x'; there are id,"),
         ({"watermark": "1 day", "event_time": "name", "aggregate": WINDOW}, "event_time: is string, not timestamp"),
-        ({"watermark": "1 day", "aggregate": {**WINDOW, "by": ["i"]}}, "aggregate.by: there is no column 'i'"),
+        (
+            {"watermark": "1 day", "aggregate": {**WINDOW, "by": ["i"]}},
+            "aggregate.by.i: A column, variable, or function parameter with name `i` cannot",
+        ),
         ({"watermark": "1 day", "aggregate": {**WINDOW, "values": {"n": "id"}}}, "aggregate.values.n: "),
         ({"watermark": "1 day", "aggregate": {**WINDOW, "slide": "2 hours"}}, "aggregate: "),
         (

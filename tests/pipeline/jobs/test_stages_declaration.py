@@ -61,7 +61,7 @@ def test_all_that_can_be_said(tmp_path: Path) -> None:
     assert cleaned.event_time == "record.timestamp"
     assert not cleaned.stateful
     assert hourly.parse is None
-    assert hourly.aggregate == Aggregate("1 hour", None, None, (), {"orders": "count(*)"})
+    assert hourly.aggregate == Aggregate("1 hour", None, None, {}, {"orders": "count(*)"})
     assert (everything.sources, everything.dead_letters, everything.partitions) == (("a", "b"), "worse", 7)
     assert everything.parse == Parse("csv", "id BIGINT, at TIMESTAMP", "", (("sep", ";"), ("quote", "'")))
     assert everything.validate == {"has an id": "id is not null"}
@@ -71,6 +71,8 @@ def test_all_that_can_be_said(tmp_path: Path) -> None:
         Enrich("places", "id", "place", False, True, Parse("string", "", "line")),
     )
     assert everything.reads == ("a", "b", "people", "places")
+    assert everything.aggregate
+    assert everything.aggregate.by == {"id": "`id`", "place": "place.line"}
     assert (everything.starting_offsets, everything.max_offsets) == ("latest", 100)
 
 
@@ -108,7 +110,7 @@ parse = { format = "string", column = "line" }
 window = "1 hour"
 slide = "10 minutes"
 offset = "5 minutes"
-by = ["id"]
+by = { id = "`id`", place = "place.line" }
 values = { orders = "count(*)" }
 """
 
@@ -139,7 +141,7 @@ values = { orders = "count(*)" }
         (HEAD + CLEANED + HOURLY.replace("watermark", "#"), ["stage hourly: watermark: is missing: a span"]),
         (HEAD + CLEANED + HOURLY.replace("window", "windw"), ["stage hourly: aggregate.windw: there is no such key"]),
         (HEAD + CLEANED + HOURLY.replace('"1 hour"', "1"), ["stage hourly: aggregate.window: is a span such as"]),
-        (HEAD + CLEANED + HOURLY.replace("values", "by"), ["stage hourly: aggregate.by: is a list of columns, not {"]),
+        (HEAD + CLEANED + HOURLY.replace("values", "by"), ["stage hourly: aggregate.values: is missing"]),
         (
             HEAD + CLEANED + "[stage.deduplicate]",
             ["stage cleaned: watermark: is missing", "deduplicate.by: is missing"],
