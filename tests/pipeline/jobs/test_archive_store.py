@@ -101,7 +101,7 @@ def compact(store: Store, number: int, topic: str) -> None:
 
 FIRST: Ids = [(0, 0), (0, 1), (1, 0)]
 SECOND: Ids = [(0, 2), (1, 1), (1, 2)]
-OTHER: Ids = [(0, 7)]
+OTHER: Ids = [(0, 7), (1, 3)]
 
 
 def test_the_writer_dies_at_every_step(spark: SparkSession, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def work(spark: SparkSession, folder: Path, steps: int, again: bool = False) -> 
         with Store(Dying(spark, str(folder), steps)) as store:
             if again:
                 return True
-            batch(store, 2, ("t", SECOND[:1]), ("t", SECOND[1:]), ("u", OTHER))
+            batch(store, 2, ("t", SECOND[:1]), ("t", SECOND[1:]), ("u", OTHER[:1]), ("u", OTHER[1:]))
             compact(store, 3, "t")
     except Died:
         return False
