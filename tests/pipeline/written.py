@@ -32,19 +32,18 @@ def written(broker: Any, topic: str, isolation: str = "read_uncommitted") -> lis
     try:
         parts = [TopicPartition(topic, at, 0) for at in consumer.list_topics(topic, WAIT).topics[topic].partitions]
         consumer.assign(parts)
-        return _read(consumer, len(parts))
+        return _read(consumer, {part.partition for part in parts})
     finally:
         consumer.close()
 
 
-def _read(consumer: Consumer, partitions: int) -> list[Written]:
+def _read(consumer: Consumer, partitions: set[int]) -> list[Written]:
     found: list[Written] = []
     while partitions:
         messages = consumer.consume(10_000, 0.1) or consumer.consume(1, WAIT)
-        assert messages, f"the ends of {partitions} partitions did not come"
-        records = [message for message in messages if not _ends(message)]
-        partitions -= len(messages) - len(records)
-        found += map(_record, records)
+        assert messages, f"the ends of {partitions} did not come"
+        partitions -= {message.partition() for message in messages if _ends(message)}
+        found += [_record(message) for message in messages if not _ends(message)]
     return sorted(found, key=lambda record: record.partition)  # stable: by offset within a partition
 
 

@@ -1,0 +1,137 @@
+"""A job of its own: a stream from topic to topic, each row once, whose parts die where they are told to.
+
+python job.py FOLDER        FOLDER/job.json is a `stream.Job`; it goes on until there is FOLDER/stop and all is read
+
+Each death is died once. FOLDER/died/POINT appears then, with the process id: <epoch>-<partition> of a task's,
+<epoch> of a driver's. FOLDER/done/<epoch>-<partition> appears when a task has written its rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from odradek.pipeline.session import session
+from odradek.pipeline.source import OdradekDataSource
+from odradek.pipeline.writing import stamps, writer
+from odradek.pipeline.writing.writer import Plan, StreamWriter
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
+
+SETTINGS = {
+    "spark.master": "local[2,4]",  # tasks are tried four times
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
+    "spark.ui.enabled": "false",
+}
+PAUSE, LONGEST = 0.05, 300  # seconds
+
+
+class Dying(StreamWriter):
+    """Writes as the source's own, but for the deaths."""
+
+    def __init__(self, plan: Plan, folder: Path, deaths: dict[str, str]) -> None:
+        super().__init__(plan)
+        self._folder, self._deaths = folder, deaths
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+        """A task's rows."""
+        task = stamps.task()
+        name = f"{task.epoch}-{task.partition}"
+        death = self._deaths.get(name)
+        if death == "stray" and self._first(name):
+            return self._stray(name, iterator)
+        if death == "sent" and self._first(name):
+            iterator = dying_after_one(iterator)
+        written = super().write(iterator)
+        if death == "committed" and self._first(name):
+            kill_this()
+        (self._folder / "done" / name).touch()
+        return written
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]
+        """All tasks of a batch have written theirs, and the checkpoint does not know it yet."""
+        if self._deaths.get(str(batchId)) == "driver" and self._first(str(batchId)):
+            time.sleep(LONGEST)  # until the test kills the driver
+        super().commit(messages, batchId)
+
+    def _stray(self, name: str, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Outlives its driver, and writes what it has when there is FOLDER/go."""
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # by which Spark's daemon takes its workers along
+        batches = list(iterator)
+        await_file(self._folder / "go")
+        written = super().write(iter(batches))
+        (self._folder / "strayed").write_text(repr(written))
+        return written
+
+    def _first(self, name: str) -> bool:
+        try:
+            with (self._folder / "died" / name).open("x") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            return False
+        return True
+
+
+def dying_after_one(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The first batch, and then the end of this process, as by the kernel's out-of-memory killer."""
+    yield next(batches)
+    time.sleep(0.5)  # it is on the broker by then
+    kill_this()
+
+
+def kill_this() -> None:
+    """SIGKILL to the process that this runs in."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def await_file(path: Path) -> None:
+    """Return when it is there, or it has taken too long."""
+    deadline = time.monotonic() + LONGEST
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(PAUSE)
+
+
+class DyingSource(OdradekDataSource):
+    """The source, with that writer."""
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """For `df.writeStream`."""
+        plan = writer.stream_writer(self.options, schema, overwrite)._plan  # type: ignore[attr-defined]
+        return Dying(plan, Path(self.options["folder"]), json.loads(self.options["deaths"]))
+
+
+def start(folder: Path) -> StreamingQuery:
+    """The query of FOLDER/job.json."""
+    job = json.loads((folder / "job.json").read_text())
+    spark = session("faults", **SETTINGS)
+    spark.dataSource.register(DyingSource)
+    brokers = {"kafka.bootstrap.servers": job["bootstrap"]}
+    rows = spark.readStream.format("odradek").options(**brokers, **job["reading"]).load().select("key", "value")
+    own = {"folder": str(folder), "deaths": json.dumps(job["deaths"]), "checkpointLocation": str(folder / "checkpoint")}
+    sink = rows.writeStream.format("odradek").options(**brokers, **job["writing"], **own)
+    return sink.trigger(processingTime="0 seconds").start()
+
+
+def main(folder: Path) -> None:
+    """Ends with the query's own error, if it has one."""
+    query = start(folder)
+    while not (folder / "stop").exists():
+        if query.awaitTermination(PAUSE):
+            return
+    query.processAllAvailable()
+    query.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

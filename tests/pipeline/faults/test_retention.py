@@ -1,0 +1,57 @@
+"""Retention overtakes a stream that is too slow: what it has not read yet is gone, and it says which offsets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ...clients.admin import create_topic
+from ...clients.raw.calls import list_offsets
+from ...harness.broker import Broker
+from ...harness.process import wait_until
+from ..frames import drain, load
+from . import stream
+from .checker import compare, ids
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EARLIEST = -2
+READ, UNREAD = 50, 3000
+
+
+def test_what_was_removed_is_named(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """It stops, or goes on without; what is lost then is what was said, and nothing else."""
+    source = create_topic(broker, segment_bytes=10_000, retention_bytes=20_000)
+    target = create_topic(broker)
+    sink = {"format": "odradek", "kafka.bootstrap.servers": broker.bootstrap, "topic": target}
+    sink |= {"odradek.transactional": "true"}
+
+    def run(fail: str) -> None:
+        options: dict[str, Any] = {"subscribe": source, "startingOffsets": "earliest", "failOnDataLoss": fail}
+        drain(load(spark.readStream, broker, "odradek", **options).select("key", "value"), tmp_path, **sink)
+
+    sent = stream.feed(broker, source, range(READ), 1)
+    run("true")
+    sent += stream.feed(broker, source, range(READ, READ + UNREAD), 1)
+    first = overtaken(broker, source)
+    gone = f"{source}-0: offsets 50 to {first - 1} are gone, the log begins at {first}"
+    with pytest.raises(Exception, match=gone):
+        run("true")
+    run("false")
+    assert compare(sent, ids(broker, target)) == (tuple(sent[READ:first]), (), ())
+
+
+def overtaken(broker: Broker, topic: str) -> int:
+    """Where the log begins once retention has removed what it will."""
+    seen: list[int] = []
+
+    def settled() -> bool:
+        with broker.wire() as wire:
+            seen.append(list_offsets(wire, topic, EARLIEST).offset)
+        return seen[-1] > READ and len(seen) > 3 and len(set(seen[-3:])) == 1
+
+    wait_until(settled, 60, f"retention of {topic}")
+    return seen[-1]
