@@ -93,6 +93,18 @@ def test_timestamps_of_the_rows(spark: SparkSession, broker: Any) -> None:
     assert found[1] == found[0][3:]
 
 
+def test_a_batch_with_a_name_is_written_once(spark: SparkSession, broker: Any) -> None:
+    """One without a name is another each time."""
+    topic, name = create_topic(broker), {"odradek.transactional": "true", "odradek.transactional.id": unique("batch")}
+    frame = spark.range(100, numPartitions=3).selectExpr("string(id) value")
+    write(frame.where("id % 3 > 0"), broker, topic=topic, **name)
+    write(frame.where("id % 3 > 0"), broker, topic=topic, **name)
+    write(frame.where("id % 3 = 0"), broker, topic=topic, **{"odradek.transactional": "true"})
+    found = sorted(int(record.value or b"") for record in written(broker, topic, "read_committed"))
+    assert found == list(range(100))
+    assert all(record.id is None for record in written(broker, topic, "read_committed"))
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "words"),
     [
@@ -103,6 +115,7 @@ def test_timestamps_of_the_rows(spark: SparkSession, broker: Any) -> None:
         ("string(id) value", {"kafka.acks": "seven"}, "acks"),
         ("string(id) value", {"odradek.stamp": "true"}, "the ids must be in a column 'id'"),
         ("string(id) value", {"odradek.timestamps": "true"}, "the column 'timestamp' is required"),
+        ("string(id) value", {"odradek.transactional.id": "x"}, "no effect without odradek.transactional=true"),
     ],
 )
 def test_known_to_be_wrong_before_any_task(
