@@ -29,18 +29,23 @@ class Columns:
     formats: Formats = field(default_factory=Formats)
     event_time: str | None = None
 
-    def check(self, spark: SparkSession, topics: Sequence[str]) -> None:
-        """Try it on a frame without rows. Raises OptionError, one line."""
+    def check(self, spark: SparkSession, topics: Sequence[str]) -> dict[str, str]:
+        """Try it on a frame without rows; returns the digest of each topic's columns. Raises OptionError, one line."""
+        from odradek.pipeline.jobs.archive.staging import digest
         from odradek.pipeline.source import SCHEMA_WITH_HEADERS
         from pyspark.errors import PySparkException
 
         self.formats.check()
         empty = spark.createDataFrame([], SCHEMA_WITH_HEADERS)
-        for shape, _ in self._groups(topics):
+        digests = {}
+        for shape, names in self._groups(topics):
+            shaped = shapes.shape(empty, shape)
             try:
-                self._check_time(shapes.shape(empty, shape))
+                self._check_time(shaped)
             except PySparkException as error:
                 raise OptionError(f"--event-time {self.event_time}: {str(error).splitlines()[0]}") from None
+            digests |= dict.fromkeys(names, digest(shaped))
+        return digests
 
     def of(self, frame: DataFrame, topics: Sequence[str]) -> list[DataFrame]:
         """The rows as they are written: one frame, or where formats of `topics` differ one for each, read each time."""

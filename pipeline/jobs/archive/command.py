@@ -88,11 +88,13 @@ def _source(kafka: dict[str, str], topics: str | None, pattern: str | None, fail
 
 
 def _verify(spark: SparkSession, files: Files, kafka: dict[str, str], topics: list[str]) -> None:
-    """Exit code 1 when there is a difference; a line for each on stdout."""
+    """Exit code 1 when there is a difference; a line for each on stdout, and what was not compared on stderr."""
     from odradek.pipeline.jobs.archive.verify import verify
 
     report = verify(spark, files, kafka, topics)
-    for line in [*report.notes, *report.differences]:
+    for line in report.notes:
+        click.echo(line, err=True)
+    for line in report.differences:
         click.echo(line)
     progress.done("verify", records=report.records, differences=len(report.differences))
     if report.differences:

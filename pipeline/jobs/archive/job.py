@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import ending, progress
 from odradek.pipeline.jobs.archive import compaction, start
 from odradek.pipeline.jobs.archive.columns import Columns
@@ -52,7 +52,7 @@ def run(spark: SparkSession, files: Files, job: Job) -> None:
     with Store(files) as store:
         before = _rows(store)
         begin = _start(store, job)
-        job.columns.check(spark, begin.topics)
+        _check_columns(store, job.columns.check(spark, begin.topics))
         with progress.shown(spark, begin.topics):
             if job.continuous:
                 _on_and_on(spark, store, job, begin)
@@ -62,6 +62,16 @@ def run(spark: SparkSession, files: Files, job: Job) -> None:
         size = sum(file.size for file in store.state.files.values())
         facts = {"records": _rows(store) - before, "files": len(store.state.files), "bytes": size, "replaced": replaced}
         progress.done("archive", **facts)
+
+
+def _check_columns(store: Store, digests: dict[str, str]) -> None:
+    """A table some of whose files have other columns could be read by nobody."""
+    for file in store.state.files.values():
+        if digests.get(file.topic, file.schema) != file.schema:
+            raise OptionError(
+                f"{file.topic} is in {store.files.root} with keys and values in other formats; name those again "
+                "(--key-format, --value-format), or archive it to another folder"
+            )
 
 
 def _rows(store: Store) -> int:

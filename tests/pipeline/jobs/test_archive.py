@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from odradek.pipeline.errors import OptionError, PipelineError
@@ -84,17 +85,42 @@ def test_hours_and_what_comes_late(spark: SparkSession, broker: Any, tmp_path: P
         assert found == sorted(found)
 
 
+def plans(spark: SparkSession, after: int = 0) -> list[str]:
+    """What Spark has done, but for the first `after`."""
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    return [executions.apply(at).physicalPlanDescription() for at in range(after, executions.size())]
+
+
 def test_nothing_is_moved_to_be_written(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """A batch is written by the tasks that read it: neither shuffled nor sorted."""
     topic = create_topic(broker, partitions=2)
     send(broker, topic, range(10), 2)
-    archive(spark, tmp_path, Job(source(broker, topic), compact=False))
-    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
-    plans = [executions.apply(at).physicalPlanDescription() for at in range(executions.size())]
-    [plan] = [plan for plan in plans if "InsertIntoHadoopFs" in plan and f"{tmp_path}/_odradek" in plan]
+    archive(spark, tmp_path, Job(source(broker, topic), Columns(event_time="timestamp"), compact=False))
+    [plan] = [plan for plan in plans(spark) if "InsertIntoHadoopFs" in plan and f"{tmp_path}/_odradek" in plan]
     assert "Scan ExistingRDD" in plan
     assert "Exchange" not in plan
     assert "Sort" not in plan
+
+
+def test_records_as_they_are_never_pass_through_java(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """They are the same as those that do, and both become one file."""
+    topic = create_topic(broker, partitions=2)
+    before, sent = len(plans(spark)), send(broker, topic, range(100), 2)
+    archive(spark, tmp_path / "direct", Job(source(broker, topic), compact=False))
+    assert not [plan for plan in plans(spark, before) if "InsertIntoHadoopFs" in plan]
+    archive(spark, tmp_path / "spark", Job(source(broker, topic), Columns(event_time="timestamp"), compact=False))
+    direct, through = (spark.read.parquet(f"{tmp_path}/{way}/topic={topic}") for way in ("direct", "spark"))
+    assert direct.schema == through.schema
+    order = ["partition", "offset"]
+    assert direct.orderBy(order).collect() == through.orderBy(order).collect()
+    sent += send(broker, topic, range(100, 110), 2)
+    archive(spark, tmp_path / "direct", Job(source(broker, topic), Columns(event_time="timestamp")))
+    assert_whole(spark, tmp_path / "direct", topic, ids(sent))
+    files = list((tmp_path / "direct").glob("topic=*/**/*.parquet"))
+    assert len(files) == len(hours(sent))
+    assert {str(pq.ParquetFile(path).schema_arrow.field("timestamp").type) for path in files} == {
+        "timestamp[us, tz=UTC]"
+    }
 
 
 def test_formats_and_the_event_s_own_time(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
@@ -116,6 +142,8 @@ def test_formats_and_the_event_s_own_time(spark: SparkSession, broker: Any, tmp_
     nowhere = "date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"
     assert folders(tmp_path, events) == {*wanted, nowhere}
     archive(spark, tmp_path, Job(source(broker, plain, events), Columns(formats)))
+    with pytest.raises(OptionError, match=f"{events} is in .* with keys and values in other formats"):
+        archive(spark, tmp_path, Job(source(broker, plain, events)))
     assert_whole(spark, tmp_path, events, [(0, n) for n in range(5)])
     assert_whole(spark, tmp_path, plain, [(0, 0)])
     found = spark.read.parquet(str(tmp_path / f"topic={events}")).orderBy("offset")
