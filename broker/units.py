@@ -18,7 +18,7 @@ from odradek.systemd import render
 from odradek.systemd.render import Machine
 
 SYSTEM_UIDS = 1000  # logind's SYS_UID_MAX is below this: whose shared memory it leaves alone
-_PACKAGES = ("broker", "workers", "storage", "ipc", "protocol", "cluster", "groups", "systemd")
+_PACKAGES = ("broker", "workers", "storage", "ipc", "protocol", "cluster", "groups", "systemd", "pipeline")
 
 
 class UnitsError(OdradekError):
@@ -26,12 +26,15 @@ class UnitsError(OdradekError):
 
 
 def install(root: Path, user: str) -> list[Path]:
-    """Write units, sysusers.d, tmpfiles.d and, where there is none, server.properties below `root`; returns them."""
+    """Write units, sysusers.d, tmpfiles.d and, where there are none, our configurations below `root`; returns them."""
     config_file = root / render.CONFIG.relative_to("/")
     written = []
     if not config_file.exists():
         written.append(_write(config_file, render.properties()))
     machine = machine_of(configuration.load(config_file), user)
+    archive_file = root / render.ARCHIVE_CONFIG.relative_to("/")
+    if not archive_file.exists():
+        written.append(_write(archive_file, render.archive(machine)))
     for name, text in render.files(machine).items():
         written.append(_write(root / name, text))
     return written

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 CONFIG = Path("/etc/odradek/server.properties")
+ARCHIVE_CONFIG = Path("/etc/odradek/archive.conf")
 STATE_DIR = Path("/var/lib/odradek")
 RUN_DIR = Path("/run/odradek/broker")  # below RuntimeDirectory=, so that the broker may remove and make it itself
 
@@ -29,10 +30,13 @@ PLACES = {
     "odradek-acceptor.service": "etc/systemd/system",
     "odradek-cluster.service": "etc/systemd/system",
     "odradek-worker@.service": "etc/systemd/system",
+    "odradek-archive.service": "etc/systemd/system",
+    "odradek-archive.timer": "etc/systemd/system",
     "sysusers.conf": "etc/sysusers.d",
     "tmpfiles.conf": "etc/tmpfiles.d",
 }
 _NAMES = {"sysusers.conf": "odradek.conf", "tmpfiles.conf": "odradek.conf"}
+_ARCHIVE = "odradek-archive.service"
 _CONNECTING = tuple(f"odradek-{name}.service" for name in ("memory", "controller", "coordinator", "replicator"))
 _ALONE = """
 # No process opens an Internet socket: systemd listens (odradek.socket), the acceptor passes connections on.
@@ -41,8 +45,12 @@ RestrictAddressFamilies=AF_UNIX
 IPAddressDeny=any
 """
 _CONNECTED = """
-# Costs points: it speaks to ZooKeeper, or to other brokers.
+# Costs points: it speaks to ZooKeeper, or to brokers.
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+"""
+_JAVA = """
+# Costs points: Java compiles what it runs.
+MemoryDenyWriteExecute=no
 """
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))  # what ProtectHome= hides
 PRIVATE = (Path("/tmp"), Path("/var/tmp"))  # what PrivateTmp= hides
@@ -74,7 +82,7 @@ def files(machine: Machine) -> dict[str, str]:
     """Every file to install, by its path below the root."""
     values = _values(machine)
     return {
-        f"{place}/{_NAMES.get(name, name)}": fill(_text(name), values | {"NETWORK": _network(machine, name)})
+        f"{place}/{_NAMES.get(name, name)}": fill(_text(name), values | _of(machine, name))
         for name, place in PLACES.items()
     }
 
@@ -82,6 +90,13 @@ def files(machine: Machine) -> dict[str, str]:
 def properties() -> str:
     """A first server.properties."""
     return fill(_text("server.properties"), {"RUN_DIR": str(RUN_DIR)})
+
+
+def archive(machine: Machine) -> str:
+    """A first archive.conf: all topics of this broker."""
+    host, _, port = machine.sockets[0].rpartition(":")
+    server = machine.sockets[0] if host not in ("", "0.0.0.0", "[::]") else f"localhost:{port}"
+    return fill(_text("archive.conf"), {"SERVER": server})
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
@@ -100,10 +115,12 @@ def _values(machine: Machine) -> dict[str, str]:
         "PYTHON": escaped(machine.python).replace("$", "$$"),
         "USER": machine.user,
         "CONFIG": str(CONFIG),
+        "ARCHIVE_CONFIG": str(ARCHIVE_CONFIG),
         "RUN_DIR": str(RUN_DIR),
         "HARDENING": _text("hardening.conf").rstrip("\n"),
         "DAEMON": _text("daemon.conf").rstrip("\n"),
         "HOME": "\n".join(_home(machine)),
+        "READABLE": "".join(f"{line}\n" for line in _readable(machine)),
         "WRITABLE": "".join(f"{line}\n" for line in _writable(machine)),
         "DIRECTORIES": "".join(f"{line}\n" for line in _directories(machine)),
         "LISTEN": "\n".join(f"ListenStream={address}" for address in machine.sockets),
@@ -115,8 +132,14 @@ def _values(machine: Machine) -> dict[str, str]:
     }
 
 
-def _network(machine: Machine, unit: str) -> str:
-    return (_CONNECTED if machine.cluster and unit in _CONNECTING else _ALONE).strip()
+def _of(machine: Machine, unit: str) -> dict[str, str]:
+    """What differs between the units."""
+    connected = unit == _ARCHIVE or (machine.cluster and unit in _CONNECTING)
+    return {
+        "NETWORK": (_CONNECTED if connected else _ALONE).strip(),
+        "COMPILING": _JAVA.strip() if unit == _ARCHIVE else "MemoryDenyWriteExecute=yes",
+        "STATE": _text("archive-state.conf" if unit == _ARCHIVE else "state.conf").rstrip("\n"),
+    }
 
 
 def escaped(path: Path) -> str:
@@ -155,6 +178,11 @@ def _writable(machine: Machine) -> list[str]:
     if machine.log_file is not None:  # its folder's owner and mode are the administrator's, and whether it is there
         lines.append(f"{_opening(machine.log_file.parent)}=-{escaped(machine.log_file.parent)}")
     return lines
+
+
+def _readable(machine: Machine) -> list[str]:
+    """The broker's data, where a process cannot look."""
+    return [f"BindReadOnlyPaths=-{escaped(path)}" for path in _outside(machine) if _below(path, _HIDDEN)]
 
 
 def _opening(path: Path) -> str:

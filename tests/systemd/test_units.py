@@ -81,7 +81,7 @@ def test_exposure(installed: Path, service: str) -> None:
 def test_install_names_this_interpreter(installed: Path) -> None:
     for service in SERVICES:
         text = (installed / "etc/systemd/system" / service).read_text()
-        assert re.search(f"Exec(Start|Stop)={re.escape(sys.executable)} -P -m odradek.broker ", text)
+        assert re.search(f"Exec(Start|Stop)={re.escape(sys.executable)} -P -m odradek.(broker|pipeline) ", text)
         assert "@" not in re.sub(r"worker@|@system-service|@privileged|@resources", "", text), "all is filled in"
 
 
@@ -102,7 +102,7 @@ def test_only_who_speaks_to_others_has_a_network(tmp_path: Path) -> None:
         texts = render.files(dataclasses.replace(PLAIN, cluster=cluster))
         names = [name.removesuffix(".service").removeprefix("odradek-") for name in SERVICES]
         alone = {name for name in names if "PrivateNetwork=yes" in texts[f"etc/systemd/system/odradek-{name}.service"]}
-        assert alone == set(names) - (connected if cluster else set())
+        assert alone == set(names) - {"archive"} - (connected if cluster else set())
 
 
 def test_install_again_keeps_the_configuration(tmp_path: Path) -> None:
@@ -163,6 +163,47 @@ def test_data_where_services_cannot_look_is_shown() -> None:
     home = Path("/home", "me")
     assert f"ReadWritePaths=/srv/log\nBindPaths=/tmp/kafka-logs\nBindPaths=-{home}\n" in text
     assert "ProtectHome=tmpfs\n" in text
+
+
+def test_the_archive_reads_the_brokers_data_and_writes_its_own(installed: Path) -> None:
+    """Every hour, also the one that was missed; and it must not take the broker's shared memory with it."""
+    system = installed / "etc/systemd/system"
+    text = (system / "odradek-archive.service").read_text()
+    assert re.findall(r"^(?:StateDirectory|WorkingDirectory|RemoveIPC|ReadWritePaths)=.*", text, re.M) == [
+        "RemoveIPC=no", "StateDirectory=odradek-archive", "WorkingDirectory=/var/lib/odradek-archive",
+    ]  # fmt: skip
+    assert "MemoryDenyWriteExecute=no\n" in text and "RuntimeDirectory" not in text
+    timer = (system / "odradek-archive.timer").read_text()
+    assert "OnCalendar=hourly\nPersistent=true\n" in timer and "WantedBy=timers.target\n" in timer
+    there = dataclasses.replace(PLAIN, log_dirs=(Path("/srv/log"), Path("/tmp/logs")))
+    text = render.files(there)["etc/systemd/system/odradek-archive.service"]
+    assert "BindReadOnlyPaths=-/tmp/logs\nWorkingDirectory" in text and "/srv/log" not in text
+
+
+@pytest.mark.parametrize(
+    ("socket", "server"),
+    [("127.0.0.1:9", "127.0.0.1:9"), ("[::1]:9", "[::1]:9"), ("9", "localhost:9"), ("0.0.0.0:9", "localhost:9")],
+)
+def test_what_is_archived_can_be_read_as_systemd_reads_it(socket: str, server: str) -> None:
+    """The options are the job's."""
+    from odradek.pipeline.jobs.archive.command import archive
+
+    text = render.archive(dataclasses.replace(PLAIN, sockets=(socket,)))
+    (value,) = re.findall(r"^ODRADEK_ARCHIVE=(.*)", text, re.M)
+    words = dict(word.split() for word in re.findall(r"--\S+ \S+", value))
+    assert words == {
+        "--bootstrap-server": server, "--topics-pattern": "[^_].*", "--to": "file:/var/lib/odradek-archive",
+    }  # fmt: skip
+    assert set(words) <= {option for parameter in archive.params for option in parameter.opts}
+
+
+def test_install_again_keeps_what_is_archived(tmp_path: Path) -> None:
+    install(tmp_path)
+    file = tmp_path / "etc/odradek/archive.conf"
+    assert file.exists()
+    file.write_text("ODRADEK_ARCHIVE=--nothing\n")
+    install(tmp_path)
+    assert file.read_text() == "ODRADEK_ARCHIVE=--nothing\n"
 
 
 def test_what_a_boot_removes_is_warned_of(tmp_path: Path) -> None:
