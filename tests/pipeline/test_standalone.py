@@ -1,0 +1,120 @@
+"""A job on Spark's own cluster of two workers, against three brokers; and one of the workers lost in its midst."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyspark
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from odradek.pipeline.jobs import archive
+from pyarrow import dataset
+
+from ..clients.admin import unique
+from ..harness.cluster import Cluster
+from ..harness.process import die_with_parent, wait_until
+from ..harness.standalone import HERE, Standalone
+
+pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(600)]
+
+PARTITIONS = 6
+RECORDS = 60_000
+SECONDS = 300
+COMMAND = [sys.executable, "-m", "odradek.pipeline", "archive"]
+SUBMIT = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit")]
+MODULE = [str(Path(archive.__file__).parent / "__main__.py")]
+
+Rows = list[tuple[int, int, bytes]]
+"""Partition, offset, value."""
+
+
+class Topic(NamedTuple):
+    """A topic with three replicas of each partition, and what was acknowledged of it."""
+
+    name: str
+    rows: Rows
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[Standalone]:
+    folder = tmp_path / "spark"
+    folder.mkdir()
+    with Standalone(folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def topic(cluster: Cluster) -> Topic:
+    name, rows = unique("standalone"), Rows()
+    config = {"min.insync.replicas": "2"}
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(name, PARTITIONS, 3, config=config)])[name].result(30)
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "acks": "all", "queue.buffering.max.messages": RECORDS}
+    )
+    for number in range(RECORDS):
+        producer.produce(
+            name, b"record %d" % number, partition=number % PARTITIONS,
+            on_delivery=lambda error, it: rows.append((it.partition(), it.offset(), it.value())),
+        )  # fmt: skip
+    assert not producer.flush(60)
+    return Topic(name, sorted(rows))
+
+
+def words(cluster: Cluster, topic: Topic, to: Path) -> list[str]:
+    """Of an archive job."""
+    return ["--bootstrap-server", cluster.bootstrap, "--topics", topic.name, "--to", str(to)]
+
+
+def settings(standalone: Standalone) -> list[str]:
+    """Where the job runs; it begins when there are both executors."""
+    conf = {**standalone.conf, "spark.scheduler.minRegisteredResourcesRatio": "1"}
+    pairs = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    return ["--master", standalone.url, *pairs]
+
+
+def started(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """A job; executors run the Python of this test, which has the package."""
+    with log.open("wb") as out:
+        environment = {**os.environ, "SPARK_LOCAL_IP": HERE, "PYSPARK_PYTHON": sys.executable}
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, preexec_fn=die_with_parent
+        )
+
+
+def archived(folder: Path, topic: Topic) -> Rows:
+    """What is in the files."""
+    table = dataset.dataset(folder / f"topic={topic.name}", format="parquet").to_table(["partition", "offset", "value"])
+    return sorted(zip(*(table[name].to_pylist() for name in ("partition", "offset", "value")), strict=True))
+
+
+def test_tasks_on_both_workers(cluster: Cluster, standalone: Standalone, topic: Topic, tmp_path: Path) -> None:
+    to, log = tmp_path / "archive", tmp_path / "job.log"
+    job = started([*COMMAND, *words(cluster, topic, to), *settings(standalone)], log)
+    assert job.wait(SECONDS) == 0, log.read_text()[-4000:]
+    assert archived(to, topic) == topic.rows
+    assert standalone.tasks(0) and standalone.tasks(1)
+
+
+def test_a_worker_is_lost(cluster: Cluster, standalone: Standalone, topic: Topic, tmp_path: Path) -> None:
+    """By spark-submit; all of the worker is killed while it is at its first task."""
+    to, log = tmp_path / "archive", tmp_path / "job.log"
+    job = started([*SUBMIT, *settings(standalone), *MODULE, *words(cluster, topic, to)], log)
+    wait_until(lambda: standalone.tasks(1) or job.poll() is not None, SECONDS, "the worker is at a task")
+    assert job.poll() is None, log.read_text()[-4000:]
+    standalone.kill(1)
+    assert job.wait(SECONDS) == 0, log.read_text()[-4000:]
+    assert archived(to, topic) == topic.rows
+    assert "Lost executor" in log.read_text() and standalone.alive() == 1
