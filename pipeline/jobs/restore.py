@@ -1,0 +1,169 @@
+"""An archive back to topics: each record once, in order, with its bytes, headers and time; also for spark-submit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+import click
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.jobs import command as commands
+from odradek.pipeline.jobs import progress, restoring, topics
+from odradek.pipeline.jobs.archive import contents, manifest, shapes, sums
+from odradek.pipeline.jobs.archive.manifest import File, State
+from odradek.pipeline.jobs.restoring import Plan, Wish
+from odradek.pipeline.options import KAFKA
+from odradek.pipeline.parsing import positive
+from odradek.pipeline.types import Range
+from odradek.pipeline.wire.brokers import Brokers
+
+if TYPE_CHECKING:
+    from odradek.pipeline.jobs.files import Files
+    from pyspark.sql import DataFrame, SparkSession
+
+_MOST_TASKS = 1000
+_TAKEN_FOR_NOW = "timestamp_millis(0)"  # by librdkafka
+log = logging.getLogger(__name__)
+
+
+@click.command("restore")
+@click.option("--from", "uri", required=True, metavar="URI", help="The archive: what archive was told with --to.")
+@click.option("--topics", "names", metavar="TOPIC,…", help="Those to restore; else all that the archive has.")
+@click.option("--prefix", default="", metavar="TEXT", help="Put before the names of the topics that are written.")
+@click.option("--since", metavar="TIME", help="Only records of this time (2026-11-23T01:00, UTC) or later.")
+@click.option("--until", metavar="TIME", help="Only records before this time.")
+@click.option("--by-key", is_flag=True, help="Partitions by the keys, not those that the records had.")
+@click.option("--append", is_flag=True, help="Also to topics that have records.")
+@click.option("--step", default="1000000", show_default=True, help="Offsets of each partition written at once.")
+@click.option("--id", "id_", default="", metavar="NAME", help="Any, to write once more what was restored before.")
+@commands.cluster_options
+@commands.spark_options
+def command(
+    uri: str,
+    names: str | None,
+    prefix: str,
+    since: str | None,
+    until: str | None,
+    by_key: bool,
+    append: bool,
+    step: str,
+    id_: str,
+    kafka: dict[str, str],
+    conf: dict[str, str],
+) -> None:
+    """Write the records of an archive to topics, each once, in their order, with their headers and times.
+
+    One that was interrupted goes on when it is started again with the same words.
+    """
+    chosen = tuple(name.strip() for name in (names or "").split(",") if name.strip())
+    times = (_time("--since", since), _time("--until", until))
+    wish = Wish(chosen, prefix, *times, by_key, append, positive("--step", step), id_)
+    with Brokers(_bare(kafka)) as brokers:
+        brokers.topics()  # is there anybody, before Spark is started
+    spark = commands.start("odradek restore", conf)
+    from odradek.pipeline.jobs.files import Files
+
+    run(spark, Files(spark, uri), kafka, wish)
+
+
+def run(spark: SparkSession, files: Files, kafka: dict[str, str], wish: Wish) -> None:
+    """Raises PipelineError: no archive, a damaged one, a topic that has records."""
+    state = manifest.live(files)
+    with Brokers(_bare(kafka)) as brokers:
+        plans = [
+            restoring.prepare(brokers, _bare(kafka), files.root, state, wish, topic) for topic in wish.chosen(state)
+        ]
+        _warn(kafka, plans)
+        for plan in plans:
+            if plan.done:
+                log.warning("%s was restored before by this command; another --id does it once more", plan.target)
+                continue
+            records = _Topic(spark, files, kafka, wish, plan).write(state)
+            restoring.finish(brokers, plan)
+            progress.done("restore", topic=plan.topic, to=plan.target, records=records)
+
+
+class _Topic:
+    """One topic on its way back."""
+
+    def __init__(self, spark: SparkSession, files: Files, kafka: dict[str, str], wish: Wish, plan: Plan) -> None:
+        self._spark, self._files, self._kafka, self._wish, self._plan = spark, files, kafka, wish, plan
+
+    def write(self, state: State) -> int:
+        """All its steps; how many records they have."""
+        records = 0
+        for number, ranges in enumerate(self._plan.steps(state.of(self._plan.topic), self._wish.step)):
+            with progress.described(self._spark, f"restore {self._plan.topic} to {self._plan.target}, step {number}"):
+                step = partial(self._step, number, ranges)
+                records += contents.steadily(self._files, step)
+        return records
+
+    def _step(self, number: int, ranges: Mapping[int, Range], state: State) -> int:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        chosen = [file for file in state.of(self._plan.topic) if _has(file, ranges)]
+        if not chosen:
+            return 0
+        contents.check(self._files, self._plan.topic, chosen)
+        counted = Observation()
+        rows = self._wanted(chosen, ranges).observe(counted, F.count(F.lit(1)).alias("records"))
+        tasks = min(len(ranges), _MOST_TASKS)
+        ordered = rows.repartition(tasks, "partition").sortWithinPartitions("partition", "offset")
+        self._send(ordered, number)
+        return int(counted.get["records"])
+
+    def _wanted(self, chosen: list[File], ranges: Mapping[int, Range]) -> DataFrame:
+        parts = [shapes.unshape(frame) for _, frame in contents.frames(self._spark, self._files, chosen)]
+        rows = sums.within(reduce(lambda one, more: one.unionByName(more), parts), ranges)
+        for bound, operator in ((self._wish.since, ">="), (self._wish.until, "<")):
+            if bound is not None:
+                rows = rows.where(f"timestamp {operator} timestamp_millis({bound})")
+        return rows
+
+    def _send(self, rows: DataFrame, number: int) -> None:
+        time = f"if(timestamp = {_TAKEN_FOR_NOW}, timestamp_millis(1), timestamp) timestamp"
+        columns = ["key", "value", "headers", time, *([] if self._wish.by_key else ["partition"])]
+        options = {
+            "topic": self._plan.target,
+            "odradek.timestamps": "true",
+            "odradek.transactional": "true",
+            "odradek.transactional.id": f"{restoring.PREFIX}{self._plan.name}-{number}",
+        }
+        writer = rows.selectExpr(*columns).write.format("odradek").mode("append")
+        writer.options(**self._kafka).options(**options).save()
+
+
+def _has(file: File, ranges: Mapping[int, Range]) -> bool:
+    spans = ((file.partitions[index], one) for index, one in ranges.items() if index in file.partitions)
+    return any(span.first < one.end and span.last >= one.start for span, one in spans)
+
+
+def _warn(kafka: dict[str, str], plans: list[Plan]) -> None:
+    """Of topics that were there before, and may lose what they are given."""
+    for name, config in topics.configs(_bare(kafka), [plan.target for plan in plans if not plan.done]).items():
+        if config.get("message.timestamp.type") == "LogAppendTime":
+            log.warning("%s has message.timestamp.type=LogAppendTime: records get the time of writing", name)
+        elif "delete" in config.get("cleanup.policy", "") and config.get("retention.ms") != "-1":
+            log.warning("%s deletes what is older than retention.ms=%s, if just restored", name, config["retention.ms"])
+
+
+def _time(option: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise OptionError(f"{option} is a time such as 2026-11-23T01:00 (UTC), not '{text}'") from None
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _bare(kafka: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(KAFKA): value for name, value in kafka.items()}
+
+
+if __name__ == "__main__":
+    commands.main(command)

@@ -1,0 +1,148 @@
+"""One topic of an archive, put back: which offsets, into what, in which steps.
+
+A restore goes in steps of so many offsets of each partition. A step is one write of Spark's in which each task is one
+transaction (`odradek.transactional`), named after the restore, the step and the task. So a restore that died is just
+started again: what was written is not written again. For that it must do the same again: its name is made of all that
+it was told and of the topic's id, and up to which offsets it goes is committed, before the first step, to a group of
+that name; what the archive has got since then is left for another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs import topics
+from odradek.pipeline.jobs.archive.manifest import File, State
+from odradek.pipeline.types import EARLIEST, LATEST, Partition, Range
+from odradek.pipeline.wire.brokers import Brokers
+
+PREFIX = "odradek-restore-"
+_KEPT = {"retention.ms": "-1", "retention.bytes": "-1"}  # records of last year would be deleted at once
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a restore is told; times in ms since 1970, None for no bound."""
+
+    topics: tuple[str, ...] = ()  # all
+    prefix: str = ""
+    since: int | None = None
+    until: int | None = None
+    by_key: bool = False
+    append: bool = False
+    step: int = 1_000_000  # offsets of each partition at once
+    id: str = ""  # another one for the same restore a second time
+
+    def target(self, topic: str) -> str:
+        """Where a topic goes."""
+        return f"{self.prefix}{topic}"
+
+    def chosen(self, state: State) -> list[str]:
+        """The topics of the archive that are meant. PipelineError for one that it has not."""
+        unknown = sorted(set(self.topics) - set(state.topics))
+        if unknown:
+            known = ", ".join(state.topics) or "none"
+            raise PipelineError(f"the archive has no topic {', '.join(unknown)}; it has {known}")
+        return sorted(set(self.topics)) or state.topics
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Of one topic: `ends` are the offsets up to which it goes, by partition."""
+
+    name: str
+    topic: str
+    target: str
+    ends: Mapping[int, int]
+    done: bool
+
+    def steps(self, files: Iterable[File], size: int) -> Iterator[dict[int, Range]]:
+        """By partition what is written at once, in order, with blocks of offsets that do not depend on the files."""
+        chosen = list(files)
+        first = {index: min(_firsts(chosen, index), default=end) // size for index, end in self.ends.items()}
+        for step in range(max((-(-end // size) - first[index] for index, end in self.ends.items()), default=0)):
+            starts = {index: (first[index] + step) * size for index in self.ends}
+            ranges = {
+                index: Range(self.topic, index, at, min(at + size, self.ends[index])) for index, at in starts.items()
+            }
+            yield {index: one for index, one in ranges.items() if one.size > 0}
+
+
+def prepare(brokers: Brokers, kafka: Mapping[str, str], root: str, state: State, wish: Wish, topic: str) -> Plan:
+    """Make the target topic where it is missing, and note how far the restore goes, unless it was begun before.
+
+    PipelineError where the target has records, or too few partitions.
+    """
+    target, ends = wish.target(topic), {index: end for (name, index), end in state.offsets.items() if name == topic}
+    count = _partitions(brokers, kafka, target, max(ends) + 1, wish.by_key)
+    name = _name(brokers, root, wish, topic)
+    found = _noted(brokers, name, target, count, ends)
+    if not found:
+        _check_empty(brokers, target, count, wish)
+        _note(brokers, name, target, count, ends)
+    done = bool(brokers.committed(f"{PREFIX}{name}-done", [(target, 0)]))
+    return Plan(name, topic, target, found or ends, done)
+
+
+def finish(brokers: Brokers, plan: Plan) -> None:
+    """All is written."""
+    brokers.commit(f"{PREFIX}{plan.name}-done", {(plan.target, 0): 1})
+
+
+def _partitions(brokers: Brokers, kafka: Mapping[str, str], target: str, wanted: int, by_key: bool) -> int:
+    """How many the target has; as many as `wanted` when it is made now."""
+    count = brokers.topics().get(target)
+    if count is None:
+        topics.create(kafka, {target: wanted}, _KEPT)
+        return wanted
+    if count < wanted and not by_key:
+        raise PipelineError(f"{target} has {count} partitions, the archive {wanted}: add some, or restore it --by-key")
+    return count
+
+
+def _name(brokers: Brokers, root: str, wish: Wish, topic: str) -> str:
+    """The same for the same; another one for a topic that was deleted and made anew."""
+    target = wish.target(topic)
+    leader = next(iter(brokers.leaders([target]).values()))
+    told = (root, topic, target, leader.topic_id.hex(), wish.since, wish.until, wish.by_key, wish.step, wish.id)
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:20]
+
+
+def _check_empty(brokers: Brokers, target: str, count: int, wish: Wish) -> None:
+    keys = [(target, index) for index in range(count)]
+    if not wish.append and brokers.offsets(keys, EARLIEST) != brokers.offsets(keys, LATEST):
+        raise PipelineError(f"{target} has records: --append writes behind them, --prefix to another topic")
+
+
+# -- up to which offsets, as committed offsets: of partitions beyond those that the target has in further groups
+
+
+def _noted(brokers: Brokers, name: str, target: str, count: int, ends: Mapping[int, int]) -> dict[int, int]:
+    """Empty when nothing is noted yet, or not all: the first group is the last to be written."""
+    found: dict[int, int] = {}
+    for group, keys in _groups(name, target, count, ends).items():
+        noted = brokers.committed(group, list(keys.values()))
+        found |= {index: noted[key] for index, key in keys.items() if key in noted}
+        if not found:
+            break
+    return found
+
+
+def _note(brokers: Brokers, name: str, target: str, count: int, ends: Mapping[int, int]) -> None:
+    for group, keys in reversed(_groups(name, target, count, ends).items()):
+        brokers.commit(group, {key: ends[index] for index, key in keys.items()})
+
+
+def _groups(name: str, target: str, count: int, ends: Mapping[int, int]) -> dict[str, dict[int, Partition]]:
+    groups: dict[str, dict[int, Partition]] = {}
+    for index in sorted(ends):
+        groups.setdefault(f"{PREFIX}{name}-{index // count}", {})[index] = (target, index % count)
+    return groups
+
+
+def _firsts(files: Iterable[File], index: int) -> Iterator[int]:
+    return (file.partitions[index].first for file in files if index in file.partitions)

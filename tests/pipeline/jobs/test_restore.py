@@ -1,0 +1,235 @@
+"""What was archived comes back: each record once, with all its bytes, in its order, whatever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from odradek.pipeline.errors import OptionError, PipelineError
+from odradek.pipeline.jobs import restore, topics
+from odradek.pipeline.jobs.archive.columns import Columns
+from odradek.pipeline.jobs.archive.formats import Format, Formats
+from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.files import Files
+from odradek.pipeline.jobs.restoring import Wish
+from odradek.pipeline.types import LATEST
+from odradek.pipeline.wire.brokers import Brokers
+
+from ...clients.admin import create_topic
+from ...harness.process import die_with_parent, wait_until
+from ..topics import NOW, WAIT
+from .archives import archive, source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORMATS = Formats({"": Format("string")}, {"": Format("json", "id BIGINT, name STRING")})
+
+
+class Record(NamedTuple):
+    """As a consumer sees it, without its offset."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Any
+    timestamp: tuple[int, int]  # type, ms
+
+
+Log = dict[int, list[Record]]
+"""By partition, in order."""
+
+
+def produce(broker: Any, topic: str, numbers: range, partitions: int = 2) -> None:
+    """All that there may be: bytes that are no text, nulls, names of headers twice, times in no order."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    texts = (b"plain", b'{"id":1}', b'{"id": 1, "name":"\\xc3\\xa4"}', b"\xff\x00", b"", None)
+    for number in numbers:
+        producer.produce(
+            topic,
+            texts[number % 6],
+            (b"key %d" % (number % 7), None, b"\xfe", b"")[number % 4],
+            number % partitions,
+            timestamp=NOW - (number * 7_919_000) % 10_000_000,
+            headers=[("h", b"%d" % number), ("h", b"\x80"), ("none", None), ("", b"")][: number % 5],
+        )
+    assert not producer.flush(WAIT)
+
+
+def read(broker: Any, topic: str) -> Log:
+    """All that is committed."""
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "isolation.level": "read_committed"}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
+    try:
+        found: Log = {index: [] for index in consumer.list_topics(topic, WAIT).topics[topic].partitions}
+        consumer.assign([TopicPartition(topic, index, 0) for index in found])
+        left = set(found)
+        while left:
+            for message in consumer.consume(1000, 0.2):
+                _take(message, found, left)
+        return found
+    finally:
+        consumer.close()
+
+
+def _take(message: Message, found: Log, left: set[int]) -> None:
+    partition: Any = message.partition()
+    error = message.error()
+    if error is not None:
+        assert error.code() == KafkaError._PARTITION_EOF, error
+        left.discard(partition)
+        return
+    record = Record(message.key(), message.value(), message.headers(), message.timestamp())
+    found[partition].append(record)
+
+
+def kafka(broker: Any) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": broker.bootstrap}
+
+
+class Made(NamedTuple):
+    """A topic that is archived in `folder`."""
+
+    spark: SparkSession
+    broker: Any
+    topic: str
+    folder: Path
+
+    def restore(self, prefix: str, **wish: Any) -> Log:
+        """What is in the target then."""
+        files = Files(self.spark, str(self.folder))
+        restore.run(self.spark, files, kafka(self.broker), Wish((self.topic,), prefix, **wish))
+        return read(self.broker, f"{prefix}{self.topic}")
+
+
+def make(spark: SparkSession, broker: Any, folder: Path, count: int = 60, formats: Formats = FORMATS) -> Made:
+    topic = create_topic(broker, partitions=2)
+    produce(broker, topic, range(count))
+    archive(spark, folder, Job(source(broker, topic), Columns(formats)))
+    return Made(spark, broker, topic, folder)
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make(spark, broker, tmp_path_factory.mktemp("archive") / "with a blank")
+
+
+def test_all_comes_back(made: Made) -> None:
+    """In one step, and in many; again only when that is meant."""
+    log = read(made.broker, made.topic)
+    assert sum(map(len, log.values())) == 60
+    assert made.restore("one-") == log
+    assert made.restore("many-", step=16) == log
+    assert made.restore("many-", step=16) == log
+    twice = made.restore("many-", step=16, append=True, id="again")
+    assert twice == {index: records * 2 for index, records in log.items()}
+
+
+def test_raw_comes_back_into_a_topic_of_more_partitions(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    made = make(spark, broker, tmp_path, 20, Formats())
+    topics.create({"bootstrap.servers": broker.bootstrap}, {f"wide-{made.topic}": 3}, {})
+    assert made.restore("wide-") == {**read(broker, made.topic), 2: []}
+
+
+def test_by_key(made: Made) -> None:
+    """Into fewer partitions or more; the order of a key's records in one partition stays."""
+    log = read(made.broker, made.topic)
+    topics.create({"bootstrap.servers": made.broker.bootstrap}, {f"keys-{made.topic}": 1}, {})
+    [found] = made.restore("keys-", by_key=True).values()
+    for records in log.values():
+        for key in {record.key for record in records}:
+            wanted = [record for record in records if record.key == key]
+            assert [record for record in found if record.key == key and record in wanted] == wanted
+    assert sorted(found, key=repr) == sorted(log[0] + log[1], key=repr)
+
+
+def test_some_of_it(made: Made) -> None:
+    since, until = NOW - 6_000_000, NOW - 2_000_000
+    log = read(made.broker, made.topic)
+    expected = {
+        index: [record for record in records if since <= record.timestamp[1] < until] for index, records in log.items()
+    }
+    assert 0 < len(expected[0]) < len(log[0])
+    assert made.restore("some-", since=since, until=until) == expected
+
+
+def test_what_is_refused(made: Made, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=f"^{made.topic} has records: --append writes behind them, --prefix"):
+        made.restore("")
+    with pytest.raises(PipelineError, match=f"^the archive has no topic other; it has {made.topic}$"):
+        made._replace(topic="other").restore("x-")
+    topics.create({"bootstrap.servers": made.broker.bootstrap}, {f"narrow-{made.topic}": 1}, {})
+    with pytest.raises(PipelineError, match=f"narrow-{made.topic} has 1 partitions, the archive 2: .*--by-key"):
+        made.restore("narrow-")
+    with pytest.raises(PipelineError, match="is no archive"):
+        made._replace(folder=tmp_path).restore("x-")
+
+
+def test_a_damaged_archive(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    made = make(spark, broker, tmp_path, 10, Formats())
+    next(tmp_path.glob("topic=*/**/*.parquet")).unlink()
+    with pytest.raises(PipelineError, match=f"the archive .* is damaged: topic={made.topic}/.* is missing"):
+        made.restore("never-")
+    assert read(broker, f"never-{made.topic}") == {0: [], 1: []}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--since", "yesterday"], "--since is a time such as 2026-11-23T01:00 .UTC., not 'yesterday'"),
+        (["--step", "0"], "--step is a whole number above 0, not '0'"),
+        (["--property", "default.api.timeout.ms=300"], "127.0.0.1:1"),
+    ],
+)
+def test_said_before_spark_starts(words: list[str], said: str) -> None:
+    done = CliRunner().invoke(restore.command, ["--from", "/a", "--bootstrap-server", "127.0.0.1:1", *words])
+    assert isinstance(done.exception, PipelineError | OptionError)
+    with pytest.raises(PipelineError, match=said):
+        raise done.exception
+
+
+# -- what dies
+
+
+@contextmanager
+def running(made: Made, prefix: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The command, as a process group of its own, which is killed at the end."""
+    command = [sys.executable, "-m", "odradek.pipeline", "restore", "--from", f"file:{made.folder}", "--prefix", prefix]
+    command += ["--topics", made.topic, "--bootstrap-server", made.broker.bootstrap, "--master", "local[2]", *words]
+    light = "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    quiet = ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=512m", "--conf", light]
+    process = subprocess.Popen([*command, *quiet], cwd=made.folder, start_new_session=True, preexec_fn=die_with_parent)
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def committed(broker: Any, topic: str) -> bool:
+    """Whether there is anything to read."""
+    with Brokers({"bootstrap.servers": broker.bootstrap}) as brokers:
+        return brokers.offsets([(topic, 0)], LATEST, committed=True)[topic, 0] > 0
+
+
+def test_a_driver_that_is_killed(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """In the middle; and the archive has got more, and other files, when it is started again."""
+    made = make(spark, broker, tmp_path / "archive", 120)
+    log = read(broker, made.topic)
+    target = f"killed-{made.topic}"
+    topics.create({"bootstrap.servers": broker.bootstrap}, {target: 2}, {})
+    with running(made, "killed-", "--step", "10"):
+        wait_until(partial(committed, broker, target), 200, "some are restored")
+    assert len(read(broker, target)[0]) < len(log[0])
+    produce(broker, made.topic, range(120, 130))
+    archive(spark, made.folder, Job(source(broker, made.topic), Columns(FORMATS)))
+    assert made.restore("killed-", step=10) == log
