@@ -18,6 +18,7 @@ def figures(limit: int | None, doubled: int) -> Figures:
     for number, row in enumerate(_rows(data.flights(limit)), 1):
         _count(made, row, 2 if number % doubled == 0 else 1)
         _add(made, row, names[row["carrier"]])
+    made.means = {window: one.mean for window, one in made.windows.items()}
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from typing import Any, NamedTuple
 
 
@@ -38,6 +39,7 @@ class Figures:
 
     events: Counter[str] = field(default_factory=Counter)  # how many each stage has let through
     windows: Sums = field(default_factory=Sums)  # by hour and airline
+    means: dict[tuple[datetime, str], float] = field(default_factory=dict)  # of the windows, minutes a flight
     airlines: Sums = field(default_factory=Sums)
     days: Sums = field(default_factory=Sums)
     hours: Sums = field(default_factory=Sums)
@@ -65,4 +67,8 @@ def _of(name: str, found: dict[Any, Any], expected: dict[Any, Any]) -> Iterator[
         mine, directly = found.get(key), expected.get(key)
         if mine != directly:
             told = ", ".join(map(str, key)) if isinstance(key, tuple) else key
-            yield f"{name}, {told}: {mine or 'nothing'}, and directly {directly or 'nothing'}"
+            yield f"{name}, {told}: {_or_nothing(mine)}, and directly {_or_nothing(directly)}"
+
+
+def _or_nothing(value: object) -> object:
+    return "nothing" if value is None else value

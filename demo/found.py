@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from odradek.demo.data import DemoError
 from odradek.demo.figures import Figures
 from pyarrow import dataset
 
@@ -31,7 +32,10 @@ def figures(archive: Path) -> Figures:
 
 
 def _topic(archive: Path, topic: str) -> dataset.Dataset:
-    return dataset.dataset(archive / f"topic={topic}", format="parquet")
+    folder = archive / f"topic={topic}"
+    if not folder.is_dir():
+        raise DemoError(f"nothing of the topic {topic} is in the archive: there is no {folder}")
+    return dataset.dataset(folder, format="parquet")
 
 
 def _count(archive: Path, topic: str) -> int:
@@ -58,6 +62,7 @@ def _add_window(made: Figures, row: dict[str, Any]) -> None:
     there = start.astimezone(NEW_YORK)
     what = row["flights"], row["minutes"]
     made.windows.add((start, row["airline"]), *what)
+    made.means[start, row["airline"]] = row["mean_delay"]
     made.airlines.add(row["airline"], *what)
     made.days.add(there.date(), *what)
     made.hours.add(there.hour, *what)
