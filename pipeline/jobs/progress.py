@@ -34,9 +34,19 @@ def shown(spark: SparkSession, topics: Sequence[str], kafka: Mapping[str, str] |
     try:
         yield
     finally:
-        spark.streams.removeListener(listener)
+        _settle(spark, listener)
         if bars:
             bars.close()
+
+
+def _settle(spark: SparkSession, listener: Any) -> None:
+    """Wait until all that ended is told; Spark may be gone already, after a signal."""
+    try:
+        context: Any = spark.sparkContext
+        context._jsc.sc().listenerBus().waitUntilEmpty()
+        spark.streams.removeListener(listener)
+    except Exception as error:
+        log.debug("the last batches may not be told: %s", error)
 
 
 def done(job: str, **facts: Any) -> None:

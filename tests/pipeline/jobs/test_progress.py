@@ -34,7 +34,6 @@ def stream(spark: SparkSession, broker: Any, topic: str, folder: Path, batch: Ca
         if more:
             writer = writer.queryName(more["name"])
         assert writer.trigger(availableNow=True).start().awaitTermination(120)
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 
 
 def test_a_line_of_json_a_batch(
