@@ -61,7 +61,6 @@ class ReadOptions:
     max_delay_ms: int
     min_partitions: int | None
     max_records: int | None  # per partition of Spark's
-    group_prefix: str
     attempts: int  # to get offsets, `retry_ms` apart
     retry_ms: int
     local: str  # auto, off or only: reading the files of a broker on the same machine
@@ -96,7 +95,6 @@ class ReadOptions:
             max_delay_ms=duration("maxTriggerDelay", given.get("maxtriggerdelay", "15m")),
             min_partitions=_optional(given, "minPartitions"),
             max_records=_optional(given, "maxRecordsPerPartition"),
-            group_prefix=given.get("groupidprefix", f"spark-kafka-{'source' if streaming else 'relation'}"),
             attempts=positive("fetchOffset.numRetries", given.get("fetchoffset.numretries", "3")),
             retry_ms=duration("fetchOffset.retryIntervalMs", given.get("fetchoffset.retryintervalms", "1000")),
             local=one_of("odradek.local", given.get("odradek.local", "auto"), ("auto", "off", "only")),
@@ -261,6 +259,6 @@ def _notes(given: Mapping[str, str], kafka: Mapping[str, str], streaming: bool) 
         if streaming
         else [f"{name} has no effect in a batch query" for key, name in _STREAM_ONLY.items() if key in given]
     )
-    if "group.id" in kafka and "groupidprefix" in given:
-        notes.append("groupIdPrefix has no effect beside kafka.group.id")
-    return notes
+    groups = {"groupIdPrefix": "groupidprefix" in given, "kafka.group.id": "group.id" in kafka}
+    why = "reading needs no group, and odradek.commit.group names one for progress"
+    return notes + [f"{name} has no effect: {why}" for name, is_given in groups.items() if is_given]
