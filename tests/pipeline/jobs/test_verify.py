@@ -140,7 +140,7 @@ def test_a_change_in_a_file(spark: SparkSession, made: Made, what: str) -> None:
         assert_says(report, line)
 
 
-COLUMNS = "partition int, offset bigint, key binary, value binary, headers array<struct<key string, value binary>>"
+COLUMNS = "partition int, offset bigint, key binary, key_raw binary, headers array<struct<key string, value binary>>"
 
 
 def test_any_change_is_seen(spark: SparkSession) -> None:
@@ -148,8 +148,8 @@ def test_any_change_is_seen(spark: SparkSession) -> None:
     rows: list[list[Any]] = [[0, at, b"ab", b"c", [("h", b"x"), ("i", None)]] for at in range(8)]
     frame = spark.createDataFrame([tuple(row) for row in rows], COLUMNS)
     rows[1][2:4] = b"a", b"bc"
-    rows[2][2:4] = None, b"ab"
-    rows[3][2:4] = b"ab", None
+    rows[2][2:4] = None, b"abc"
+    rows[3][2:4] = b"abc", None
     rows[4][4] = [("h", None), ("i", b"x")]
     rows[5][4] = rows[4][4][::-1]
     rows[6][4] = None
