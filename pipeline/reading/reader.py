@@ -3,7 +3,8 @@
 A stream's offsets are Spark's JSON of offsets, and its checkpoint looks like that of the Kafka source. PySpark 4.0
 gives a Python source neither the last offset nor a limit when it asks for the newest, so the reader remembers where
 it is. It asks a new stream for the newest offset first and for the initial one afterwards; one that goes on from a
-checkpoint is told the last seen offset before, by planning an empty batch there.
+checkpoint is told the last seen offset before, by planning an empty batch there, and asked for the initial one if it
+died in its very first batch, which is done again from there.
 
 With Trigger.AvailableNow PySpark 4.0 runs one batch, which maxOffsetsPerTrigger would cut short.
 """
@@ -59,20 +60,23 @@ class StreamReader(DataSourceStreamReader):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._brokers: Brokers | None = None
+        self._start: Offsets | None = None  # where the options say that it begins
         self._at: Offsets | None = None  # the end of the last batch
         self._went: float | None = None  # when there was one (monotonic seconds)
         _warn(options)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new stream begins."""
-        if self._at is None:
-            self._at = self._begin()
-        return offsets.as_json(self._at)
+        """Where a new stream begins; for a first batch that is done again, nowhere beyond its end."""
+        start = self._begin()
+        end = start if self._at is None else self._at
+        return offsets.as_json({key: min(offset, end[key]) for key, offset in start.items() if key in end})
 
     def _begin(self) -> Offsets:
-        brokers, options = self._open(), self._options
-        keys = _partitions(brokers, options)
-        return offsets.resolve(options.start, keys, brokers, options.committed, "starting")
+        if self._start is None:
+            brokers, options = self._open(), self._options
+            keys = _partitions(brokers, options)
+            self._start = offsets.resolve(options.start, keys, brokers, options.committed, "starting")
+        return self._start
 
     def latestOffset(self) -> dict[str, Any]:
         """Where the next batch ends; where the last one did as long as there is nothing to do."""
