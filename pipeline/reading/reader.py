@@ -39,7 +39,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The pieces to read; whatever was written before they were planned, and nothing after it."""
         options = self._options
-        with Brokers(options.kafka) as brokers:
+        with Brokers(options.kafka) as brokers, brokers.steady():
             keys = _partitions(brokers, options)
             start = offsets.resolve(options.start, keys, brokers, options.committed, "starting")
             end = offsets.resolve(options.end, keys, brokers, options.committed, "ending")
@@ -111,9 +111,10 @@ class StreamReader(DataSourceStreamReader):
             return []
         self._went = time.monotonic()
         brokers = self._open()
-        ranges, lost = losses.between(begin, self._at, self._first(brokers, self._at))
-        _tell(lost, self._options)
-        return splits.of_stream(brokers, ranges, self._options)
+        with brokers.steady():
+            ranges, lost = losses.between(begin, self._at, self._first(brokers, self._at))
+            _tell(lost, self._options)
+            return splits.of_stream(brokers, ranges, self._options)
 
     def _first(self, brokers: Brokers, wanted: Mapping[Partition, int]) -> Offsets:
         """The first offsets of those partitions that exist."""

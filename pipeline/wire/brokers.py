@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from kafka.protocol.admin import DescribeLogDirsRequest
@@ -31,6 +32,18 @@ class Brokers(Connections):
     PipelineError, its message one line, for what cannot be answered; UnknownTopic where that is why.
     """
 
+    _steady = False
+    _led: tuple[int, dict[Partition, Leader]] = (0, {})  # when so many failures were seen
+
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Who leads is asked for once within the block, and anew after each failure: for a plan, which asks a lot."""
+        self._steady, self._led = True, (self._failures, {})
+        try:
+            yield
+        finally:
+            self._steady = False
+
     # -- the cluster
 
     @property
@@ -50,6 +63,15 @@ class Brokers(Connections):
     def leaders_of(self, partitions: Iterable[Partition]) -> dict[Partition, Leader]:
         """The leaders of these partitions; waits for those that have none."""
         wanted = set(partitions)
+        if not self._steady:
+            return self._ask_leaders(wanted)
+        since, led = self._led
+        if since != self._failures or wanted - led.keys():
+            led = self._ask_leaders(wanted)
+            self._led = self._failures, led
+        return {key: led[key] for key in sorted(wanted)}
+
+    def _ask_leaders(self, wanted: set[Partition]) -> dict[Partition, Leader]:
         names = sorted({topic for topic, _ in wanted})
         return self.insist(lambda: self._leaders(names, wanted)) if names else {}
 

@@ -54,6 +54,31 @@ def test_leaders(broker: Any) -> None:
         assert leader.topic_id == topic_id(wire, topic).bytes
 
 
+class Counting(Brokers):
+    """Counts how often anybody is asked who leads."""
+
+    asked = 0
+
+    def ask_anybody(self, names: list[str] | None) -> Any:
+        self.asked += 1
+        return super().ask_anybody(names)
+
+
+def test_a_plan_asks_once_who_leads(broker: Any) -> None:
+    """And again after a failure, and for partitions that it has not asked for."""
+    one, two = create_topic(broker, partitions=2), create_topic(broker)
+    with Counting({"bootstrap.servers": broker.bootstrap}) as brokers:
+        with brokers.steady():
+            for times, wanted in ((1, [(one, 0), (one, 1)]), (1, [(one, 1)]), (2, [(two, 0)])):
+                assert brokers.offsets(wanted, LATEST) == dict.fromkeys(wanted, 0)
+                assert brokers.asked == times
+            brokers.drop((broker.host, broker.port))
+            brokers.offsets([(two, 0)], LATEST)
+            assert brokers.asked == 3
+        brokers.offsets([(two, 0)], LATEST)
+        assert brokers.asked == 4
+
+
 def test_all_topics_that_are_not_there_are_named(broker: Any) -> None:
     topic = create_topic(broker)
     with asking(broker) as brokers:
