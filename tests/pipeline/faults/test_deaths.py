@@ -16,6 +16,8 @@ from . import stream
 from .checker import assert_each_once
 from .stream import Stream
 
+pytestmark = pytest.mark.timeout(600)  # Spark starts three times
+
 ROWS = 450
 DEATHS = {
     "t0_0": "sent",  # a task whose rows are on the broker
