@@ -24,7 +24,10 @@ class Entry(NamedTuple):
 
 
 class Files:
-    """Those under `root`; every path is relative to it. Raises PipelineError with the URI and why."""
+    """Those under `root`; every path is relative to it. Raises PipelineError with the URI and why.
+
+    `root` is its whole URI then, `here` the path where it is on a file system of this machine.
+    """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
@@ -36,7 +39,7 @@ class Files:
             self._root = self._fs.makeQualified(path)
         self.root = str(self._root.toString())
         uri = self._root.toUri()
-        self._here = Path(uri.getPath()) if uri.getScheme() == "file" else None
+        self.here = Path(uri.getPath()) if uri.getScheme() == "file" else None
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder."""
@@ -54,16 +57,16 @@ class Files:
 
     def write(self, path: str, text: str) -> None:
         """Make or replace a file; a reader sees the old text or the new."""
-        if self._here is not None:
-            self._put_here(self._here / path, text, os.replace)
+        if self.here is not None:
+            self._put_here(self.here / path, text, os.replace)
         else:
             self._put(path, text, replace=True)
 
     def create(self, path: str, text: str) -> bool:
         """Make a file; False where it was there already."""
         try:
-            if self._here is not None:
-                self._put_here(self._here / path, text, os.link)
+            if self.here is not None:
+                self._put_here(self.here / path, text, os.link)
             elif not self.exists(path):
                 self._put(path, text, replace=False)
             else:

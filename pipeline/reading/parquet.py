@@ -35,7 +35,9 @@ TOLD = pa.schema(
     ]
 )
 ROW_GROUP = 64 << 20  # bytes of records, before they are encoded
-OPEN = 16  # files at once; what is of more hours gets more files
+WAITING = 256 << 20  # bytes of records of all hours that are not written yet
+OPEN = 64  # files at once
+MIXED = 8  # hours: batches of more are put together first, or each would leave a few rows in each of many files
 _HOUR = 3_600_000_000  # µs
 _NO_TIME = -1000  # µs: what Kafka's -1 ms is here
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,9 +51,8 @@ def write(records: Iterator[pa.RecordBatch], span: Range, target: Target) -> Ite
     """Write the records of `span`; yields one batch with a row for each file. OSError where it cannot be written."""
     sheets = _Sheets(span, target)
     try:
-        for batch in records:
-            for hour, part in _hours(batch) if target.hourly else [(0, batch)]:
-                sheets.add(hour, part)
+        for hour, part in _by_hour(records) if target.hourly else ((0, batch) for batch in records):
+            sheets.add(hour, part)
         sheets.close()
     except BaseException:
         sheets.drop()
@@ -59,14 +60,40 @@ def write(records: Iterator[pa.RecordBatch], span: Range, target: Target) -> Ite
     yield pa.RecordBatch.from_pylist(sheets.told, TOLD)
 
 
-def _hours(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Its rows by the hour, in their order."""
+def _by_hour(records: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """All rows, those of an hour in their order."""
+    mixed: list[pa.RecordBatch] = []
+    for batch in records:
+        hours = _hours(batch)
+        many = len(np.unique(hours)) > MIXED
+        if many:
+            mixed.append(batch)
+        if mixed and (not many or sum(each.nbytes for each in mixed) >= ROW_GROUP):
+            yield from _together(mixed)
+            mixed = []
+        if not many:
+            yield from _cut(batch, hours)
+    if mixed:
+        yield from _together(mixed)
+
+
+def _together(mixed: list[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    [batch] = pa.Table.from_batches(mixed).combine_chunks().to_batches()
+    return _cut(batch, _hours(batch))
+
+
+def _hours(batch: pa.RecordBatch) -> np.ndarray:
+    """Of each row, since 1970; _NEVER where there is none."""
     times = batch.column("timestamp").cast(pa.int64()).to_numpy()
     hours = times // _HOUR
     hours[(times == _NO_TIME) | (hours < _HOURS.start) | (hours >= _HOURS.stop)] = _NEVER
+    return hours
+
+
+def _cut(batch: pa.RecordBatch, hours: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
     if not (hours[:-1] <= hours[1:]).all():
         order = np.argsort(hours, kind="stable")
-        batch, hours = batch.take(order), hours[order]
+        batch, hours = batch.take(pa.array(order)), hours[order]
     starts = np.flatnonzero(np.diff(hours, prepend=hours[:1] - 1))
     for start, end in zip(starts, [*starts[1:], len(hours)], strict=True):
         yield int(hours[start]), batch.slice(start, end - start)
@@ -81,18 +108,27 @@ def subfolder(topic: str, hour: int) -> str:
 
 
 class _Sheets:
-    """The open files of a task by their hours; `told` has those that are whole."""
+    """The files of a task by their hours; `told` has those that are whole."""
 
     def __init__(self, span: Range, target: Target) -> None:
         self._span, self._target = span, target
-        self._open: dict[int, _Sheet] = {}  # the one that was written to last is the last
-        self._count = 0
+        self._all: dict[int, _Sheet] = {}
+        self._open: dict[int, None] = {}  # hours whose files are open; that of the last write is the last
+        self._count = self._waiting = 0
         self.told: list[dict[str, object]] = []
 
     def add(self, hour: int, part: pa.RecordBatch) -> None:
-        sheet = self._open.pop(hour, None) or self._new(hour, part.schema)
-        self._open[hour] = sheet
-        sheet.add(part)
+        sheet = self._all.get(hour) or self._new(hour, part.schema)
+        self._waiting += sheet.add(part)
+        if sheet.waiting >= ROW_GROUP:
+            self._flush(hour)
+        while self._waiting >= WAITING:
+            self._flush(max(self._all, key=lambda hour: self._all[hour].waiting))
+
+    def _flush(self, hour: int) -> None:
+        self._waiting -= self._all[hour].flush()
+        self._open.pop(hour, None)
+        self._open[hour] = None
         if len(self._open) > OPEN:
             self._finish(next(iter(self._open)))
 
@@ -102,56 +138,66 @@ class _Sheets:
         if self._target.hourly:
             name = f"{subfolder(span.topic, hour)}/{name}"
             schema = schema.remove(schema.get_field_index("topic"))
-        return _Sheet(Path(self._target.folder), name, schema)
+        self._all[hour] = sheet = _Sheet(Path(self._target.folder), name, schema)
+        return sheet
 
     def close(self) -> None:
-        for hour in list(self._open):
+        for hour in list(self._all):
             self._finish(hour)
 
     def _finish(self, hour: int) -> None:
-        whose = {"topic": self._span.topic, "partition": self._span.partition}
-        self.told.append(whose | self._open.pop(hour).close())
+        sheet = self._all.pop(hour)
+        self._open.pop(hour, None)
+        self._waiting -= sheet.waiting
+        self.told.append({"topic": self._span.topic, "partition": self._span.partition} | sheet.close())
 
     def drop(self) -> None:
-        for sheet in self._open.values():
+        for sheet in self._all.values():
             sheet.drop()
 
 
 class _Sheet:
-    """A file that is being written, hidden from readers of the folder until it is whole."""
+    """A file: rows that wait, and what is written, hidden from readers of the folder until it is whole."""
 
     def __init__(self, folder: Path, name: str, schema: pa.Schema) -> None:
-        self._name, self._path = name, folder / name
+        self._name, self._path, self._schema = name, folder / name, schema
         self._hidden = self._path.with_name(f".{self._path.name}.tmp")
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = pq.ParquetWriter(self._hidden, schema, compression="snappy", write_statistics=_STATISTICS)
-        self._schema = schema
-        self._waiting: list[pa.RecordBatch] = []
-        self._bytes = self._rows = self._last = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._parts: list[pa.RecordBatch] = []
+        self.waiting = self._rows = self._last = 0
         self._first: int | None = None
 
-    def add(self, part: pa.RecordBatch) -> None:
+    def add(self, part: pa.RecordBatch) -> int:
+        """Returns how many bytes more are waiting."""
         offsets = part.column("offset")
         self._first = offsets[0].as_py() if self._first is None else self._first
         self._last, self._rows = offsets[-1].as_py(), self._rows + len(offsets)
-        self._waiting.append(part.select(self._schema.names))
-        self._bytes += part.nbytes
-        if self._bytes >= ROW_GROUP:
-            self._flush()
+        self._parts.append(part.select(self._schema.names))
+        self.waiting += part.nbytes
+        return part.nbytes
 
-    def _flush(self) -> None:
-        self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
-        self._waiting, self._bytes = [], 0
+    def flush(self) -> int:
+        """Write what waits; returns how many bytes it was."""
+        if self._writer is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(
+                self._hidden, self._schema, compression="snappy", write_statistics=_STATISTICS
+            )
+        self._writer.write_table(pa.Table.from_batches(self._parts, self._schema))
+        written, self._parts, self.waiting = self.waiting, [], 0
+        return written
 
     def close(self) -> dict[str, object]:
         """What is told of it."""
-        if self._waiting:
-            self._flush()
+        if self._parts or self._writer is None:
+            self.flush()
+        assert self._writer is not None
         self._writer.close()
         os.rename(self._hidden, self._path)
         size = self._path.stat().st_size
         return {"path": self._name, "rows": self._rows, "first": self._first, "last": self._last, "size": size}
 
     def drop(self) -> None:
-        self._writer.close()
-        self._hidden.unlink(missing_ok=True)
+        if self._writer is not None:
+            self._writer.close()
+            self._hidden.unlink(missing_ok=True)

@@ -93,12 +93,27 @@ def test_what_is_told(tmp_path: Path) -> None:
     }
 
 
-def test_more_hours_than_files_may_be_open(tmp_path: Path) -> None:
-    count = 3 * parquet.OPEN
-    told = written(tmp_path, [batch(0, [NOON + at * HOUR for at in range(count)] * 2)], hourly=True)
-    assert sum(each["rows"] for each in told) == 2 * count
-    told = written(tmp_path, [batch(at, [NOON + at % count * HOUR]) for at in range(2 * count)], hourly=True)
-    assert len(told) == 2 * count  # all had been closed when their hours came again
+def test_many_hours_mixed_become_one_file_each(tmp_path: Path) -> None:
+    """However many batches they come in."""
+    count = 2 * parquet.OPEN
+    told = written(tmp_path, [batch(at * count, [NOON + n * HOUR for n in range(count)]) for at in range(5)], True)
+    assert [each["rows"] for each in told] == [5] * count
+    for each in told:
+        offsets = [row["offset"] for row in read(tmp_path / each["path"])]
+        assert offsets == sorted(offsets) and (offsets[0], offsets[-1]) == (each["first"], each["last"])
+
+
+def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More hours than there may be files open, and more rows than may wait: an hour has several files then."""
+    monkeypatch.setattr(parquet, "WAITING", 1000)
+    monkeypatch.setattr(parquet, "ROW_GROUP", 300)
+    monkeypatch.setattr(parquet, "OPEN", 3)
+    batches = [batch(at * 6, [NOON + n * HOUR for n in range(6)]) for at in range(40)]
+    told = written(tmp_path, batches, hourly=True)
+    assert sum(each["rows"] for each in told) == 240
+    assert 6 < len(told) < 240
+    found = sorted(row["offset"] for each in told for row in read(tmp_path / each["path"]))
+    assert found == list(range(240))
 
 
 @pytest.mark.parametrize("time", [-63_000_000_000_000, 253_402_300_800_000])
@@ -107,9 +122,12 @@ def test_years_that_have_no_folder(tmp_path: Path, time: int) -> None:
     assert told["path"].startswith(NULL)
 
 
-def test_a_failure_leaves_no_file_open_to_readers(tmp_path: Path) -> None:
+def test_a_failure_leaves_no_file_open_to_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "ROW_GROUP", 1)
+
     def failing() -> Iterator[pa.RecordBatch]:
         yield batch(0, [NOON] * 10)
+        yield batch(10, [NOON] * 10)
         assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == [".tmp"]
         raise RuntimeError("damaged")
 

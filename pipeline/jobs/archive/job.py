@@ -53,7 +53,7 @@ def run(spark: SparkSession, files: Files, job: Job) -> None:
         before = _rows(store)
         begin = _start(store, job)
         _check_columns(store, job.columns.check(spark, begin.topics))
-        with progress.shown(spark, begin.topics):
+        with progress.shown(spark, begin.topics, job.source):
             if job.continuous:
                 _on_and_on(spark, store, job, begin)
             else:
@@ -114,7 +114,7 @@ def _on_and_on(spark: SparkSession, store: Store, job: Job, begin: Start) -> Non
 def _stream(
     spark: SparkSession, store: Store, job: Job, begin: Start, sink: Sink, batch: Any = None, **trigger: Any
 ) -> None:
-    frame = spark.readStream.format("odradek").options(**_source(job, begin)).load()
+    frame = spark.readStream.format("odradek").options(**_source(job, begin), **sink.options).load()
     writer = frame.writeStream.queryName(f"archive-{sink.stream[:8]}").foreachBatch(told(batch or sink))
     writer = writer.option("checkpointLocation", store.files.uri(sink.checkpoint))
     query = writer.trigger(**trigger).start()

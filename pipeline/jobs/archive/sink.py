@@ -10,12 +10,13 @@ from uuid import uuid4
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import progress
-from odradek.pipeline.jobs.archive import staging
+from odradek.pipeline.jobs.archive import direct, staging
 from odradek.pipeline.jobs.archive.columns import FOLDERS, Columns
 from odradek.pipeline.jobs.archive.manifest import Commit, File, topic_of
 from odradek.pipeline.jobs.archive.staging import Staged
 from odradek.pipeline.jobs.archive.store import CHECKPOINT, STAGING, Move, Store
 from odradek.pipeline.reading import offsets
+from odradek.pipeline.source import SCHEMA_WITH_HEADERS
 from odradek.pipeline.types import Partition
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ class Sink:
         self._store = store
         self._at = dict(begin)
         self._columns = columns
+        self._direct = direct.possible(store.files, columns)
+        self._folder = f"{STAGING}/{self.stream}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What the source is told more."""
+        return direct.options(self._store.files, self._folder) if self._direct else {}
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Raises PipelineError when the batch cannot be archived; the stream ends then."""
@@ -54,9 +62,17 @@ class Sink:
     def _staged(self, frame: DataFrame, ranges: Ranges) -> list[tuple[Move, File]]:
         topics = sorted({topic for (topic, _), (begin, end) in ranges.items() if begin < end})
         with progress.described(frame.sparkSession, f"archive {', '.join(topics)}"):
-            found = [each for part in self._columns.of(frame, topics) for each in self._written(part)]
+            if self._direct:
+                found = self._told(frame)
+            else:
+                found = [each for part in self._columns.of(frame, topics) for each in self._written(part)]
         _check([file for _, file in found], ranges)
         return found
+
+    def _told(self, frame: DataFrame) -> list[tuple[Move, File]]:
+        empty = frame.sparkSession.createDataFrame([], SCHEMA_WITH_HEADERS)
+        staged, name = direct.staged(self._store.files, frame, self._folder), uuid4().hex
+        return [self._placed(each, f"{number}-{name}", staging.digest(empty)) for number, each in enumerate(staged)]
 
     def _written(self, shaped: DataFrame) -> list[tuple[Move, File]]:
         name, schema = uuid4().hex, staging.digest(shaped)

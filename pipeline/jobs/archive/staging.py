@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 SETTINGS = {
     # Files that a task has open at once; only a task whose rows are of more hours sorts the rest of them.
     "spark.sql.maxConcurrentOutputFileWriters": "32",
+    # Instants that everybody reads, and as those have that tasks write themselves (`direct`).
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # What cannot be cast is null: one bad value of an event time would end the job otherwise.
     "spark.sql.ansi.enabled": "false",
 }
