@@ -51,6 +51,8 @@ def _unknown(topic: str, known: Iterable[str], key: str) -> str:
 
 def create(kafka: dict[str, str], topics: dict[str, int]) -> None:
     """Make topics with so many partitions each, and as many replicas as the brokers do. Raises PipelineError."""
+    if not topics:
+        return
     client = AdminClient({**producer_settings.librdkafka(kafka)}, logger=producer_settings.SILENT)
     wanted = [NewTopic(topic, partitions) for topic, partitions in topics.items()]
     for topic, made in client.create_topics(wanted, operation_timeout=_SECONDS).items():

@@ -87,5 +87,4 @@ def _ready(streams: Streams, new: dict[str, int]) -> None:
     from odradek.pipeline.jobs.stages import cluster
 
     Files(streams.spark, streams.pipeline.checkpoint).check_writable()
-    if new:
-        cluster.create(streams.pipeline.kafka, new)
+    cluster.create(streams.pipeline.kafka, new)

@@ -1,15 +1,19 @@
-"""The stages of a file, once; at a batch of one of them the driver stops when the sink has all and Spark no note of it.
+"""The stages of a file, once; one of them stops in a batch, makes the file MARKER and waits to be killed.
 
-python halting_stages.py FILE.toml STAGE BATCH MARKER      (makes the file MARKER then, and waits to be killed)
+python halting_stages.py FILE.toml STAGE BATCH task|commit MARKER
+
+`task`: all tasks but the first stop before they write. `commit`: the sink has all, and Spark has no note of it.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from odradek.pipeline.jobs.stages import cluster, running
 from odradek.pipeline.jobs.stages.analysis import analysed
 from odradek.pipeline.jobs.stages.command import SETTINGS
@@ -18,7 +22,7 @@ from odradek.pipeline.jobs.stages.streams import Streams
 from odradek.pipeline.session import session
 from odradek.pipeline.source import OdradekDataSource
 from odradek.pipeline.wire.brokers import Brokers
-from odradek.pipeline.writing import writer
+from odradek.pipeline.writing import stamps, writer
 from odradek.pipeline.writing.writer import StreamWriter
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -37,30 +41,38 @@ SPARK = {
 class Halting(StreamWriter):
     """Its tasks have committed when it is asked to commit."""
 
-    def __init__(self, plan: Any, batch: int, marker: Path) -> None:
+    def __init__(self, plan: Any, batch: int, where: str, marker: Path) -> None:
         super().__init__(plan)
-        self._batch, self._marker = batch, marker
+        self._batch, self._where, self._marker = batch, where, marker
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+        """Never ends for that batch, but in the first task."""
+        self._halt("task", stamps.task().epoch if stamps.task().partition else -1)
+        return super().write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]
         """Never ends for that batch."""
         super().commit(messages, batchId)
-        while batchId == self._batch:
+        self._halt("commit", batchId)
+
+    def _halt(self, where: str, batch: int) -> None:
+        while (where, batch) == (self._where, self._batch):
             self._marker.touch()
             time.sleep(1)
 
 
-def halting(batch: int, marker: Path) -> type[OdradekDataSource]:
+def halting(batch: int, where: str, marker: Path) -> type[OdradekDataSource]:
     """The source, with that writer."""
 
     class HaltingSource(OdradekDataSource):
         def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
             made = writer.stream_writer(self.options, schema, overwrite)
-            return Halting(made._plan, batch, marker)  # type: ignore[attr-defined]
+            return Halting(made._plan, batch, where, marker)  # type: ignore[attr-defined]
 
     return HaltingSource
 
 
-def main(file: Path, name: str, batch: int, marker: Path) -> None:
+def main(file: Path, name: str, batch: int, where: str, marker: Path) -> None:
     spark = session("halting", **{**SETTINGS, **SPARK})
     pipeline = load(file)
     known, mistakes = analysed(spark, pipeline)
@@ -69,9 +81,9 @@ def main(file: Path, name: str, batch: int, marker: Path) -> None:
         new, _ = cluster.missing(pipeline, brokers.topics())
     cluster.create(pipeline.kafka, new)
     for stage in pipeline.stages:
-        spark.dataSource.register(halting(batch, marker) if stage.name == name else OdradekDataSource)
+        spark.dataSource.register(halting(batch, where, marker) if stage.name == name else OdradekDataSource)
         running.once(Streams(spark, pipeline, known), stage)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], Path(sys.argv[5]))

@@ -1,4 +1,4 @@
-"""A driver that is killed at the worst moment: all of a batch is written, and Spark has no note of it."""
+"""A driver that is killed when half of a batch is written, or all of it and Spark has no note of that."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ HALTING = Path(__file__).with_name("halting_stages.py")
 SECONDS = 200
 
 
-def test_killed_between_sink_and_note(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """In a stage that remembers nothing, and in one that does, when it closes windows."""
+def test_killed_twice(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """When one task of two has written the first batch, and when windows were closed that Spark takes for open."""
     shop = Shop(broker, tmp_path)
     values = orders.made(seed=5, count=300)
     shop.send("raw", values)
-    for stage, batch in (("cleaned", 0), ("hourly", 1)):
-        with halted(shop.file, stage, batch, tmp_path / stage) as processes:
+    for stage, batch, where in (("cleaned", 0, "task"), ("hourly", 1, "commit")):
+        with halted(shop.file, stage, str(batch), where, tmp_path / stage) as processes:
+            wait_until(lambda stage=stage: shop.records(stage), SECONDS, f"{stage} has written")
             for process in processes:
                 process.kill()
             wait_dead(processes)
@@ -39,9 +40,9 @@ def test_killed_between_sink_and_note(spark: SparkSession, broker: Any, tmp_path
 
 
 @contextmanager
-def halted(file: Path, stage: str, batch: int, marker: Path) -> Iterator[list[Any]]:
+def halted(file: Path, stage: str, batch: str, where: str, marker: Path) -> Iterator[list[Any]]:
     """The processes of a driver that has come to that point."""
-    words = [sys.executable, str(HALTING), str(file), stage, str(batch), str(marker)]
+    words = [sys.executable, str(HALTING), str(file), stage, batch, where, str(marker)]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=file.parent) as driver:
         try:
             wait_until(lambda: marker.exists() or driver.poll() is not None, SECONDS, f"{stage} comes to {batch}")
