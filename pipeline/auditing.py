@@ -6,10 +6,10 @@
     producer.flush(); audit.close(); producer.flush()
 
 A message is JSON: audit (version), producer, instance, sequence, until, closed, window, and counts {topic: {begin of a
-window: records}}; times are in ms since 1970. `counts` are what was acknowledged since the message before, by the window
-that the records' timestamps lie in: messages add up, in any order. `sequence` goes by ones within an `instance`, which
-is new at each start, so that a reader sees which messages are lost, and which are there twice. Until `until` all is
-counted. Records of a transaction should be counted once it is committed: the audit reads what is.
+window: records}}; times are in ms since 1970. `counts` are what was acknowledged since the message before, by the
+window that the records' timestamps lie in: messages add up, in any order. `sequence` goes by ones within an `instance`,
+which is new at each start, so that a reader sees which messages are lost, and which are there twice. Until `until` all
+is counted. Records of a transaction should be counted once it is committed: the audit reads what is.
 """
 
 from __future__ import annotations
