@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 HOURS = range(-7200, 0, 61)  # two hours or three of records, each a minute apart
 FATES = [
-    ("rename", "_odradek/staging", 3),  # some files of the batch are in place
-    ("write", "_spark_metadata/1", 1),  # the batch is in the manifest, and Spark does not know yet
-    ("rename", "group=1", 1),  # small files become one; one is in place, and doubled
+    ("write", "_spark_metadata/1", 1),  # the batch is in the manifest; neither Spark's view nor its checkpoint know
+    ("rename", "group=1", 1),  # small files become one; one is in place, and its records are there twice
 ]
 
 
@@ -33,10 +32,14 @@ def test_the_driver_is_killed(spark: SparkSession, broker: Any, tmp_path: Path) 
     topics = [create_topic(broker, partitions=2) for _ in FATES]
     sent = {topic: ids(send(broker, topic, HOURS, 2)) for topic in topics}
     dying = [killed(broker, topic, tmp_path / topic, fate) for topic, fate in zip(topics, FATES, strict=True)]
-    while any(process.poll() is None for process in dying):
-        for topic in topics:
-            assert visible(spark, tmp_path / topic, topic) in ([], sent[topic])
-        time.sleep(0.5)
+    try:
+        while any(process.poll() is None for process in dying):
+            for topic in topics:
+                assert visible(spark, tmp_path / topic, topic) in ([], sent[topic])
+            time.sleep(0.5)
+    finally:
+        for process in dying:
+            process.kill()
     for topic, process in zip(topics, dying, strict=True):
         assert process.wait() == -signal.SIGKILL
         expected = sorted(sent[topic] + ids(send(broker, topic, range(10), 2)))
