@@ -37,7 +37,7 @@ class Columns:
 
         self.formats.check()
         empty = spark.createDataFrame([], SCHEMA_WITH_HEADERS)
-        digests = {}
+        digests: dict[str, str] = {}
         for shape, names in self._groups(topics):
             shaped = shapes.shape(empty, shape)
             try:
