@@ -32,7 +32,10 @@ from = "{stem}-priced"
 to = "{stem}-hourly"
 event_time = "at"
 watermark = "1 minute"
-aggregate = {{ window = "1 hour", by = {{ country = "person.value" }}, values = {{ orders = "count(*)", total = "sum(amount)" }} }}
+[stage.aggregate]
+window = "1 hour"
+by = {{ country = "person.value" }}
+values = {{ orders = "count(*)", total = "sum(amount)" }}
 
 [[stage]]
 name = "cleaned"
