@@ -7,6 +7,7 @@
     wire              the cluster: its connections, its questions, its data
     jobs              archive, restore, stages, audit: what `odradek pipeline` runs
     session, java     a Spark session, and the Java it runs on
+    auditing          what producers say they sent: for them, without Spark
 
 It speaks Kafka's protocol with any broker; only `reading.segments` opens the files of a broker on the same machine.
 """
