@@ -11,12 +11,13 @@ from tests.tools.api_table import table, written
 from .tree import ROOT
 
 PAGES = ["README.md", "ARCHITECTURE.md"]
+JOBS = "pipeline/README.md"
 FILE = re.compile(r"`((?:[a-z]+/)+(?:[a-z0-9_]+\.[a-z]+)?|[A-Z]+\.md)`")
 LINK = re.compile(r"\]\((?!http)([^)#]+)\)")
 TARGET = re.compile(r"make ([a-z-]+)")
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, JOBS])
 def test_every_file_named_exists(page: str) -> None:
     text = (ROOT / page).read_text()
     named = FILE.findall(text) + LINK.findall(text)
@@ -40,6 +41,20 @@ def test_every_command_named_exists() -> None:
     named = set(re.findall(r"(?:\.venv/bin/|`)odradek ([a-z][a-z-]+)", text))
     assert named
     assert named <= known
+
+
+def test_every_option_of_a_job_exists() -> None:
+    """But for those of Spark's own programs."""
+    from odradek.pipeline.__main__ import pipeline
+
+    text = (ROOT / JOBS).read_text()
+    named = set(re.findall(r"`(--[a-z][a-z-]+)", text)) | set(
+        re.findall(r"odradek pipeline .*? (--[a-z][a-z-]+)", text)
+    )
+    jobs = [pipeline.get_command(None, name) for name in pipeline.list_commands(None)]  # type: ignore[arg-type]
+    known = {option for job in jobs if job for param in job.params for option in param.opts}
+    assert len(named) > 20
+    assert named - known == {"--archives", "--packages", "--py-files"} & named
 
 
 def test_every_command_is_in_the_readme() -> None:
