@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline import java
 
@@ -59,3 +59,14 @@ def _register(made: SparkSession) -> None:
     from odradek.pipeline.source import OdradekDataSource
 
     made.dataSource.register(OdradekDataSource)
+    activate(made)
+
+
+def activate(made: SparkSession) -> None:
+    """Have this thread find the sources of this session.
+
+    Spark looks for them in the session that is active in a thread, and in none where Python's connection to Java was
+    made anew, as it is after a signal.
+    """
+    jvm: Any = made._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(made._jsparkSession)

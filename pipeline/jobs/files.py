@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -100,6 +100,17 @@ class Files:
             if not self._fs.rename(self._path(old), self._path(new)):
                 raise PipelineError(f"cannot rename {self.uri(old)} to {self.uri(new)}")
 
+    def sync(self, paths: Iterable[str]) -> None:
+        """Have these files and their names on the disk. Elsewhere than here they are when they are closed."""
+        if self.here is None:
+            return
+        files = [self.here / path for path in paths]
+        try:
+            for each in [*files, *{file.parent for file in files}]:
+                _flush(each)
+        except OSError as error:
+            raise PipelineError(f"{self.root}: cannot write {error.filename}: {error.strerror}") from None
+
     def delete(self, path: str) -> None:
         """Remove a file, or a folder with all that is in it, if it is there."""
         with _told(self.uri(path)):
@@ -149,6 +160,7 @@ class Files:
             target.parent.mkdir(parents=True, exist_ok=True)
             _write_through(hidden, text)
             place(hidden, target)
+            _flush(target.parent)
         except OSError as error:
             if isinstance(error, FileExistsError) and error.filename2:
                 raise
@@ -163,6 +175,15 @@ def _write_through(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _flush(path: Path) -> None:
+    """Have a file's content, or a folder's names, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

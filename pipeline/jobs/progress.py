@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,18 +19,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Rows = Mapping[tuple[str, int], int]
+"""By a query's name and the number of its batch."""
 _DESCRIPTION = "spark.job.description"
 
 
 @contextmanager
-def shown(spark: SparkSession, topics: Sequence[str], kafka: Mapping[str, str] | None = None) -> Iterator[None]:
+def shown(
+    spark: SparkSession, topics: Sequence[str], kafka: Mapping[str, str] | None = None, rows: Rows | None = None
+) -> Iterator[None]:
     """While inside, every batch of a stream of this session is told.
 
     A query without a name goes by its topics. With `kafka` (as for `.options`) it is told how many records lie behind
-    what was read, too.
+    what was read, too. `rows` has the records of batches where Spark has seen something else (odradek.parquet).
     """
     bars = Bars(spark, sys.stderr) if sys.stderr.isatty() else None
-    listener = _listener(", ".join(topics), kafka or {}, bars.tell if bars else _print)
+    listener = _listener(", ".join(topics), kafka or {}, {} if rows is None else rows, bars.tell if bars else _print)
     spark.streams.addListener(listener)
     try:
         yield
@@ -78,14 +83,14 @@ def _worded(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
-def _listener(label: str, kafka: Mapping[str, str], tell: Callable[[dict[str, Any]], None]) -> Any:
+def _listener(label: str, kafka: Mapping[str, str], rows: Rows, tell: Callable[[dict[str, Any]], None]) -> Any:
     from pyspark.sql.streaming import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None: ...
 
         def onQueryProgress(self, event: Any) -> None:
-            facts = batch(json.loads(event.progress.json), label)
+            facts = batch(json.loads(event.progress.json), label, rows)
             tell(facts | _lag(kafka, facts["offsets"]))
 
         def onQueryIdle(self, event: Any) -> None: ...
@@ -95,10 +100,10 @@ def _listener(label: str, kafka: Mapping[str, str], tell: Callable[[dict[str, An
     return Listener()
 
 
-def batch(progress: Mapping[str, Any], label: str) -> dict[str, Any]:
+def batch(progress: Mapping[str, Any], label: str, known: Rows = MappingProxyType({})) -> dict[str, Any]:
     """What is told of a batch, from Spark's own words for it; `offsets` are where it ended."""
     seconds = progress.get("batchDuration", 0) / 1000
-    rows = progress.get("numInputRows", 0)
+    rows = known.get((progress.get("name") or label, progress["batchId"]), progress.get("numInputRows", 0))
     offsets: dict[str, Any] = {}
     for source in progress.get("sources", ()):
         offsets |= _offsets(source)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.session import session
+from odradek.pipeline.session import activate, session
 
 from ..harness.needs import connector_jars, must_not_skip
 
@@ -33,6 +33,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     yield made
     made.stop()
     _end_java()
+
+
+@pytest.fixture(autouse=True)
+def active(request: pytest.FixtureRequest) -> None:
+    """Whatever a test before has done to the thread's connection with Java."""
+    if "spark" in request.fixturenames:
+        activate(request.getfixturevalue("spark"))
 
 
 def _settings(room: str) -> dict[str, str]:

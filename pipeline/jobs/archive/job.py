@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Rows = dict[tuple[str, int], int]
+
 
 @dataclass(frozen=True)
 class Job:
@@ -53,11 +55,12 @@ def run(spark: SparkSession, files: Files, job: Job) -> None:
         before = _rows(store)
         begin = _start(store, job)
         _check_columns(store, job.columns.check(spark, begin.topics))
-        with progress.shown(spark, begin.topics, job.source):
+        rows: Rows = {}
+        with progress.shown(spark, begin.topics, job.source, rows):
             if job.continuous:
-                _on_and_on(spark, store, job, begin)
+                _on_and_on(spark, store, job, begin, rows)
             else:
-                _all_there_is(spark, store, job, begin)
+                _all_there_is(spark, store, job, begin, rows)
         replaced = compaction.run(spark, store, job.target) if job.compact and not job.continuous else 0
         size = sum(file.size for file in store.state.files.values())
         facts = {"records": _rows(store) - before, "files": len(store.state.files), "bytes": size, "replaced": replaced}
@@ -87,19 +90,19 @@ def _start(store: Store, job: Job) -> Start:
     return found
 
 
-def _all_there_is(spark: SparkSession, store: Store, job: Job, begin: Start) -> None:
+def _all_there_is(spark: SparkSession, store: Store, job: Job, begin: Start, rows: Rows) -> None:
     """PySpark 4.0 runs one batch of a Python source with Trigger.AvailableNow, so there is a stream for each step."""
     until = begin.end
     while any(begin.begin.get(key, end) < end for key, end in until.items()):
         before = store.state
-        _stream(spark, store, job, begin, Sink(store, begin.begin, job.columns), availableNow=True)
+        _stream(spark, store, job, begin, Sink(store, begin.begin, job.columns, rows), availableNow=True)
         if store.state.number == before.number:
             raise PipelineError("the stream ended without a batch, though there are records to archive")
         begin = _start(store, job)
 
 
-def _on_and_on(spark: SparkSession, store: Store, job: Job, begin: Start) -> None:
-    sink = Sink(store, begin.begin, job.columns)
+def _on_and_on(spark: SparkSession, store: Store, job: Job, begin: Start, rows: Rows) -> None:
+    sink = Sink(store, begin.begin, job.columns, rows)
 
     def batch(frame: DataFrame, number: int) -> None:
         sink(frame, number)
@@ -115,7 +118,7 @@ def _stream(
     spark: SparkSession, store: Store, job: Job, begin: Start, sink: Sink, batch: Any = None, **trigger: Any
 ) -> None:
     frame = spark.readStream.format("odradek").options(**_source(job, begin), **sink.options).load()
-    writer = frame.writeStream.queryName(f"archive-{sink.stream[:8]}").foreachBatch(told(batch or sink))
+    writer = frame.writeStream.queryName(sink.name).foreachBatch(told(batch or sink))
     writer = writer.option("checkpointLocation", store.files.uri(sink.checkpoint))
     query = writer.trigger(**trigger).start()
     try:

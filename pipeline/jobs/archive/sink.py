@@ -26,11 +26,18 @@ Ranges = Mapping[Partition, tuple[int, int]]
 
 
 class Sink:
-    """The function of `foreachBatch` for one stream, which began at `begin` and has its checkpoint in `checkpoint`."""
+    """The function of `foreachBatch` for a stream that began at `begin`; its `name` and `checkpoint` are chosen here.
 
-    def __init__(self, store: Store, begin: Mapping[Partition, int], columns: Columns) -> None:
+    `rows` gets the records of each batch, by name and number.
+    """
+
+    def __init__(
+        self, store: Store, begin: Mapping[Partition, int], columns: Columns, rows: dict[tuple[str, int], int]
+    ) -> None:
         self.stream = uuid4().hex
         self.checkpoint = f"{CHECKPOINT}/{self.stream}"
+        self.name = f"archive-{self.stream[:8]}"
+        self.rows = rows
         self._store = store
         self._at = dict(begin)
         self._columns = columns
@@ -50,6 +57,7 @@ class Sink:
         for move, file in self._staged(frame, ranges):
             moves.append(move)
             added.append(file)
+        self.rows[self.name, batch] = sum(file.rows for file in added)
         self._store.commit(moves, Commit(self.stream, batch, ranges, tuple(added), at_ms=now_ms()))
         self._at = end
 

@@ -126,6 +126,7 @@ class Store:
             views.begin(self.files, topic)
         for old, new in intent.moves:
             self._move(old, new)
+        self.files.sync([new for _, new in intent.moves])  # what is committed survives a power failure
         self._enter(intent)
         for topic in topics:
             views.show(self.files, topic, self.state.of(topic))

@@ -49,7 +49,7 @@ class Dying(StreamWriter):
         task = stamps.task()
         name = f"{task.epoch}-{task.partition}"
         death = self._deaths.get(name)
-        if death == "stray" and self._first(name):
+        if death == "stray" and not (self._folder / "died" / name).exists():
             return self._stray(name, iterator)
         if death == "sent" and self._first(name):
             iterator = dying_after_one(iterator)
@@ -69,6 +69,7 @@ class Dying(StreamWriter):
         """Outlives its driver, and writes what it has when there is FOLDER/go."""
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # by which Spark's daemon takes its workers along
         batches = list(iterator)
+        self._first(name)  # now the driver may die: nothing more is wanted of it
         await_file(self._folder / "go")
         written = super().write(iter(batches))
         (self._folder / "strayed").write_text(repr(written))

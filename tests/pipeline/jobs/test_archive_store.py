@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,6 +102,38 @@ def compact(store: Store, number: int, topic: str) -> None:
 FIRST: Ids = [(0, 0), (0, 1), (1, 0)]
 SECOND: Ids = [(0, 2), (1, 1), (1, 2)]
 OTHER: Ids = [(0, 7), (1, 3)]
+
+
+class Noting(Files):
+    """Files whose changes are noted in order."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        super().__init__(spark, root)
+        self.done: list[tuple[str, list[str]]] = []
+
+    def create(self, path: str, text: str) -> bool:
+        self.done.append(("create", [path]))
+        return super().create(path, text)
+
+    def rename(self, old: str, new: str) -> None:
+        self.done.append(("rename", [new]))
+        super().rename(old, new)
+
+    def sync(self, paths: Iterable[str]) -> None:
+        self.done.append(("sync", sorted(paths)))
+        super().sync(self.done[-1][1])
+
+
+def test_records_are_on_the_disk_before_they_are_committed(spark: SparkSession, tmp_path: Path) -> None:
+    """Else a power failure could leave a commit whose files are empty, and nobody would read the log again."""
+    files = Noting(spark, str(tmp_path))
+    with Store(files) as store:
+        files.done.clear()
+        batch(store, 1, ("a", FIRST), ("b", OTHER))
+    came = [f"topic={topic}/{HOUR}/1-{at}.parquet" for at, topic in enumerate("ab")]
+    moved = [("rename", [path]) for path in came]
+    commit = ("create", [f"_odradek/commits/{manifest.commit_name(1)}"])
+    assert files.done == [("create", [PENDING]), *moved, ("sync", came), commit]
 
 
 def test_the_writer_dies_at_every_step(spark: SparkSession, tmp_path: Path) -> None:

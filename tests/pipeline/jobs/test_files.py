@@ -79,6 +79,14 @@ def test_a_file_is_renamed_into_a_folder_that_is_not_there(files: Files) -> None
         files.rename("a/b", "c/d/f")
 
 
+def test_what_is_to_be_on_the_disk_must_be_there(spark: SparkSession, tmp_path: Path) -> None:
+    files = Files(spark, str(tmp_path))
+    files.write("a/b", "1")
+    files.sync(["a/b"])
+    with pytest.raises(PipelineError, match="a/c: No such file"):
+        files.sync(["a/b", "a/c"])
+
+
 def test_nothing_else_is_left_behind(files: Files, tmp_path: Path) -> None:
     files.check_writable()
     files.write("x", "1")

@@ -134,7 +134,7 @@ def test_bars_on_a_terminal(spark: SparkSession, broker: Any, tmp_path: Path, on
 
     def batch(frame: Any, _number: int) -> None:
         frame.collect()
-        frame.sparkSession.sparkContext.parallelize([1.0] * 4, 4).foreach(time.sleep)
+        frame.sparkSession.sparkContext.parallelize([0.1, 0.1, 4.0, 4.0], 4).foreach(time.sleep)
 
     text = on_terminal(lambda: stream(spark, broker, topic, tmp_path, batch, name="orders"))
     assert re.search(r"\[#{7,22}\.{8,23}\] [123]/4 tasks", text), text
