@@ -31,14 +31,21 @@ SCHEMA_WITH_HEADERS = SCHEMA.append(pa.field("headers", headers.TYPE))
 
 
 def batches(
-    chunks: Iterable[Chunk], range: Range, with_headers: bool = False, rows: int = ROWS, check_crcs: bool = True
+    chunks: Iterable[Chunk],
+    range: Range,
+    with_headers: bool = False,
+    rows: int = ROWS,
+    check_crcs: bool = True,
+    merged: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """The records of `range` in `chunks`, which follow one another, without control records and aborted ones.
 
-    Each record batch holds at most `rows` records and 16 MiB of them, or one, and not much less before the last.
+    Each record batch holds at most `rows` records and 16 MiB of them, or one; and, `merged`, not much less before the
+    last.
     PipelineError for a batch that is damaged, with its offset; what came before it may have been yielded or not.
     """
-    return _merged(_Reader(range, with_headers, rows, check_crcs).pieces(chunks), rows)
+    pieces = _Reader(range, with_headers, rows, check_crcs).pieces(chunks)
+    return _merged(pieces, rows) if merged else pieces
 
 
 class _Reader:

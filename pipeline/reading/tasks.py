@@ -36,7 +36,8 @@ def _read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
 
 def _records(options: ReadOptions, chunks: Iterable[Chunk], span: Range) -> Iterator[pa.RecordBatch]:
     check_crcs = options.kafka.get("check.crcs", "true").lower() != "false"
-    return arrow.batches(chunks, span, options.headers, check_crcs=check_crcs)
+    merged = options.parquet is None  # which puts them together itself
+    return arrow.batches(chunks, span, options.headers, check_crcs=check_crcs, merged=merged)
 
 
 def _chunks(options: ReadOptions, split: Split, rest: Range) -> Iterator[Chunk]:
