@@ -1,7 +1,7 @@
 """Records into staged files by the tasks that read them, without a way through the JVM (`reading.parquet`).
 
 So it is wherever nothing is to be done to them: bytes as they are, filed by their own timestamps, into a folder that
-is a path for the tasks too. It takes a third of the CPU.
+is a path for the tasks too. It takes half of the CPU.
 """
 
 from __future__ import annotations
