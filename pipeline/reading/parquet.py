@@ -1,7 +1,7 @@
 """A range straight into Parquet files, by the task that reads it (option `odradek.parquet`): records stay in Arrow.
 
 Through Spark's own writer each record is made a row of the JVM and taken apart again, which costs as much as the
-reading and writing itself. Here a frame has a row for each file instead: what it is called and what is in it. A file has its
+reading and writing. Here a frame has a row for each file instead: what it is called and what is in it. A file has its
 name only when it is whole. A task that is tried again writes files of other names, so of the files in the folder those
 count that the frame tells.
 
