@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.writing import producer_settings
@@ -12,18 +12,23 @@ from odradek.pipeline.writing import producer_settings
 _SECONDS = 30
 
 
-def create(kafka: Mapping[str, str], topics: Mapping[str, int], config: Mapping[str, str]) -> None:
+def create(
+    kafka: Mapping[str, str], topics: Mapping[str, int], config: Mapping[str, str], may_exist: bool = False
+) -> None:
     """Make topics with so many partitions each, and as many replicas as the brokers do. Raises PipelineError.
 
-    `kafka` are the client's settings, without the prefix.
+    `kafka` are the client's settings, without the prefix. Unless it `may_exist`, one that is there already is an error.
     """
+    if not topics:
+        return
     client = _client(kafka)  # lives until the answers are there
     wanted = [NewTopic(topic, partitions, config=dict(config)) for topic, partitions in topics.items()]
-    for topic, made in client.create_topics(wanted, operation_timeout=_SECONDS).items() if wanted else ():
+    for topic, made in client.create_topics(wanted, operation_timeout=_SECONDS).items():
         try:
             made.result(_SECONDS)
         except KafkaException as error:
-            raise PipelineError(f"cannot make the topic {topic}: {error.args[0].str()}") from None
+            if not may_exist or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise PipelineError(f"cannot make the topic {topic}: {error.args[0].str()}") from None
 
 
 def configs(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, dict[str, str]]:

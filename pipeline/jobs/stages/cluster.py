@@ -6,13 +6,9 @@ import difflib
 import time
 from collections.abc import Iterable, Iterator
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
-from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.stages.declaration import Pipeline, Stage
 from odradek.pipeline.types import LATEST
 from odradek.pipeline.wire.brokers import Brokers
-from odradek.pipeline.writing import producer_settings
 
 _SECONDS = 30
 _STEP = 0.05
@@ -47,20 +43,6 @@ def _unknown(topic: str, known: Iterable[str], key: str) -> str:
     near = difflib.get_close_matches(topic, known, 1)
     hint = f"; did you mean {near[0]}?" if near else "; partitions = N would have it made" if key in _WRITTEN else ""
     return f"there is no topic {topic} (or this user may not see it){hint}"
-
-
-def create(kafka: dict[str, str], topics: dict[str, int]) -> None:
-    """Make topics with so many partitions each, and as many replicas as the brokers do. Raises PipelineError."""
-    if not topics:
-        return
-    client = AdminClient({**producer_settings.librdkafka(kafka)}, logger=producer_settings.SILENT)
-    wanted = [NewTopic(topic, partitions) for topic, partitions in topics.items()]
-    for topic, made in client.create_topics(wanted, operation_timeout=_SECONDS).items():
-        try:
-            made.result(_SECONDS)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise PipelineError(f"cannot make the topic {topic}: {error.args[0].str()}") from None
 
 
 def settle(kafka: dict[str, str], topics: Iterable[str]) -> None:

@@ -83,8 +83,8 @@ def _streams(spark: SparkSession, pipeline: Pipeline) -> Streams:
 
 def _ready(streams: Streams, new: dict[str, int]) -> None:
     """All that can fail before the first query."""
+    from odradek.pipeline.jobs import topics
     from odradek.pipeline.jobs.files import Files
-    from odradek.pipeline.jobs.stages import cluster
 
     Files(streams.spark, streams.pipeline.checkpoint).check_writable()
-    cluster.create(streams.pipeline.kafka, new)
+    topics.create(streams.pipeline.kafka, new, {}, may_exist=True)

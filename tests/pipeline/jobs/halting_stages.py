@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.stages import cluster, running
 from odradek.pipeline.jobs.stages.analysis import analysed
 from odradek.pipeline.jobs.stages.command import SETTINGS
@@ -79,7 +80,7 @@ def main(file: Path, name: str, batch: int, where: str, marker: Path) -> None:
     assert not mistakes
     with Brokers(pipeline.kafka) as brokers:
         new, _ = cluster.missing(pipeline, brokers.topics())
-    cluster.create(pipeline.kafka, new)
+    topics.create(pipeline.kafka, new, {}, may_exist=True)
     for stage in pipeline.stages:
         spark.dataSource.register(halting(batch, where, marker) if stage.name == name else OdradekDataSource)
         running.once(Streams(spark, pipeline, known), stage)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
+from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.stages import cluster
 from odradek.pipeline.jobs.stages.analysis import analysed
 from odradek.pipeline.jobs.stages.command import command
@@ -117,7 +118,7 @@ def test_unknown_topics() -> None:
 def test_topics_are_made(broker: Any) -> None:
     there, new = create_topic(broker, partitions=2), unique("made")
     kafka = {"bootstrap.servers": broker.bootstrap}
-    cluster.create(kafka, {new: 3, there: 5})
+    topics.create(kafka, {new: 3, there: 5}, {}, may_exist=True)
     with Brokers(kafka) as brokers:
         assert {there: 2, new: 3}.items() <= brokers.topics().items()
 
