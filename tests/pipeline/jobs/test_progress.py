@@ -129,12 +129,13 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_bars_on_a_terminal(spark: SparkSession, broker: Any, tmp_path: Path, on_terminal: Run) -> None:
+    """Tasks end one after the other: of two events within 100 ms Spark counts the second with the next one."""
     topic = create_topic(broker)
     send(broker, topic, range(10))
 
     def batch(frame: Any, _number: int) -> None:
         frame.collect()
-        frame.sparkSession.sparkContext.parallelize([0.1, 0.1, 4.0, 4.0], 4).foreach(time.sleep)
+        frame.sparkSession.sparkContext.parallelize([0.5, 1.5, 3.0, 4.0], 4).foreach(time.sleep)
 
     text = on_terminal(lambda: stream(spark, broker, topic, tmp_path, batch, name="orders"))
     assert re.search(r"\[#{7,22}\.{8,23}\] [123]/4 tasks", text), text
