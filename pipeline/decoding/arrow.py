@@ -15,6 +15,9 @@ from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records.errors import RecordError
 
 ROWS = 50_000
+LARGE = 2 << 20
+"""Bytes of a record batch that is not worth a copy to make it larger."""
+
 _TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
     [
@@ -36,16 +39,13 @@ def batches(
     with_headers: bool = False,
     rows: int = ROWS,
     check_crcs: bool = True,
-    merged: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """The records of `range` in `chunks`, which follow one another, without control records and aborted ones.
 
-    Each record batch holds at most `rows` records and 16 MiB of them, or one; and, `merged`, not much less before the
-    last.
+    Each record batch holds at most `rows` records and 16 MiB of them, or one; small ones are put together up to LARGE.
     PipelineError for a batch that is damaged, with its offset; what came before it may have been yielded or not.
     """
-    pieces = _Reader(range, with_headers, rows, check_crcs).pieces(chunks)
-    return _merged(pieces, rows) if merged else pieces
+    return _merged(_Reader(range, with_headers, rows, check_crcs).pieces(chunks), rows)
 
 
 class _Reader:
@@ -137,11 +137,11 @@ def _culprit(count: int, look: Callable[[slice], object]) -> int:
 
 
 def _merged(pieces: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Neighbours put together as long as they stay within `rows` and ENOUGH bytes."""
+    """Small neighbours put together as long as they stay within `rows` and LARGE bytes."""
     waiting: list[pa.RecordBatch] = []
     count = size = 0
     for piece in pieces:
-        if waiting and (count + piece.num_rows > rows or size + piece.nbytes > ENOUGH):
+        if waiting and (count + piece.num_rows > rows or size + piece.nbytes > LARGE):
             yield _joined(waiting)
             waiting, count, size = [], 0, 0
         waiting.append(piece)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
+from odradek.pipeline import between_tasks
 from odradek.pipeline.decoding import arrow
 from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
 from odradek.pipeline.options import ReadOptions
@@ -24,6 +25,7 @@ def read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
 
     DataLoss where some are no more, unless failOnDataLoss is false: then they are counted in a warning.
     """
+    between_tasks.spare()
     records = _read(options, split)
     return parquet.write(records, split.span, options.parquet) if options.parquet else records
 
@@ -36,8 +38,7 @@ def _read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
 
 def _records(options: ReadOptions, chunks: Iterable[Chunk], span: Range) -> Iterator[pa.RecordBatch]:
     check_crcs = options.kafka.get("check.crcs", "true").lower() != "false"
-    merged = options.parquet is None  # which puts them together itself
-    return arrow.batches(chunks, span, options.headers, check_crcs=check_crcs, merged=merged)
+    return arrow.batches(chunks, span, options.headers, check_crcs=check_crcs)
 
 
 def _chunks(options: ReadOptions, split: Split, rest: Range) -> Iterator[Chunk]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 import pyarrow as pa
+from odradek.pipeline import between_tasks
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.options import WriteOptions
 from odradek.pipeline.writing import destination, outgoing, producer_settings, stamps
@@ -98,6 +99,7 @@ class Sent(WriterCommitMessage):
 
 def write(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Sent:
     """Runs in the task. PipelineError naming topic, partition and reason when a record was not delivered."""
+    between_tasks.spare()
     mark = plan.mark()
     if mark is None:
         with sender(plan.settings) as one:

@@ -1,0 +1,40 @@
+"""Workers of Spark that keep what they imported out of what is done between two tasks."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+import zipfile
+from pathlib import Path
+from zipimport import zipimporter
+
+import pytest
+from odradek.pipeline import between_tasks
+
+
+def test_zip_files_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imports out of them go on."""
+    path = tmp_path / "some.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("zipped_first.py", "name = 1")
+        archive.writestr("zipped_second.py", "name = 2")
+    monkeypatch.syspath_prepend(str(path))
+    assert importlib.import_module("zipped_first").name == 1
+    assert isinstance(sys.path_importer_cache[str(path)], zipimporter)
+    between_tasks.spare()
+    assert not any(isinstance(finder, zipimporter) for finder in sys.path_importer_cache.values())
+    assert importlib.import_module("zipped_second").name == 2
+
+
+def test_what_was_imported_is_looked_at_once() -> None:
+    between_tasks._freeze.cache_clear()
+    between_tasks.spare()
+    frozen = gc.get_freeze_count()
+    try:
+        assert frozen > 1000 and len(gc.get_objects()) < frozen
+        kept = [[] for _ in range(100)]
+        between_tasks.spare()
+        assert gc.get_freeze_count() <= frozen and len(kept) == 100
+    finally:
+        gc.unfreeze()
