@@ -10,6 +10,35 @@ from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.writing import producer_settings
 
 _SECONDS = 30
+READERS = frozenset(
+    {
+        "allow.auto.create.topics",
+        "auto.commit.interval.ms",
+        "auto.offset.reset",
+        "check.crcs",
+        "client.rack",
+        "default.api.timeout.ms",
+        "enable.auto.commit",
+        "exclude.internal.topics",
+        "fetch.max.bytes",
+        "fetch.max.wait.ms",
+        "fetch.min.bytes",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "key.deserializer",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
+        "value.deserializer",
+    }
+)
+"""Settings that Kafka's consumers have and its producers have not."""
 
 
 def create(
@@ -21,9 +50,9 @@ def create(
     """
     if not topics:
         return
-    client = _client(kafka)  # lives until the answers are there
+    admin = client(kafka)  # lives until the answers are there
     wanted = [NewTopic(topic, partitions, config=dict(config)) for topic, partitions in topics.items()]
-    for topic, made in client.create_topics(wanted, operation_timeout=_SECONDS).items():
+    for topic, made in admin.create_topics(wanted, operation_timeout=_SECONDS).items():
         try:
             made.result(_SECONDS)
         except KafkaException as error:
@@ -33,10 +62,10 @@ def create(
 
 def configs(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, dict[str, str]]:
     """The configuration of topics that exist. Raises PipelineError."""
-    client = _client(kafka)
+    admin = client(kafka)
     asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     found = {}
-    for resource, told in client.describe_configs(asked, request_timeout=_SECONDS).items() if asked else ():
+    for resource, told in admin.describe_configs(asked, request_timeout=_SECONDS).items() if asked else ():
         try:
             found[resource.name] = {name: entry.value for name, entry in told.result(_SECONDS).items()}
         except KafkaException as error:
@@ -44,7 +73,16 @@ def configs(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, dict[s
     return found
 
 
-def _client(kafka: Mapping[str, str]) -> AdminClient:
-    """A setting that is for readers alone, as isolation.level, is none of a writer's."""
-    settings = {name: value for name, value in kafka.items() if name != "isolation.level"}
-    return AdminClient({**producer_settings.librdkafka(settings)}, logger=producer_settings.SILENT)
+def writers(kafka: Mapping[str, str]) -> dict[str, str]:
+    """The settings without those that only readers have: one file of them may serve both."""
+    return {name: value for name, value in kafka.items() if name not in READERS}
+
+
+def client(kafka: Mapping[str, str]) -> AdminClient:
+    """For questions and orders to the cluster. OptionError.
+
+    What a writer has no setting for is not needed to ask: that may be for readers alone, or mean nothing at all.
+    """
+    known = {name: value for name, value in kafka.items() if producer_settings.known(name)}
+    settings = producer_settings.checked(producer_settings.librdkafka(known))
+    return AdminClient({**settings}, logger=producer_settings.SILENT)

@@ -81,7 +81,7 @@ SILENT.addHandler(logging.NullHandler())
 
 def librdkafka(kafka: Mapping[str, str]) -> dict[str, str]:
     """The settings of a producer for `kafka` (without the prefix). OptionError, one line, for what it cannot be."""
-    unknown = sorted(f"kafka.{name}" for name in kafka if not _known(name))
+    unknown = sorted(f"kafka.{name}" for name in kafka if not known(name))
     if unknown:
         raise OptionError(f"the writer has no setting {', '.join(unknown)}")
     found = DEFAULTS | {name: value for given in kafka.items() for name, value in _translated(*given, kafka)}
@@ -101,14 +101,15 @@ def checked(settings: dict[str, str], transactional: bool = False) -> dict[str, 
     return settings
 
 
+def known(name: str) -> bool:
+    """Whether a setting of the Java producer has a counterpart here."""
+    return name in SAME or name in RENAMED or name in CONVERTED or name in LEVELS or name.startswith(SECURITY)
+
+
 def _delivery_ms(found: Mapping[str, str]) -> int:
     """No record may stand in the queue for longer than its transaction may be open."""
     limit = positive("kafka.transaction.timeout.ms", found["transaction.timeout.ms"])
     return min(int(DEFAULTS["delivery.timeout.ms"]), limit)
-
-
-def _known(name: str) -> bool:
-    return name in SAME or name in RENAMED or name in CONVERTED or name in LEVELS or name.startswith(SECURITY)
 
 
 def _translated(name: str, value: str, kafka: Mapping[str, str]) -> Iterator[tuple[str, str]]:
