@@ -26,9 +26,8 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
-from struct import Struct
-from typing import NamedTuple
 
+from odradek.pipeline.batches import whole
 from odradek.pipeline.errors import DataLoss, PipelineError
 from odradek.pipeline.types import Chunk, Place, Range
 from odradek.storage import logdirs, names
@@ -38,8 +37,6 @@ from odradek.storage.openfile import OpenFile
 from odradek.storage.producers import AbortedTxn
 
 PIECE = 8 << 20  # bytes read at once
-_HEAD = Struct(">qi4xb6xi")  # base offset, length; magic; last offset delta of magic 2 (storage.scan has all of it)
-_PREFIX, _LEAST = 12, 14  # what the length does not count, and the least it can be
 
 
 class NotHere(PipelineError):
@@ -114,7 +111,7 @@ def _chunks(segment: Segment, offset: int, end: int) -> Iterator[Chunk]:
     position, size = segment.position, PIECE
     while offset < end:
         data = os.pread(segment.file.fd, size, position)
-        found = _whole(data, offset, end)
+        found = whole(data, offset, end)
         if found.until > offset:
             batches = memoryview(data)[found.begin : found.upto]
             yield Chunk(batches, _aborted(segment.aborted, offset, found.until), found.until)
@@ -126,43 +123,6 @@ def _chunks(segment: Segment, offset: int, end: int) -> Iterator[Chunk]:
                 return
             size = found.wanted
         position += found.upto
-
-
-class Whole(NamedTuple):
-    """Batches in a piece of a log: bytes [begin, upto), up to offset `until`. `wanted`: the bytes of the next one."""
-
-    begin: int
-    upto: int
-    until: int
-    wanted: int
-
-
-def _whole(data: bytes, offset: int, end: int) -> Whole:
-    """The whole batches at the start of `data` with records in [offset, end). ValueError at what is no batch.
-
-    Once for each batch, so it takes from a header only what it needs, and nothing is looked at behind `end`.
-    """
-    unpack, room = _HEAD.unpack_from, len(data)
-    begin = at = 0
-    until = offset
-    while at + _HEAD.size <= room:
-        base, length, magic, delta = unpack(data, at)
-        if base >= end:
-            return Whole(begin, at, end, 0)
-        if length < _LEAST:
-            raise ValueError(f"damaged after offset {until - 1}")
-        after = at + length + _PREFIX
-        if after > room:
-            return Whole(begin, at, until, length + _PREFIX)
-        at = after
-        last = base + delta if magic == 2 else base
-        if last < offset:
-            begin = at
-            continue
-        until = last + 1
-        if until >= end:
-            break
-    return Whole(begin, at, until, _HEAD.size)
 
 
 def _aborted(rows: list[AbortedTxn], offset: int, until: int) -> tuple[tuple[int, int], ...]:

@@ -5,13 +5,13 @@ The next answer is asked for before the last one is handed on, so the broker wor
 
 from __future__ import annotations
 
-import struct
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kafka.protocol.consumer import FetchRequest
-from odradek.pipeline.errors import DataLoss
+from odradek.pipeline.batches import whole
+from odradek.pipeline.errors import DataLoss, PipelineError
 from odradek.pipeline.types import EARLIEST, LATEST, Chunk, Leader, Range
 from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.wire.patience import Later, Patience, check
@@ -21,38 +21,19 @@ _OUT_OF_RANGE = 1
 _LAST_BY_NAME = 12  # from version 13 on topics have ids
 _NO_ID = bytes(16)
 
-_HEAD = struct.Struct(">qi4xb")  # first offset (magic 0 and 1: the last), size of what follows these two, magic
-_FRONT = 12
-_LAST_DELTA, _LAST_DELTA_AT = struct.Struct(">i"), 23
-_MAGIC_2 = 2
-
 
 def read(kafka: Mapping[str, str], wanted: Range, committed: bool) -> Iterator[Chunk]:
     """All batches with offsets in `wanted`, from the partition's leader, whoever that is at the time.
 
-    The first and the last may reach beyond it. With `committed` nothing is read that is not decided, and chunks name
-    the transactions that were aborted. DataLoss when offsets are no more; PipelineError when there is no progress for
-    kafka.default.api.timeout.ms, as when the range ends behind what can be read.
+    The first and the last may reach beyond it; the last chunk may be an empty one that leads to the end. With
+    `committed` nothing is read that is not decided, and chunks name the transactions that were aborted. DataLoss when
+    offsets are no more; PipelineError when there is no progress for kafka.default.api.timeout.ms, as when the range
+    ends behind what can be read, and for what is no batch.
     """
     if wanted.size <= 0:
         return
     with Brokers(kafka) as brokers:
         yield from _Reading(brokers, wanted, committed).chunks()
-
-
-def whole(data: bytes, end: int) -> tuple[int, int | None]:
-    """How many bytes of `data` are whole batches, up to the one that reaches `end`; the offset after the last."""
-    at, until, size = 0, None, len(data)
-    while size - at >= _HEAD.size and (until is None or until < end):
-        offset, length, magic = _HEAD.unpack_from(data, at)
-        following = at + _FRONT + length
-        if following > size:
-            break
-        until = offset + 1
-        if magic >= _MAGIC_2:
-            until += _LAST_DELTA.unpack_from(data, at + _LAST_DELTA_AT)[0]
-        at = following
-    return at, until
 
 
 class _Reading:
@@ -158,11 +139,14 @@ class _Reading:
             self._out_of_range()
         check(part.error_code, "its leader")
         data = part.records or b""
-        size, until = whole(data, self._wanted.end)
-        if until is None or until <= self._at:
+        try:
+            found = whole(data, self._at, self._wanted.end)
+        except ValueError as why:
+            raise PipelineError(f"{self._name}: what its leader sent is {why}") from None
+        if found.until <= self._at:
             return None
         aborted = tuple((one.producer_id, one.first_offset) for one in part.aborted_transactions or ())
-        return Chunk(memoryview(data)[:size], aborted, until)
+        return Chunk(memoryview(data)[found.begin : found.upto], aborted, found.until)
 
     def _nothing(self, part: Any, patience: Patience) -> bool:
         """Whether the range is at its end though it is not, for compaction left nothing there.

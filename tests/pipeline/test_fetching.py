@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
 from odradek.pipeline.types import Chunk, Range
-from odradek.pipeline.wire.fetching import read, whole
+from odradek.pipeline.wire.fetching import read
 
 from ..clients.admin import create_named, create_topic, unique
-from ..clients.raw.batches import batch, message, parse, wrapped
+from ..clients.raw.batches import batch, parse
 from ..clients.raw.calls import fetch, produce
 from ..harness.apache import Apache, ApacheMember
 from ..harness.broker import ExternalBroker
@@ -46,33 +46,6 @@ def offsets(chunks: list[Chunk], start: int, end: int) -> list[int]:
     found = [one for chunk in chunks for one in parse(bytes(chunk.data)) if start <= one.offset < end]
     assert all(int(one.value or b"-1") == one.offset for one in found)
     return [one.offset for one in found]
-
-
-# -- batches
-
-
-def test_whole_batches_only() -> None:
-    three = batch([b"a", b"b", b"c"])
-    assert whole(three + three[:-1], 100) == (len(three), 3)
-    assert whole(three[:-1], 100) == (0, None)
-    assert whole(three[:13], 100) == (0, None)
-    assert whole(b"", 100) == (0, None)
-
-
-def test_no_batch_behind_the_end() -> None:
-    two = batch([b"a", b"b"])
-    assert whole(two + two, 2) == (len(two), 2)
-    assert whole(two + two, 1) == (len(two), 2)
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_messages_of_old(magic: int) -> None:
-    """The smallest there is, and a wrapper, whose offset is that of the last message within."""
-    small = message(None, magic=magic, offset=6)
-    assert whole(small, 100) == (len(small), 7)
-    packed = wrapped([b"a", b"b", b"c"], "gzip", magic=magic)
-    assert whole(packed + small, 100) == (len(packed) + len(small), 7)
-    assert whole(packed, 100) == (len(packed), 3)
 
 
 # -- ranges

@@ -1,0 +1,74 @@
+"""Where batches begin and end; and a range of a log has all its records, whatever wrote them, wherever it is cut."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+
+import pytest
+from odradek.pipeline.batches import Whole, whole
+from odradek.pipeline.decoding import arrow
+from odradek.pipeline.types import Chunk, Range
+
+from ..clients.raw.batches import batch, message, wrapped
+from .batches import PARTITION, TOPIC, Log, shown, some_records
+
+
+def bounds(data: bytes, offset: int, end: int) -> tuple[int, int, int]:
+    return whole(data, offset, end)[:3]
+
+
+def at(offset: int, data: bytes) -> bytes:
+    return offset.to_bytes(8, "big") + data[8:]
+
+
+def test_whole_batches_only() -> None:
+    three, next_three = batch([b"a", b"b", b"c"]), at(3, batch([b"d", b"e", b"f"]))
+    size = len(three)
+    assert whole(three + next_three[:-1], 0, 100) == Whole(0, size, 3, size)
+    assert whole(three[:-1], 0, 100) == Whole(0, 0, 0, size)
+    assert bounds(three[:13], 0, 100) == bounds(b"", 0, 100) == (0, 0, 0)
+
+
+def test_no_batch_behind_the_end_nor_before_the_offset() -> None:
+    two, next_two = batch([b"a", b"b"]), at(2, batch([b"c", b"d"]))
+    size = len(two)
+    assert bounds(two + next_two, 0, 2) == bounds(two + next_two, 0, 1) == (0, size, 2)
+    assert bounds(two + bytes(99), 0, 1) == (0, size, 2)
+    assert bounds(two + next_two, 2, 9) == (size, 2 * size, 4)
+
+
+def test_a_hole_up_to_the_end() -> None:
+    later = at(9, batch([b"a"]))
+    assert bounds(later, 3, 7) == (0, 0, 7)
+
+
+@pytest.mark.parametrize("length", [0, -12, 13])
+def test_what_is_no_batch(length: int) -> None:
+    data = at(5, batch([b"a"]))
+    with pytest.raises(ValueError, match="damaged after offset 4"):
+        whole(data[:8] + length.to_bytes(4, "big", signed=True) + data[12:], 5, 9)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_old(magic: int) -> None:
+    """The smallest there is, and a wrapper, whose offset is that of the last message within."""
+    small = message(None, magic=magic, offset=6)
+    assert bounds(small, 0, 100) == (0, len(small), 7)
+    packed = wrapped([b"a", b"b", b"c"], "gzip", magic=magic)
+    assert bounds(packed + small, 0, 100) == (0, len(packed) + len(small), 7)
+    assert bounds(packed, 0, 100) == (0, len(packed), 3)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_every_range_has_its_records(magic: int, codec: int) -> None:
+    log, rnd = Log(), random.Random(magic)
+    for count in (10, 1, 3):
+        records = [(*record[:3], ()) for record in some_records(rnd, count)]
+        log.batch(records, codec) if magic == 2 else log.message_set(records, magic, codec)
+    data = b"".join(part.data for part in log.parts)
+    for start, end in combinations(range(log.next_offset + 1), 2):
+        begin, upto, until, _ = whole(data, start, end)
+        found = shown(arrow.batches([Chunk(data[begin:upto], (), until)], Range(TOPIC, PARTITION, start, end), True))
+        assert until >= end and found == log.rows(start, end, committed=False), (start, end)
