@@ -150,8 +150,13 @@ def _lowered(options: Mapping[str, str], ours: tuple[str, ...]) -> dict[str, str
     return given
 
 
+def bare(options: Mapping[str, str]) -> dict[str, str]:
+    """The settings of Kafka's clients among options, without their prefix."""
+    return {name[len(KAFKA) :]: value for name, value in options.items() if name.lower().startswith(KAFKA)}
+
+
 def _kafka(options: Mapping[str, str], refused: Mapping[str, str]) -> dict[str, str]:
-    kafka = {name[len(KAFKA) :]: value for name, value in options.items() if name.lower().startswith(KAFKA)}
+    kafka = bare(options)
     for name in kafka:
         if name.lower() in refused:
             raise OptionError(f"the option kafka.{name} is not supported: {refused[name.lower()]}")

@@ -46,9 +46,9 @@ class Asked:
         return asked
 
     def check(self) -> None:
-        """That the topics exist. PipelineError where not, or where no broker answers."""
+        """That the topics exist and the settings can be meant. PipelineError where not, or where no broker answers."""
         named = {*self.topics, *self.stages, *(name for several in self.stages.values() for name in several)}
-        cluster.topics(self.kafka, named | ({self.audit_topic} if self.audit_topic else set()))
+        cluster.check(self.kafka, named | ({self.audit_topic} if self.audit_topic else set()))
 
 
 def _stage(text: str) -> tuple[str, list[str]]:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-from odradek.pipeline.errors import PipelineError, UnknownTopic
-from odradek.pipeline.options import KAFKA
+from odradek.pipeline.errors import UnknownTopic
+from odradek.pipeline.jobs.topics import client, configs
+from odradek.pipeline.options import bare
 from odradek.pipeline.wire.brokers import Brokers
-from odradek.pipeline.writing.producer_settings import SILENT, librdkafka
-
-_WAIT = 60  # seconds
 
 
 class Keeping(NamedTuple):
@@ -22,9 +18,15 @@ class Keeping(NamedTuple):
     compacted: bool
 
 
+def check(kafka: Mapping[str, str], named: Iterable[str]) -> None:
+    """That it can be asked all that is below. OptionError; UnknownTopic where there is none of those named."""
+    client(bare(kafka))
+    topics(kafka, named)
+
+
 def topics(kafka: Mapping[str, str], named: Iterable[str]) -> set[str]:
     """All there are. UnknownTopic where one of those named is none of them."""
-    with Brokers(_bare(kafka)) as brokers:
+    with Brokers(bare(kafka)) as brokers:
         known = set(brokers.topics())
     missing = sorted(set(named) - known)
     if missing:
@@ -34,22 +36,10 @@ def topics(kafka: Mapping[str, str], named: Iterable[str]) -> set[str]:
 
 def keeping(kafka: Mapping[str, str], names: Iterable[str]) -> dict[str, Keeping]:
     """Of each of these topics."""
-    asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    if not asked:
-        return {}
-    client = AdminClient({**librdkafka(_bare(kafka))}, logger=SILENT)  # must live until it has answered
-    try:
-        answers = {one.name: future.result(_WAIT) for one, future in client.describe_configs(asked).items()}
-    except KafkaException as error:
-        raise PipelineError(f"the configurations of the topics: {error.args[0].str()}") from None
-    return {name: _keeping({key: entry.value for key, entry in found.items()}) for name, found in answers.items()}
+    return {name: _keeping(config) for name, config in configs(bare(kafka), names).items()}
 
 
-def _keeping(config: Mapping[str, str | None]) -> Keeping:
+def _keeping(config: Mapping[str, str]) -> Keeping:
     policies = (config.get("cleanup.policy") or "delete").split(",")
     ms = int(config.get("retention.ms") or -1)
     return Keeping(ms if ms >= 0 and "delete" in policies else None, "compact" in policies)
-
-
-def _bare(kafka: Mapping[str, str]) -> dict[str, str]:
-    return {name.removeprefix(KAFKA): value for name, value in kafka.items()}

@@ -16,7 +16,7 @@ from odradek.pipeline.types import Partition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_COMMITTED = {"kafka.isolation.level": "read_committed"}
+_COMMITTED = {"kafka.isolation.level": "read_committed"}  # whatever is asked for: what was aborted is not counted
 
 
 class InLog(NamedTuple):
@@ -92,7 +92,7 @@ def _in_files(spark: SparkSession, topic: str, paths: list[str], period: Period)
 
 def _log(spark: SparkSession, kafka: Mapping[str, str], topics: Iterable[str], since: int) -> DataFrame:
     """The topics from the first record of that time on: all before it are older."""
-    read = spark.read.format("odradek").options(**kafka, **_COMMITTED).option("subscribe", ",".join(topics))
+    read = spark.read.format("odradek").options(**{**kafka, **_COMMITTED}).option("subscribe", ",".join(topics))
     read = read.option("startingTimestamp", str(since)).option("startingOffsetsByTimestampStrategy", "latest")
     return read.load()
 

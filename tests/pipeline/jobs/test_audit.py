@@ -159,6 +159,13 @@ def test_what_the_archive_did_not_read_yet_is_no_loss(full: World, audit: Callab
     assert [line["missing"] for line in told(audit(*full.tiers))] == [{"archive": 3}]
 
 
+def test_settings_of_readers_are_no_hindrance(full: World, audit: Callable[..., Result]) -> None:
+    """The archive's isolation.level=read_uncommitted neither: what was aborted is not counted."""
+    words = ["--property", "isolation.level=read_uncommitted", "--property", "fetch.max.bytes=1000000"]
+    result = audit(*full.tiers, *words)
+    assert (result.exit_code, told(result)) == (0, [])
+
+
 def test_records_too_many_are_told_and_are_no_failure(full: World, audit: Callable[..., Result]) -> None:
     full.produce(None, 4)
     result = audit(*full.tiers)
@@ -307,6 +314,10 @@ def test_a_failed_delivery_is_not_counted(world: World) -> None:
         (["--audit-topic", "nix"], "there is no topic nix (or this user may not see it)"),
         (["--archive", "x", "--last", "soon"], "--last is a duration such as 90s, 15m or 2h, not 'soon'"),
         (["--archive", "x", "--window", "0"], "--window is a duration above 0"),
+        (
+            ["--archive", "x", "--property", "acks=some"],
+            'kafka.*: Invalid value for configuration property "request.required.acks"',
+        ),
         (["--archive", "file:/nix"], "file:/nix is no archive: there is nothing in its _odradek/commits"),
     ],
 )
