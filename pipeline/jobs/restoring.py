@@ -80,10 +80,11 @@ def prepare(brokers: Brokers, kafka: Mapping[str, str], root: str, state: State,
     target, ends = wish.target(topic), {index: end for (name, index), end in state.offsets.items() if name == topic}
     count = _partitions(brokers, kafka, target, max(ends) + 1, wish.by_key)
     name = _name(brokers, root, wish, topic)
-    found = _noted(brokers, name, target, count, ends)
+    groups = _groups(name, target, ends, wish.by_key)
+    found = _noted(brokers, groups)
     if not found:
         _check_empty(brokers, target, count, wish)
-        _note(brokers, name, target, count, ends)
+        _note(brokers, groups, ends)
     done = bool(brokers.committed(f"{PREFIX}{name}-done", [(target, 0)]))
     return Plan(name, topic, target, found or ends, done)
 
@@ -118,13 +119,16 @@ def _check_empty(brokers: Brokers, target: str, count: int, wish: Wish) -> None:
         raise PipelineError(f"{target} has records: --append writes behind them, --prefix to another topic")
 
 
-# -- up to which offsets, as committed offsets: of partitions beyond those that the target has in further groups
+# -- up to which offsets, as committed offsets
+
+Groups = dict[str, dict[int, Partition]]
+"""By group, of which of its partitions the offset is that of which partition of the archive."""
 
 
-def _noted(brokers: Brokers, name: str, target: str, count: int, ends: Mapping[int, int]) -> dict[int, int]:
+def _noted(brokers: Brokers, groups: Groups) -> dict[int, int]:
     """Empty when nothing is noted yet, or not all: the first group is the last to be written."""
     found: dict[int, int] = {}
-    for group, keys in _groups(name, target, count, ends).items():
+    for group, keys in groups.items():
         noted = brokers.committed(group, list(keys.values()))
         found |= {index: noted[key] for index, key in keys.items() if key in noted}
         if not found:
@@ -132,16 +136,18 @@ def _noted(brokers: Brokers, name: str, target: str, count: int, ends: Mapping[i
     return found
 
 
-def _note(brokers: Brokers, name: str, target: str, count: int, ends: Mapping[int, int]) -> None:
-    for group, keys in reversed(_groups(name, target, count, ends).items()):
+def _note(brokers: Brokers, groups: Groups, ends: Mapping[int, int]) -> None:
+    for group, keys in reversed(groups.items()):
         brokers.commit(group, {key: ends[index] for index, key in keys.items()})
 
 
-def _groups(name: str, target: str, count: int, ends: Mapping[int, int]) -> dict[str, dict[int, Partition]]:
-    groups: dict[str, dict[int, Partition]] = {}
-    for index in sorted(ends):
-        groups.setdefault(f"{PREFIX}{name}-{index // count}", {})[index] = (target, index % count)
-    return groups
+def _groups(name: str, target: str, indexes: Iterable[int], by_key: bool) -> Groups:
+    """One, where the target has all of these partitions. By key it may have fewer, and get more before the restore
+    goes on: each has a group of its own then, of a partition that is always there.
+    """
+    if by_key:
+        return {f"{PREFIX}{name}-{index}": {index: (target, 0)} for index in sorted(indexes)}
+    return {f"{PREFIX}{name}-0": {index: (target, index) for index in indexes}}
 
 
 def _firsts(files: Iterable[File], index: int) -> Iterator[int]:
