@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 VERSION = 1
 WINDOW_MS = 600_000
 
+_KINDS = {
+    "producer": str, "instance": str, "sequence": int, "until": int, "closed": bool, "window": int, "counts": dict,
+}  # fmt: skip
+
 Send = Callable[[bytes, bytes], object]
 Counts = Counter[tuple[str, int]]
 """Records by topic and begin of the window."""
@@ -57,9 +61,18 @@ class Message:
             fields = json.loads(value)
             if fields.pop("audit") != VERSION:
                 raise ValueError("another version")
-            return cls(**fields)
-        except (AttributeError, KeyError, TypeError) as error:
+            message = cls(**fields)
+            message._check()
+        except (AttributeError, KeyError, RecursionError, TypeError) as error:
             raise ValueError(f"no audit message: {error}") from None
+        return message
+
+    def _check(self) -> None:
+        """Whatever a record may say, who counts must be able to. Raises ValueError, or AttributeError."""
+        wrong = [name for name, kind in _KINDS.items() if type(getattr(self, name)) is not kind]
+        counted = [self.sequence, self.until, *self.records().values()] if not wrong else []
+        if wrong or self.window <= 0 or any(type(each) is not int or each < 0 for each in counted):
+            raise ValueError(f"no audit message: {wrong or 'a number below 0'}")
 
     def records(self) -> Counts:
         """Its counts, flat."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs.audit import cluster
+from odradek.pipeline.jobs.audit.period import Period
 from odradek.pipeline.parsing import duration
 
 
@@ -39,11 +40,17 @@ class Asked:
             window=duration("--window", window) if window else None,
             **rest,
         )
-        if not (asked.audit_topic or asked.archive or asked.stages):
-            raise OptionError("nothing to compare the log with: give --audit-topic, --archive or --stage")
+        asked._check_compared()
         if asked.window == 0:
             raise OptionError("--window is a duration above 0")
+        Period.before(now, asked.last, asked.grace, asked.window or 1)  # producers' windows are not shorter
         return asked
+
+    def _check_compared(self) -> None:
+        if not (self.audit_topic or self.archive or self.stages):
+            raise OptionError("nothing to compare the log with: give --audit-topic, --archive or --stage")
+        if self.topics and (others := self.stages.keys() - self.topics):
+            raise OptionError(f"--stage is of {', '.join(sorted(others))}, which --topics leaves out")
 
     def check(self) -> None:
         """That the topics exist and the settings can be meant. PipelineError where not, or where no broker answers."""

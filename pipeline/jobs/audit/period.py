@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from odradek.pipeline.errors import OptionError
+
 
 @dataclass(frozen=True)
 class Period:
@@ -16,9 +18,13 @@ class Period:
 
     @classmethod
     def before(cls, now: int, last: int, grace: int, window: int) -> Period:
-        """The windows of the `last` milliseconds that ended at least `grace` ago."""
-        begin, end = max(now - last, 0), max(now - grace, 0)
-        return cls(begin - begin % window, end - end % window, window)
+        """The windows of the `last` milliseconds that ended at least `grace` ago. OptionError where there is none."""
+        begin, end = (at - at % window for at in (max(now - last, 0), max(now - grace, 0)))
+        if begin >= end:
+            raise OptionError(
+                f"nothing to judge: no window ends between --last ({last} ms) and --grace ({grace} ms) ago"
+            )
+        return cls(begin, end, window)
 
     def __contains__(self, at: int) -> bool:
         return self.begin <= at < self.end

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from odradek.pipeline.auditing import Audit, Message
-from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs.archive import manifest
 from odradek.pipeline.jobs.audit.__main__ import command
 from odradek.pipeline.jobs.audit.period import Period
@@ -225,6 +226,18 @@ def test_several_producers_and_one_that_was_started_again(world: World, audit: C
 
 
 PERIOD = Period(0, 10 * WINDOW, WINDOW)
+DAY = 24 * 60 * MINUTE
+
+
+@pytest.mark.parametrize(("last", "grace", "window"), [(5, 10, 1), (10, 10, 10), (60, 10, 24 * 60), (60, 10**6, 1)])
+def test_a_period_has_windows(last: int, grace: int, window: int) -> None:
+    """Or nothing would be judged, and nothing missing."""
+    with pytest.raises(OptionError, match="nothing to judge"):
+        Period.before(20_000 * DAY + 12 * 60 * MINUTE, last * MINUTE, grace * MINUTE, window * MINUTE)
+
+
+def test_the_windows_before_now() -> None:
+    assert Period.before(10 * DAY + 5, 2 * DAY, 10, DAY) == Period(8 * DAY, 9 * DAY, DAY)
 
 
 def message(sequence: int, instance: str = "a", **other: Any) -> Message:
@@ -254,6 +267,39 @@ def test_a_message_that_is_there_twice_counts_once() -> None:
 def test_what_may_not_have_been_counted_is_told(values: list[bytes | None], note: str) -> None:
     (told,) = summed(*values)[1]
     assert note in told
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"producer": 1},
+        {"instance": None},
+        {"instance": []},
+        {"sequence": "1"},
+        {"sequence": 1.5},
+        {"sequence": -1},
+        {"until": "today"},
+        {"until": -(10**30)},
+        {"closed": 0},
+        {"window": 0},
+        {"window": -WINDOW},
+        {"window": True},
+        {"counts": [1]},
+        {"counts": {"t": 1}},
+        {"counts": {"t": {"noon": 1}}},
+        {"counts": {"t": {"0": "1"}}},
+        {"counts": {"t": {"0": None}}},
+        {"counts": {"t": {"0": -1}}},
+    ],
+)
+def test_a_message_with_a_wrong_part_is_none(wrong: dict[str, Any]) -> None:
+    """One stray record must not stop every audit."""
+    told, notes = messages([message(0).encoded(), replace(message(1), **wrong).encoded()])
+    assert (told, notes) == ([message(0)], ["records of the audit topic that are no audit messages: 1"])
+
+
+def test_a_record_as_deep_as_the_sea_is_no_message() -> None:
+    assert messages([b"[" * 1_000_000]) == ([], ["records of the audit topic that are no audit messages: 1"])
 
 
 def test_a_producer_that_was_closed_is_not_silent() -> None:
@@ -311,6 +357,14 @@ def test_a_failed_delivery_is_not_counted(world: World) -> None:
     [
         ([], "nothing to compare the log with: give --audit-topic, --archive or --stage"),
         (["--stage", "a"], "--stage is FROM=TO or FROM=TO+TO, not 'a'"),
+        (
+            ["--topics", "orders", "--stage", "payments=b", "--stage", "a=b"],
+            "--stage is of a, payments, which --topics leaves out",
+        ),
+        (
+            ["--archive", "x", "--last", "5m"],
+            "nothing to judge: no window ends between --last (300000 ms) and --grace (600000 ms) ago",
+        ),
         (["--audit-topic", "nix"], "there is no topic nix (or this user may not see it)"),
         (["--archive", "x", "--last", "soon"], "--last is a duration such as 90s, 15m or 2h, not 'soon'"),
         (["--archive", "x", "--window", "0"], "--window is a duration above 0"),
