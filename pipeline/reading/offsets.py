@@ -39,6 +39,10 @@ class Exactly:
 
     offsets: dict[Partition, int]
 
+    def of(self, partitions: Collection[Partition]) -> Exactly:
+        """Those of `partitions` alone."""
+        return Exactly({key: offset for key, offset in self.offsets.items() if key in partitions})
+
 
 @dataclass(frozen=True)
 class Since:

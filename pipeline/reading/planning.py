@@ -68,6 +68,11 @@ def batch(start: Offsets, end: Offsets) -> list[Range]:
     return _ranges(start, end)
 
 
+def stream(start: Offsets, end: Offsets) -> list[Range]:
+    """The ranges of a stream's batch; a partition that is not in `start` is new, and counts from 0."""
+    return _ranges({key: start.get(key, 0) for key in end}, end)
+
+
 def split(
     ranges: Sequence[Range],
     sizes: Mapping[Partition, int],

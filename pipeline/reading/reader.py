@@ -20,6 +20,7 @@ import pyarrow as pa
 from odradek.pipeline.errors import UnknownTopic
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import losses, offsets, planning, splits, tasks
+from odradek.pipeline.reading.offsets import Exactly
 from odradek.pipeline.types import EARLIEST, LATEST, Partition
 from odradek.pipeline.wire.brokers import Brokers
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -66,7 +67,10 @@ class StreamReader(DataSourceStreamReader):
         _warn(options)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new stream begins; for a first batch that is done again, nowhere beyond its end."""
+        """Where a new stream begins; for a first batch that is done again, nowhere beyond its end.
+
+        Spark has no note of where that batch began. It is the same batch only where `startingOffsets` are numbers.
+        """
         start = self._begin()
         end = start if self._at is None else self._at
         return offsets.as_json({key: min(offset, end[key]) for key, offset in start.items() if key in end})
@@ -74,8 +78,10 @@ class StreamReader(DataSourceStreamReader):
     def _begin(self) -> Offsets:
         if self._start is None:
             brokers, options = self._open(), self._options
-            keys = _partitions(brokers, options)
-            self._start = offsets.resolve(options.start, keys, brokers, options.committed, "starting")
+            keys, spec = _partitions(brokers, options), options.start
+            if self._at is not None and isinstance(spec, Exactly):  # others that were made since are not of that batch
+                spec, keys = spec.of(self._at), list(self._at)
+            self._start = offsets.resolve(spec, keys, brokers, options.committed, "starting")
         return self._start
 
     def latestOffset(self) -> dict[str, Any]:
@@ -112,9 +118,9 @@ class StreamReader(DataSourceStreamReader):
         self._went = time.monotonic()
         brokers = self._open()
         with brokers.steady():
-            ranges, lost = losses.between(begin, self._at, self._first(brokers, self._at))
+            left, lost = losses.between(begin, self._at, self._first(brokers, self._at))
             _tell(lost, self._options)
-            return splits.of_stream(brokers, ranges, self._options)
+            return splits.of_stream(brokers, planning.stream(begin, self._at), left, self._options)
 
     def _first(self, brokers: Brokers, wanted: Mapping[Partition, int]) -> Offsets:
         """The first offsets of those partitions that exist."""
@@ -122,9 +128,9 @@ class StreamReader(DataSourceStreamReader):
         return brokers.offsets([key for key in wanted if key[1] < topics.get(key[0], 0)], EARLIEST)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A piece, in a task."""
+        """A piece, in a task; of one that is lost nothing."""
         assert isinstance(partition, splits.Split)
-        return tasks.read(self._options, partition)
+        return tasks.read(self._options, partition) if partition.span.size else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done: the group of odradek.commit.group is told, so that its lag is seen by ordinary tools."""

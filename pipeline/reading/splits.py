@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from odradek.pipeline.errors import PipelineError
@@ -45,13 +46,27 @@ def of_batch(
     return _with_homes(brokers, pieces, places if options.local != "off" else {})
 
 
-def of_stream(brokers: Brokers, ranges: Sequence[Range], options: ReadOptions) -> list[InputPartition]:
-    """The ranges cut by their offsets alone: a batch that is done again must be cut alike, for its rows' positions are
-    what doubles are known by (odradek.pipeline.writing.stamps), and how many bytes a log has changes.
+def of_stream(
+    brokers: Brokers, wanted: Sequence[Range], left: Sequence[Range], options: ReadOptions
+) -> list[InputPartition]:
+    """The ranges `wanted` cut by their offsets alone, and of each piece what is `left` of it, which may be nothing.
+
+    A batch that is done again must be cut alike, for doubles are known by their task and position (`writing.stamps`,
+    `writing.transactions`). How many bytes a log has changes, and so does where it begins.
     """
     most = options.max_records or STREAM_RECORDS
-    pieces = planning.split(ranges, {}, options.min_partitions, options.split_bytes, most)
-    return _with_homes(brokers, pieces, _places(brokers, ranges) if options.local != "off" else {})
+    pieces = planning.split(wanted, {}, options.min_partitions, options.split_bytes, most)
+    return _with_homes(
+        brokers, _left_of(pieces, left), _places(brokers, left) if options.local != "off" and left else {}
+    )
+
+
+def _left_of(pieces: Sequence[Range], left: Sequence[Range]) -> list[Range]:
+    """As many pieces; logs lose what is in front."""
+    begins = {each.key: each.start for each in left}
+    return [
+        replace(piece, start=min(max(piece.start, begins.get(piece.key, piece.end)), piece.end)) for piece in pieces
+    ]
 
 
 def _with_homes(brokers: Brokers, pieces: Sequence[Range], places: Places) -> list[InputPartition]:
