@@ -45,7 +45,8 @@ def command(conf: dict[str, str], every: bool, **options: Any) -> None:
     for note in found.notes:
         click.echo(f"odradek pipeline audit: {note}", err=True)
     summary = report.summary(rows, found.period)
-    _print([row for row in rows if every or row.differs], [tier.name for tier in found.tiers], summary)
+    names = list(dict.fromkeys(tier.name for tier in found.tiers))
+    _print([row for row in rows if every or row.differs], names, summary)
     if summary["missing"] or found.lost:
         raise click.exceptions.Exit(1)
 

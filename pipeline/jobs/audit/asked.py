@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs.audit import cluster
@@ -12,15 +12,22 @@ from odradek.pipeline.jobs.audit.period import Period
 from odradek.pipeline.parsing import duration
 
 
+class Stage(NamedTuple):
+    """All records of `topic` go on to these topics."""
+
+    topic: str
+    to: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Asked:
-    """`now` and durations in ms; `stages`: the topics that all records of a topic go on to; no `topics`: all."""
+    """`now` and durations in ms; no `topics`: all."""
 
     now: int
-    kafka: Mapping[str, str]
+    kafka: Mapping[str, str] = field(repr=False)  # may hold a password
     audit_topic: str | None
     archive: str | None
-    stages: Mapping[str, Sequence[str]]
+    stages: Sequence[Stage]
     topics: Sequence[str]
     last: int
     grace: int
@@ -33,7 +40,7 @@ class Asked:
         """OptionError for what cannot be meant."""
         asked = cls(
             now=now,
-            stages=dict(map(_stage, stages)),
+            stages=list(dict.fromkeys(map(_stage, stages))),
             topics=_names(topics, ","),
             last=duration("--last", last),
             grace=duration("--grace", grace),
@@ -49,21 +56,21 @@ class Asked:
     def _check_compared(self) -> None:
         if not (self.audit_topic or self.archive or self.stages):
             raise OptionError("nothing to compare the log with: give --audit-topic, --archive or --stage")
-        if self.topics and (others := self.stages.keys() - self.topics):
+        if self.topics and (others := {stage.topic for stage in self.stages}.difference(self.topics)):
             raise OptionError(f"--stage is of {', '.join(sorted(others))}, which --topics leaves out")
 
     def check(self) -> None:
         """That the topics exist and the settings can be meant. PipelineError where not, or where no broker answers."""
-        named = {*self.topics, *self.stages, *(name for several in self.stages.values() for name in several)}
+        named = {*self.topics, *(name for stage in self.stages for name in (stage.topic, *stage.to))}
         cluster.check(self.kafka, named | ({self.audit_topic} if self.audit_topic else set()))
 
 
-def _stage(text: str) -> tuple[str, list[str]]:
+def _stage(text: str) -> Stage:
     topic, _, several = text.partition("=")
     names = _names(several, "+")
     if not topic.strip() or not names:
         raise OptionError(f"--stage is FROM=TO or FROM=TO+TO, not '{text}'")
-    return topic.strip(), names
+    return Stage(topic.strip(), tuple(names))
 
 
 def _names(text: str, separator: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,16 +14,21 @@ from odradek.pipeline.jobs.progress import described
 from odradek.pipeline.types import Partition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 _COMMITTED = {"kafka.isolation.level": "read_committed"}  # whatever is asked for: what was aborted is not counted
+_ORIGIN = "string(get(filter(headers, h -> h.key = 'odradek.topic'), 0).value)"  # as `odradek pipeline stages` has it
 
 
 class InLog(NamedTuple):
-    """`awaited` are those that the archive did not read yet."""
+    """`awaited` are those that the archive did not read yet.
+
+    `origins`: the same counts by the topic that dead letters come from, None for all other records.
+    """
 
     counts: Counts
     awaited: Counts
+    origins: Mapping[str | None, Counts]
 
 
 class Archived(NamedTuple):
@@ -47,24 +52,38 @@ def in_log(
     topics: Collection[str],
     period: Period,
     archived: Mapping[Partition, int],
+    dead_letters: bool,
 ) -> InLog:
-    """What is in these topics by the records' timestamps; `archived` is where the archive goes on."""
+    """What is in these topics by the records' timestamps; `archived` is where the archive goes on.
+
+    Where `dead_letters` come from is looked for in all headers.
+    """
     from pyspark.sql import functions as sql
 
     if not topics:
-        return InLog(Counter(), Counter())
+        return InLog(Counter(), Counter(), {})
     ends = spark.createDataFrame(
         [(*key, at) for key, at in archived.items()], "topic string, partition int, archived long"
     )
-    rows = _within(_log(spark, kafka, topics, period.begin), period)
+    rows = _within(_log(spark, kafka, topics, period.begin, dead_letters), period)
+    rows = rows.withColumn("origin", sql.expr(_ORIGIN if dead_letters else "string(null)"))
     rows = rows.join(sql.broadcast(ends), ["topic", "partition"], "left")
     late = sql.count_if(sql.col("offset") >= sql.coalesce("archived", sql.lit(0))).alias("late")
     with described(spark, f"audit: the log of {', '.join(sorted(topics))}"):
-        found = rows.groupBy("topic", "window").agg(sql.count("*").alias("records"), late).collect()
-    return InLog(
-        Counter({(row.topic, row.window): row.records for row in found}),
-        Counter({(row.topic, row.window): row.late for row in found}),
-    )
+        found = rows.groupBy("topic", "window", "origin").agg(sql.count("*").alias("records"), late).collect()
+    return _summed(found)
+
+
+def _summed(found: Iterable[Row]) -> InLog:
+    counts: Counts = Counter()
+    awaited: Counts = Counter()
+    origins: dict[str | None, Counts] = defaultdict(Counter)
+    for row in found:
+        key = row.topic, row.window
+        counts[key] += row.records
+        awaited[key] += row.late
+        origins[row.origin][key] += row.records
+    return InLog(counts, awaited, origins)
 
 
 def archived(spark: SparkSession, root: str, topics: Collection[str] | None, period: Period) -> Archived:
@@ -90,11 +109,13 @@ def _in_files(spark: SparkSession, topic: str, paths: list[str], period: Period)
         return Counter({(topic, row.window): row["count"] for row in rows.groupBy("window").count().collect()})
 
 
-def _log(spark: SparkSession, kafka: Mapping[str, str], topics: Iterable[str], since: int) -> DataFrame:
+def _log(
+    spark: SparkSession, kafka: Mapping[str, str], topics: Iterable[str], since: int, headers: bool = False
+) -> DataFrame:
     """The topics from the first record of that time on: all before it are older."""
     read = spark.read.format("odradek").options(**{**kafka, **_COMMITTED}).option("subscribe", ",".join(topics))
     read = read.option("startingTimestamp", str(since)).option("startingOffsetsByTimestampStrategy", "latest")
-    return read.load()
+    return read.option("includeHeaders", str(headers)).load()
 
 
 def _within(rows: DataFrame, period: Period) -> DataFrame:

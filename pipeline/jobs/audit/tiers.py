@@ -6,14 +6,14 @@ The log is counted last: what is written meanwhile is in it at least, and nothin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.pipeline.auditing import WINDOW_MS, Counts, Message
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs.audit import cluster, counting, produced
-from odradek.pipeline.jobs.audit.asked import Asked
+from odradek.pipeline.jobs.audit.asked import Asked, Stage
 from odradek.pipeline.jobs.audit.period import Period
 from odradek.pipeline.jobs.audit.verdict import Tier
 
@@ -41,7 +41,7 @@ def count(asked: Asked, spark: SparkSession) -> Found:
     producers = produced.add_up(told, period)
     archive = counting.archived(spark, asked.archive, asked.topics, period) if asked.archive else _NO_ARCHIVE
     counted = {topic for message in told for topic in message.counts}
-    topics = set(asked.topics) or {*counted, *archive.topics, *asked.stages}
+    topics = set(asked.topics) or {*counted, *archive.topics, *(stage.topic for stage in asked.stages)}
     tiers = list(_in_log(asked, spark, topics, period, archive))
     if asked.audit_topic:
         tiers.insert(0, Tier("producers", producers.counts, counted & topics))
@@ -70,15 +70,15 @@ def _in_log(
     asked: Asked, spark: SparkSession, topics: set[str], period: Period, archive: counting.Archived
 ) -> Iterator[Tier]:
     """The log, the archive that is held against it, and what the stages made of it."""
-    after = {name for topic in topics for name in asked.stages.get(topic, ())}
+    after = {name for stage in asked.stages for name in stage.to}
     there = (topics | after) & cluster.topics(asked.kafka, ())
     whole = _whole(cluster.keeping(asked.kafka, there), asked.now, period.window)
-    log = counting.in_log(spark, asked.kafka, there, period, archive.offsets)
+    log = counting.in_log(spark, asked.kafka, there, period, archive.offsets, bool(after))
     yield Tier("log", log.counts, topics, whole_since=whole)
     if asked.archive:
         yield Tier("archive", archive.counts, archive.topics, awaited=log.awaited)
-    for topic, several in asked.stages.items():
-        yield _stage(topic, several, log.counts, whole)
+    for stage in asked.stages:
+        yield _made(stage, log, whole)
 
 
 def _whole(keeping: Mapping[str, cluster.Keeping], now: int, window: int) -> dict[str, int]:
@@ -89,9 +89,12 @@ def _whole(keeping: Mapping[str, cluster.Keeping], now: int, window: int) -> dic
     }
 
 
-def _stage(topic: str, several: Collection[str], log: Counts, whole: Mapping[str, int]) -> Tier:
+def _made(stage: Stage, log: counting.InLog, whole: Mapping[str, int]) -> Tier:
+    """What a stage made of its topic; dead letters of other topics may be among it and are not."""
     counts: Counts = Counter()
-    for (name, start), records in log.items():
-        if name in several:
-            counts[topic, start] += records
-    return Tier("+".join(several), counts, {topic}, whole_since={topic: max(whole[name] for name in several)})
+    for origin in (None, stage.topic):
+        for (name, start), records in log.origins.get(origin, Counter()).items():
+            if name in stage.to:
+                counts[stage.topic, start] += records
+    since = max(whole[name] for name in stage.to)
+    return Tier("+".join(stage.to), counts, {stage.topic}, whole_since={stage.topic: since})

@@ -71,9 +71,9 @@ class World:
     def counting(self, producer: str = "web-1") -> Audit:
         return Audit(lambda key, value: self.producer.produce(self.audit_topic, value, key), producer, WINDOW)
 
-    def produce(self, audit: Audit | None, count: int, at: int = OLD, topic: str | None = None) -> None:
+    def produce(self, audit: Audit | None, count: int, at: int = OLD, topic: str | None = None, **more: Any) -> None:
         """Records a millisecond apart."""
-        more = {"on_delivery": audit.on_delivery} if audit else {}
+        more |= {"on_delivery": audit.on_delivery} if audit else {}
         for number in range(count):
             self.producer.produce(
                 topic or self.name, b"%d" % number, partition=number % 2, timestamp=at + number, **more
@@ -210,6 +210,19 @@ def test_stages(world: World, broker: Any, audit: Callable[..., Result]) -> None
     assert line["missing"] == {f"{clean}+{dead}": 1}
     world.produce(None, 1, topic=dead)
     assert told(audit("--stage", f"{world.name}={clean}+{dead}")) == []
+
+
+def test_a_topic_of_several_stages(world: World, broker: Any, audit: Callable[..., Result]) -> None:
+    """Dead letters tell where they come from: those of another topic hide no loss."""
+    clean, checked, dead = (create_topic(broker, partitions=2) for _ in range(3))
+    world.produce(None, 10)
+    world.produce(None, 10, topic=checked)
+    world.produce(None, 6, topic=clean)
+    world.produce(None, 3, topic=dead, headers={"odradek.topic": world.name, "odradek.stage": "clean"})
+    world.produce(None, 4, topic=dead, headers={"odradek.topic": "payments"})
+    (line,) = told(audit("--stage", f"{world.name}={clean}+{dead}", "--stage", f"{world.name}={checked}"))
+    assert line["counts"] == {"log": 10, f"{clean}+{dead}": 9, checked: 10}
+    assert line["missing"] == {f"{clean}+{dead}": 1}
 
 
 # -- producers
