@@ -12,7 +12,8 @@ import click
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs import command as commands
 from odradek.pipeline.jobs import progress, restoring, topics
-from odradek.pipeline.jobs.archive import contents, manifest, shapes, sums
+from odradek.pipeline.jobs.archive import contents, shapes, sums
+from odradek.pipeline.jobs.archive.contents import Reading
 from odradek.pipeline.jobs.archive.manifest import File, State
 from odradek.pipeline.jobs.restoring import Plan, Wish
 from odradek.pipeline.options import KAFKA
@@ -71,7 +72,8 @@ def command(
 
 def run(spark: SparkSession, files: Files, kafka: dict[str, str], wish: Wish) -> None:
     """Raises PipelineError: no archive, a damaged one, a topic that has records."""
-    state = manifest.live(files)
+    archive = Reading(files)
+    state = archive.state
     with Brokers(_bare(kafka)) as brokers:
         plans = [
             restoring.prepare(brokers, _bare(kafka), files.root, state, wish, topic) for topic in wish.chosen(state)
@@ -81,7 +83,7 @@ def run(spark: SparkSession, files: Files, kafka: dict[str, str], wish: Wish) ->
             if plan.done:
                 log.warning("%s was restored before by this command; another --id does it once more", plan.target)
                 continue
-            records = _Topic(spark, files, kafka, wish, plan).write(state)
+            records = _Topic(spark, files, kafka, wish, plan).write(archive)
             restoring.finish(brokers, plan)
             progress.done("restore", topic=plan.topic, to=plan.target, records=records)
 
@@ -92,13 +94,12 @@ class _Topic:
     def __init__(self, spark: SparkSession, files: Files, kafka: dict[str, str], wish: Wish, plan: Plan) -> None:
         self._spark, self._files, self._kafka, self._wish, self._plan = spark, files, kafka, wish, plan
 
-    def write(self, state: State) -> int:
+    def write(self, archive: Reading) -> int:
         """All its steps; how many records they have."""
-        records = 0
-        for number, ranges in enumerate(self._plan.steps(state.of(self._plan.topic), self._wish.step)):
-            with progress.described(self._spark, f"restore {self._plan.topic} to {self._plan.target}, step {number}"):
-                step = partial(self._step, number, ranges)
-                records += contents.steadily(self._files, step)
+        records, topic = 0, self._plan.topic
+        for number, ranges in enumerate(self._plan.steps(archive.state.of(topic), self._wish.step)):
+            with progress.described(self._spark, f"restore {topic} to {self._plan.target}, step {number}"):
+                records += archive.steadily(topic, partial(self._step, number, ranges))
         return records
 
     def _step(self, number: int, ranges: Mapping[int, Range], state: State) -> int:
@@ -108,7 +109,7 @@ class _Topic:
         chosen = [file for file in state.of(self._plan.topic) if _has(file, ranges)]
         if not chosen:
             return 0
-        contents.check(self._files, self._plan.topic, chosen)
+        contents.check(self._files, chosen)
         counted = Observation()
         rows = self._wanted(chosen, ranges).observe(counted, F.count(F.lit(1)).alias("records"))
         tasks = min(len(ranges), _MOST_TASKS)

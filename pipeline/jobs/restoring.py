@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import topics
+from odradek.pipeline.jobs.archive import contents
 from odradek.pipeline.jobs.archive.manifest import File, State
 from odradek.pipeline.types import EARLIEST, LATEST, Partition, Range
 from odradek.pipeline.wire.brokers import Brokers
@@ -63,7 +64,7 @@ class Plan:
     def steps(self, files: Iterable[File], size: int) -> Iterator[dict[int, Range]]:
         """By partition what is written at once, in order, with blocks of offsets that do not depend on the files."""
         chosen = list(files)
-        first = {index: min(_firsts(chosen, index), default=end) // size for index, end in self.ends.items()}
+        first = {index: contents.first(chosen, index, end) // size for index, end in self.ends.items()}
         for step in range(max((-(-end // size) - first[index] for index, end in self.ends.items()), default=0)):
             starts = {index: (first[index] + step) * size for index in self.ends}
             ranges = {
@@ -148,7 +149,3 @@ def _groups(name: str, target: str, indexes: Iterable[int], by_key: bool) -> Gro
     if by_key:
         return {f"{PREFIX}{name}-{index}": {index: (target, 0)} for index in sorted(indexes)}
     return {f"{PREFIX}{name}-0": {index: (target, index) for index in indexes}}
-
-
-def _firsts(files: Iterable[File], index: int) -> Iterator[int]:
-    return (file.partitions[index].first for file in files if index in file.partitions)

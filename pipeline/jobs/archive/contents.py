@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.pipeline.errors import PipelineError
@@ -15,24 +16,47 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}  # Spark writes them, and does not look at them unasked
+_AGAIN = 4  # beside a job that compacts each minute, what is slow would not end, though it is read in vain
 Result = TypeVar("Result")
+log = logging.getLogger(__name__)
 
 
-def steadily(files: Files, read: Callable[[State], Result], whole: Callable[[Result], bool] = lambda _: True) -> Result:
-    """What `read` makes of the archive's state.
+class Reading:
+    """An archive while it is read. Its `state` is read anew only where files were taken away, by a compaction."""
 
-    Done again when a compaction has taken files away meanwhile: `read` raises, or its result is not `whole`.
-    """
-    while True:
-        state = manifest.live(files)
-        try:
-            result = read(state)
-        except Exception:
-            if manifest.live(files).number == state.number:
-                raise
-            continue
-        if whole(result) or manifest.live(files).number == state.number:
-            return result
+    def __init__(self, files: Files) -> None:
+        self._files, self.state = files, manifest.live(files)
+
+    def steadily(
+        self, topic: str, read: Callable[[State], Result], whole: Callable[[Result], bool] = lambda _: True
+    ) -> Result:
+        """What `read` makes of the state, which it takes files of the topic from.
+
+        Done again, up to a few times, where it raises, or its result is not `whole`, and some of these are gone.
+        """
+        for _ in range(_AGAIN):
+            try:
+                result = read(self.state)
+            except Exception:
+                if not self._taken(topic):
+                    raise
+            else:
+                if whole(result) or not self._taken(topic):
+                    return result
+        return read(self.state)
+
+    def _taken(self, topic: str) -> bool:
+        """Whether files of the topic are no more in the archive; then the state is the one without them."""
+        before, self.state = self.state, manifest.live(self._files)
+        taken = {file.path for file in before.of(topic)} - self.state.files.keys()
+        if taken:
+            log.warning("%s: %d files were compacted while they were read: they are read again", topic, len(taken))
+        return bool(taken)
+
+
+def first(files: Iterable[File], index: int, default: int) -> int:
+    """The first offset that these have of a partition."""
+    return min((file.partitions[index].first for file in files if index in file.partitions), default=default)
 
 
 def frames(spark: SparkSession, files: Files, chosen: Iterable[File]) -> list[tuple[list[File], DataFrame]]:
@@ -44,9 +68,12 @@ def frames(spark: SparkSession, files: Files, chosen: Iterable[File]) -> list[tu
     return [(group, reader.parquet(*(files.uri(file.path) for file in group))) for _, group in sorted(groups.items())]
 
 
-def faults(files: Files, topic: str, chosen: Iterable[File]) -> dict[str, str]:
-    """Files of the topic that are not there, or not of the size they were written with: what is wrong, by path."""
-    sizes = {entry.path: entry.size for entry in files.list(f"topic={topic}")}
+def faults(files: Files, chosen: Iterable[File], folders: Iterable[str]) -> dict[str, str]:
+    """Files that are not there, or not of the size they were written with: what is wrong, by path.
+
+    They are looked for in `folders`: one of them is better than hundreds, unless few of the files in it are chosen.
+    """
+    sizes = {entry.path: entry.size for folder in folders for entry in files.list(folder)}
     found = {}
     for file in chosen:
         if file.path not in sizes:
@@ -56,8 +83,8 @@ def faults(files: Files, topic: str, chosen: Iterable[File]) -> dict[str, str]:
     return found
 
 
-def check(files: Files, topic: str, chosen: Iterable[File]) -> None:
+def check(files: Files, chosen: Sequence[File]) -> None:
     """PipelineError where one is not as it was written."""
-    if wrong := faults(files, topic, chosen):
+    if wrong := faults(files, chosen, sorted({file.folder for file in chosen})):
         more = f"; and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise PipelineError(f"the archive {files.root} is damaged: {next(iter(wrong.values()))}{more}")

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 from odradek.pipeline.jobs import progress, topics
 from odradek.pipeline.jobs.archive import contents, shapes, sums
+from odradek.pipeline.jobs.archive.contents import Reading
 from odradek.pipeline.jobs.archive.formats import Shape
 from odradek.pipeline.jobs.archive.manifest import File, Span, State
 from odradek.pipeline.jobs.causes import cause
@@ -60,7 +61,8 @@ def verify(spark: SparkSession, files: Files, kafka: dict[str, str], names: Sequ
     whole = Report()
     for name in names:
         with progress.described(spark, f"verify {name}"):
-            found = contents.steadily(files, _Topic(spark, files, source, name).report, lambda one: not one.differences)
+            topic = _Topic(spark, files, source, name)
+            found = Reading(files).steadily(name, topic.report, lambda one: not one.differences)
         whole.differences += found.differences
         whole.notes += found.notes
         whole.records += found.records
@@ -80,7 +82,7 @@ class _Topic:
         if self._name not in state.topics:
             self._differs("the archive has nothing of it")
             return self._found
-        wrong = contents.faults(self._files, self._name, state.of(self._name))
+        wrong = contents.faults(self._files, state.of(self._name), [f"topic={self._name}"])
         for text in wrong.values():
             self._differs(text)
         readable = self._readable([file for file in state.of(self._name) if file.path not in wrong])
@@ -138,7 +140,7 @@ class _Topic:
                 self._notes(f"there is no partition {index} in the cluster, it is not compared")
             else:
                 found[index] = Range(self._name, index, first[self._name, index], min(end, last[self._name, index]))
-                self._check_range(found[index], end, min(_firsts(chosen, index), default=end))
+                self._check_range(found[index], end, contents.first(chosen, index, end))
         return {index: one for index, one in found.items() if one.size > 0}
 
     def _check_range(self, range_: Range, archive_end: int, archive_first: int) -> None:
@@ -213,7 +215,3 @@ def _relative(uri: str) -> str:
 
 def _rows(spans: dict[int, tuple[Span, int]]) -> int:
     return sum(span.rows for span, _ in spans.values())
-
-
-def _firsts(files: Iterable[File], index: int) -> Iterator[int]:
-    return (file.partitions[index].first for file in files if index in file.partitions)
