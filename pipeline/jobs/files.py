@@ -94,22 +94,29 @@ class Files:
             return all(each.getPath().getName().startswith(".") for each in self._fs.listStatus(self._path(folder)))
 
     def rename(self, old: str, new: str) -> None:
-        """Move a file to where there is none; folders on the way are made."""
+        """Move a file; folders on the way are made. Whether one that is there is replaced, is the file system's."""
         self.make(new.rpartition("/")[0])
-        with _told(self.uri(old)):
-            if not self._fs.rename(self._path(old), self._path(new)):
-                raise PipelineError(f"cannot rename {self.uri(old)} to {self.uri(new)}")
+        if self.here is not None:
+            with self._told_here(old):
+                os.replace(self.here / old, self.here / new)
+        elif not self._renamed(old, new):
+            raise PipelineError(f"cannot rename {self.uri(old)} to {self.uri(new)}")
+
+    def _renamed(self, old: str, new: str) -> bool:
+        try:
+            with _told(self.uri(old)):
+                return bool(self._fs.rename(self._path(old), self._path(new)))
+        except FileExistsError:
+            return False
 
     def sync(self, paths: Iterable[str]) -> None:
         """Have these files and their names on the disk. Elsewhere than here they are when they are closed."""
         if self.here is None:
             return
         files = [self.here / path for path in paths]
-        try:
-            for each in [*files, *{file.parent for file in files}]:
+        for each in [*files, *{file.parent for file in files}]:
+            with self._told_here(str(each)):
                 _flush(each)
-        except OSError as error:
-            raise PipelineError(f"{self.root}: cannot write {error.filename}: {error.strerror}") from None
 
     def delete(self, path: str) -> None:
         """Remove a file, or a folder with all that is in it, if it is there."""
@@ -118,6 +125,10 @@ class Files:
 
     def make(self, folder: str = "") -> None:
         """Make a folder and those above it."""
+        if self.here is not None:
+            with self._told_here(folder):
+                _make(self.here / folder)
+            return
         with _told(self.uri(folder)):
             if not self._fs.mkdirs(self._path(folder)):
                 raise PipelineError(f"cannot make the folder {self.uri(folder)}")
@@ -157,17 +168,36 @@ class Files:
         """As `_put`, where Hadoop would write a checksum beside it in a second step, and look before it makes."""
         hidden = target.with_name(f".{target.name}.{uuid4()}.tmp")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _write_through(hidden, text)
-            place(hidden, target)
-            _flush(target.parent)
-        except OSError as error:
-            if isinstance(error, FileExistsError) and error.filename2:
-                raise
-            raise PipelineError(f"{self.root}: cannot write {target}: {error.strerror}") from None
+            with self._told_here(str(target)):
+                _make(target.parent)
+                _write_through(hidden, text)
+                place(hidden, target)
+                _flush(target.parent)
         finally:
             with suppress(OSError):
                 hidden.unlink()
+
+    @contextmanager
+    def _told_here(self, path: str) -> Iterator[None]:
+        """Python's errors as ours, but for that of a file that is there already."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, FileExistsError) and error.filename2:
+                raise
+            raise PipelineError(f"{self.root}: cannot write {path}: {error.strerror}") from None
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it; the names of new ones are on the disk then."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+    _flush(folder.parent)
 
 
 def _write_through(path: Path, text: str) -> None:

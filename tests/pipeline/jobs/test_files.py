@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -85,6 +86,29 @@ def test_what_is_to_be_on_the_disk_must_be_there(spark: SparkSession, tmp_path: 
     files.sync(["a/b"])
     with pytest.raises(PipelineError, match="a/c: No such file"):
         files.sync(["a/b", "a/c"])
+
+
+def test_names_of_new_folders_are_on_the_disk(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each once: else a power failure could take a whole folder with all that was flushed in it."""
+    flushed: list[str] = []
+    flush = os.fsync
+
+    def noted(descriptor: int) -> None:
+        flushed.append(os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), tmp_path))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    files = Files(spark, str(tmp_path / "new"))
+    files.write("x/y/a", "1")
+    assert [name for name in flushed if "." not in name[1:]] == [".", "new", "new/x", "new/x/y"]
+    flushed.clear()
+    files.rename("x/y/a", "topic=t/date=1/hour=2/a")
+    assert flushed == ["new", "new/topic=t", "new/topic=t/date=1"]
+    flushed.clear()
+    files.make("topic=t/date=1/hour=3")
+    assert flushed == ["new/topic=t/date=1"]
 
 
 def test_nothing_else_is_left_behind(files: Files, tmp_path: Path) -> None:
