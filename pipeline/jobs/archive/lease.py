@@ -1,13 +1,14 @@
 """One job at a time writes an archive: it holds `_odradek/lease.json`, and writes it anew every few seconds.
 
 No clocks are compared. Who finds a lease of another machine watches it: when it stays the same for long, its job is
-dead. On the same machine the process itself is looked for. That two never commit the same number is seen to by the
-commits themselves, which are created and never replaced.
+dead. On the same machine the process itself is looked for, and the lease is watched where that cannot be seen. That two
+never commit the same number is seen to by the commits themselves, which are created and never replaced.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import threading
@@ -22,7 +23,10 @@ from odradek.pipeline.errors import PipelineError
 if TYPE_CHECKING:
     from odradek.pipeline.jobs.files import Files
 
+log = logging.getLogger(__name__)
+
 LEASE = "_odradek/lease.json"
+_CAUGHT = "_odradek/staging/lease"  # whoever takes the archive empties it
 RENEWED = 10.0  # seconds between two writings
 PATIENCE = 45.0  # seconds without one after which a job on another machine is dead
 
@@ -40,16 +44,17 @@ class Lease:
         """Raises PipelineError while another job works here."""
         while not self._files.create(LEASE, self._text()):
             held = self._read()
-            if held is not None and not _is_dead(held) and self._beats(held, sleep):
+            if held is None:
+                continue  # its job has just ended
+            if self._lives(held, sleep):
                 raise PipelineError(f"{self._files.root}: {_name(held)} is at work here; wait for its end, or stop it")
-            if held == self._read():
-                self._files.delete(LEASE)
+            self._remove(held)
         threading.Thread(target=self._renew, name="lease", daemon=True).start()
 
     def check(self) -> None:
         """Raises PipelineError when another job has taken it."""
         held = self._read()
-        if held is None or held["id"] != self._id:
+        if held is None or held.get("id") != self._id:
             other = _name(held) if held else "somebody"
             raise PipelineError(
                 f"{self._files.root}: {other} took this archive over, for this job gave no sign of life"
@@ -68,17 +73,24 @@ class Lease:
         self._beat += 1
         return json.dumps({"id": self._id, "beat": self._beat, **_me()})
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read(self, path: str = LEASE) -> dict[str, Any] | None:
+        """None where there is none, nothing in it where it is not of ours; PipelineError where it cannot be read."""
         try:
-            found = json.loads(self._files.read(LEASE))
-        except (PipelineError, ValueError):
+            found = json.loads(self._files.read(path))
+        except ValueError:
+            return {}
+        except PipelineError:
+            if self._files.exists(path):
+                raise
             return None
-        return found if isinstance(found, dict) and "id" in found else None
+        return found if isinstance(found, dict) else {}
+
+    def _lives(self, held: dict[str, Any], sleep: Callable[[float], None]) -> bool:
+        """Whether the holder does: this machine's process, or the lease changes."""
+        lives = _runs(held)
+        return self._beats(held, sleep) if lives is None else lives
 
     def _beats(self, held: dict[str, Any], sleep: Callable[[float], None]) -> bool:
-        """Whether the holder lives: this machine's process does, or the lease changes."""
-        if held.get("machine") == _me()["machine"]:
-            return True
         waited = 0.0
         while waited < self._patience:
             sleep(1.0)
@@ -87,13 +99,30 @@ class Lease:
                 return found is not None
         return False
 
+    def _remove(self, held: dict[str, Any]) -> None:
+        """Of several who find a dead lease one catches it; who catches a later one instead puts that back."""
+        caught = f"{_CAUGHT}/{uuid4().hex}"
+        try:
+            self._files.rename(LEASE, caught)
+        except PipelineError:
+            if self._read() == held:
+                raise
+            return  # somebody was faster
+        if self._read(caught) != held:
+            self._files.create(LEASE, self._files.read(caught))
+        self._files.delete(caught)
+
     def _renew(self) -> None:
+        """Until another job has it. A fault of the file system may pass, and is no reason to look dead."""
         while not self._ended.wait(self._renewed):
             try:
-                self.check()
+                if (held := self._read()) is None:
+                    continue  # somebody looks at it, see `_remove`
+                if held.get("id") != self._id:
+                    return  # the next commit says so
                 self._files.write(LEASE, self._text())
-            except PipelineError:
-                return  # the next commit says so
+            except PipelineError as error:
+                log.debug("the lease is not renewed: %s", error)
             except Exception:
                 return  # Java has ended, and this process will
 
@@ -108,15 +137,29 @@ def _machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{socket.gethostname()} {boot} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
-        return f"{socket.gethostname()} {uuid4()}"  # not Linux: no process can be looked for
+        return f"{socket.gethostname()} {uuid4()}"  # not Linux, or hidden: no process can be looked for
 
 
-def _is_dead(held: dict[str, Any]) -> bool:
-    return held.get("machine") == _machine() and _started(held["pid"]) != held["started"]
+def _runs(held: dict[str, Any]) -> bool | None:
+    """Whether the holder's process does; None where nobody can tell: on another machine, or hidden from this user."""
+    if held.get("machine") != _machine():
+        return None
+    if (started := _started(held["pid"])) is not None:
+        return bool(started == held.get("started"))
+    return None if _is_there(held["pid"]) else False
+
+
+def _is_there(pid: int) -> bool:
+    """Whether there is such a process, also where /proc does not show those of others (systemd's ProtectProc)."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
+    return True
 
 
 def _started(pid: int) -> str | None:
-    """When a process was started, in ticks since the machine was; None where there is none."""
+    """When a process was started, in ticks since the machine was; None where there is none to be seen."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -108,8 +108,12 @@ class Store:
             views.show(self.files, topic, self.state.of(topic))
 
     def _end(self, intent: Intent) -> None:
-        """Carry out what was begun; or undo it, where a job that had been taken for dead began it too late."""
-        if intent.number > self.state.number or self._is_committed(intent):
+        """Carry out what was begun; or undo it, where a job that had been taken for dead began it too late.
+
+        Nothing was removed for it yet, and the next batch reads its offsets again.
+        """
+        whole = all(self.files.exists(old) or self.files.exists(new) for old, new in intent.moves)
+        if self._is_committed(intent) or (intent.number > self.state.number and whole):
             self._carry_out(intent)
             return
         for _, new in intent.moves:
@@ -136,12 +140,19 @@ class Store:
         self.files.delete(STAGING)  # empty folders
 
     def _move(self, old: str, new: str) -> None:
-        """Where the old one is still there, a new one is what a file system left that copies to rename."""
-        if self.files.exists(old):
-            self.files.delete(new)
+        """Renamed before anything is looked at: another job may just have carried out the same.
+
+        Where that fails and the old one is still there, a new one is what a file system left that copies to rename.
+        """
+        try:
             self.files.rename(old, new)
-        elif not self.files.exists(new):
-            raise PipelineError(f"the archive is damaged: {self.files.uri(old)} is gone before it came into place")
+        except PipelineError:
+            if self.files.exists(old):
+                self.files.delete(new)
+                self.files.rename(old, new)
+            elif not self.files.exists(new):
+                self._lease.check()
+                raise
 
     def _enter(self, intent: Intent) -> None:
         if intent.number > self.state.number:

@@ -2,106 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive import manifest
-from odradek.pipeline.jobs.archive.compaction import together
-from odradek.pipeline.jobs.archive.lease import LEASE, PATIENCE, Lease
-from odradek.pipeline.jobs.archive.manifest import Commit, File, Span
-from odradek.pipeline.jobs.archive.store import PENDING, STAGING, Move, Store
+from odradek.pipeline.jobs.archive.store import PENDING, Store
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.types import Partition
 
-from ...harness.process import wait_until
-from .archives import Ids, assert_whole, lying, read_ids, visible
+from .archives import Ids, assert_whole, lying, visible
+from .stores import FIRST, HOUR, OTHER, SECOND, Died, Dying, after_death, batch, compact, staged, viewed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-HOUR = "date=2026-11-23/hour=01"
-
-
-class Died(BaseException):
-    """Nothing is done after it."""
-
-
-class Dying(Files):
-    """Files that can be changed `left` times."""
-
-    def __init__(self, spark: SparkSession, root: str, left: int) -> None:
-        super().__init__(spark, root)
-        self._left = left
-
-    def _step(self, change: Callable[..., Any], *arguments: Any) -> Any:
-        if self._left <= 0:
-            raise Died
-        self._left -= 1
-        return change(*arguments)
-
-    def write(self, path: str, text: str) -> None:
-        self._step(super().write, path, text)
-
-    def create(self, path: str, text: str) -> bool:
-        return bool(self._step(super().create, path, text))
-
-    def rename(self, old: str, new: str) -> None:
-        self._step(super().rename, old, new)
-
-    def delete(self, path: str) -> None:
-        self._step(super().delete, path)
-
-
-def staged(files: Files, name: str, topic: str, ids: Ids) -> tuple[Move, File]:
-    """A file as Spark's tasks leave it, and what is to become of it."""
-    old, new = f"{STAGING}/x/{name}", f"topic={topic}/{HOUR}/{name}"
-    files.make(f"{STAGING}/x")
-    path = Path(files.root.removeprefix("file:")) / old
-    partitions, offsets = zip(*ids, strict=True)
-    table = pa.table({"partition": pa.array(partitions, pa.int32()), "offset": pa.array(offsets, pa.int64())})
-    pq.write_table(table, path)
-    spans: dict[int, Span] = {}
-    for partition in set(partitions):
-        mine = [offset for index, offset in ids if index == partition]
-        spans[partition] = Span(len(mine), mine[0], mine[-1])
-    status = path.stat()
-    return (old, new), File(new, topic, spans, status.st_size, int(status.st_mtime * 1000))
-
-
-def batch(store: Store, number: int, *contents: tuple[str, Ids]) -> None:
-    """Commit a batch with a file for each topic and ids."""
-    found = [staged(store.files, f"{number}-{at}.parquet", *each) for at, each in enumerate(contents)]
-    ends: dict[Partition, tuple[int, int]] = {}
-    for topic, ids in contents:
-        ends |= {
-            (topic, partition): (store.state.offsets.get((topic, partition), 0), offset + 1)
-            for partition, offset in ids
-        }
-    store.commit([move for move, _ in found], Commit("s", number, ends, tuple(file for _, file in found)))
-
-
-def compact(store: Store, number: int, topic: str) -> None:
-    """Make one of all of the topic's files."""
-    group = store.state.of(topic)
-    root = Path(store.files.root.removeprefix("file:"))
-    ids = sorted(each for file in group for each in read_ids([root / file.path]))
-    move, file = staged(store.files, f"{number}-all.parquet", topic, ids)
-    assert file.partitions == together(group)
-    store.commit([move], Commit("c", number, {}, (file,), tuple(each.path for each in group)))
-
-
-FIRST: Ids = [(0, 0), (0, 1), (1, 0)]
-SECOND: Ids = [(0, 2), (1, 1), (1, 2)]
-OTHER: Ids = [(0, 7), (1, 3)]
 
 
 class Noting(Files):
@@ -174,92 +90,23 @@ def work(spark: SparkSession, folder: Path, steps: int, again: bool = False) -> 
     return True
 
 
-def after_death(folder: Path) -> None:
-    """The process of the lease is dead: this one was not started then."""
-    lease = folder / "_odradek/lease.json"
-    if lease.exists():
-        lease.write_text(json.dumps({**json.loads(lease.read_text()), "started": "0"}))
+class Copying(Files):
+    """A file system that replaces nothing by a rename."""
+
+    def rename(self, old: str, new: str) -> None:
+        if self.exists(new):
+            raise PipelineError("it is there")
+        super().rename(old, new)
 
 
-def viewed(_: SparkSession, folder: Path, topic: str) -> Ids:
-    """The same by the newest log of the folder, which is quicker."""
-    logs = sorted((folder / f"topic={topic}/_spark_metadata").glob("*.compact"), key=lambda path: int(path.stem))
-    lines = logs[-1].read_text().splitlines()[1:] if logs else []
-    return read_ids(Path(unquote(json.loads(line)["path"]).removeprefix("file:")) for line in lines)
-
-
-def test_a_writer_that_was_taken_for_dead(spark: SparkSession, tmp_path: Path) -> None:
-    """It wakes when another one is at work: it says so, and what it has done is undone by the next."""
-    slow = Store(Files(spark, str(tmp_path)))
-    with slow:
-        (tmp_path / "_odradek/lease.json").unlink()
-        with Store(Files(spark, str(tmp_path))) as store:
-            batch(store, 1, ("t", FIRST))
-            with pytest.raises(PipelineError, match="took this archive over"):
-                batch(slow, 2, ("t", SECOND))
-            slow._lease._id = store._lease._id  # it had looked just before
-            with pytest.raises(PipelineError, match="another job has made commit 1 here"):
-                batch(slow, 3, ("t", SECOND))
-            assert visible(spark, tmp_path, "t") == FIRST
-    after_death(tmp_path)
-    with Store(Files(spark, str(tmp_path))) as store:
-        assert store.state.number == 1
-    assert_whole(spark, tmp_path, "t", FIRST, visible)
-
-
-def test_one_job_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
-    busy = pytest.raises(PipelineError, match=f"the job of process {os.getpid()} on .* is at work here")
-    with Store(Files(spark, str(tmp_path))), busy:
-        Store(Files(spark, str(tmp_path))).__enter__()
-    with Store(Files(spark, str(tmp_path))):
-        pass
-
-
-@pytest.mark.parametrize("lives", [True, False])
-def test_a_job_of_another_machine(spark: SparkSession, tmp_path: Path, lives: bool) -> None:
-    """It is watched, for nothing is known of its processes."""
-    files = Files(spark, str(tmp_path))
-    held = {"id": "theirs", "beat": 1, "machine": "m", "host": "far-away", "pid": 1, "started": "1"}
-    files.write(LEASE, json.dumps(held))
-    waits: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        waits.append(seconds)
-        if lives and len(waits) == 9:
-            files.write(LEASE, json.dumps({**held, "beat": 2}))
-
-    lease = Lease(files)
-    if lives:
-        with pytest.raises(PipelineError, match="process 1 on far-away is at work here"):
-            lease.take(sleep)
-    else:
-        lease.take(sleep)
-        lease.check()
-        lease.release()
-    assert sum(waits) == (9 if lives else PATIENCE)
-    assert files.exists(LEASE) == lives
-
-
-def test_a_lease_is_written_again_and_again(spark: SparkSession, tmp_path: Path) -> None:
-    files = Files(spark, str(tmp_path))
-    lease = Lease(files, renewed=0.01)
-    lease.take()
-    first = files.read(LEASE)
-    wait_until(lambda: files.read(LEASE) != first, 10, "it is written anew")
-    lease.release()
-    assert not files.exists(LEASE)
-
-
-def test_a_lease_that_was_taken_over(spark: SparkSession, tmp_path: Path) -> None:
-    files = Files(spark, str(tmp_path))
-    lease = Lease(files)
-    lease.take()
-    lease.check()
-    files.write(LEASE, files.read(LEASE).replace('"id": "', '"id": "x'))
-    with pytest.raises(PipelineError, match="took this archive over"):
-        lease.check()
-    lease.release()
-    assert files.exists(LEASE), "it is another's"
+def test_a_file_that_was_copied_in_part(spark: SparkSession, tmp_path: Path) -> None:
+    """By a file system that copies to rename, when the job died: it is copied again."""
+    with Store(Copying(spark, str(tmp_path))) as store:
+        (old, new), _ = staged(store.files, "f.parquet", "t", FIRST)
+        store.files.write(new, "the first half")
+        store._move(old, new)
+        store._move(old, new)
+    assert lying(tmp_path, "t") == FIRST
 
 
 def test_folders_that_are_no_archive(spark: SparkSession, tmp_path: Path) -> None:

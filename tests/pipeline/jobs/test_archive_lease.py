@@ -1,0 +1,147 @@
+"""An archive's lease: of two jobs one works, and who is dead is found out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.archive import lease
+from odradek.pipeline.jobs.archive.lease import LEASE, PATIENCE, Lease
+from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.files import Files
+
+from ...harness.process import wait_until
+from .stores import Overtaken, after_death
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_one_job_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    busy = pytest.raises(PipelineError, match=f"the job of process {os.getpid()} on .* is at work here")
+    with Store(Files(spark, str(tmp_path))), busy:
+        Store(Files(spark, str(tmp_path))).__enter__()
+    with Store(Files(spark, str(tmp_path))):
+        pass
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_job_of_another_machine(spark: SparkSession, tmp_path: Path, lives: bool) -> None:
+    """It is watched, for nothing is known of its processes."""
+    files = Files(spark, str(tmp_path))
+    held = {"id": "theirs", "beat": 1, "machine": "m", "host": "far-away", "pid": 1, "started": "1"}
+    files.write(LEASE, json.dumps(held))
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if lives and len(waits) == 9:
+            files.write(LEASE, json.dumps({**held, "beat": 2}))
+
+    lease = Lease(files)
+    if lives:
+        with pytest.raises(PipelineError, match="process 1 on far-away is at work here"):
+            lease.take(sleep)
+    else:
+        lease.take(sleep)
+        lease.check()
+        lease.release()
+    assert sum(waits) == (9 if lives else PATIENCE)
+    assert files.exists(LEASE) == lives
+
+
+def test_of_two_who_find_a_dead_lease_one_takes_it(spark: SparkSession, tmp_path: Path) -> None:
+    """However fast one is, whatever the other is about to do."""
+    for at in count():
+        folder = tmp_path / str(at)
+        plain = Files(spark, str(folder))
+        Lease(plain).take()
+        after_death(folder)
+        fast = Lease(plain)
+        files = Overtaken(spark, str(folder), at, fast.take)
+        slow = Lease(files)
+        files.arm()
+        try:
+            slow.take()
+        except PipelineError as error:
+            assert "is at work here" in str(error)
+            fast.check()
+            fast.release()
+        else:
+            break
+    files.left = None
+    slow.check()
+    slow.release()
+    assert at == 6, "it was overtaken before each step"
+    assert not [path for path in (folder / "_odradek").rglob("*") if path.is_file()]
+
+
+def test_a_process_that_is_hidden_is_watched(spark: SparkSession, tmp_path: Path) -> None:
+    """As those of other users are by systemd's ProtectProc: that there is nothing in /proc is no death.
+
+    A process group stands for such a one here: it is there, and /proc has nothing of its number.
+    """
+    files, waits = Files(spark, str(tmp_path)), list[float]()
+    hidden = {"id": "theirs", "beat": 1, **lease._me(), "pid": -os.getpgrp()}
+    with subprocess.Popen("true") as ended:
+        pass
+    for held, waited in ((hidden, PATIENCE), ({**hidden, "pid": ended.pid}, 0)):
+        waits.clear()
+        files.write(LEASE, json.dumps(held))
+        mine = Lease(files)
+        mine.take(waits.append)
+        mine.release()
+        assert sum(waits) == waited
+
+
+class Faulty(Files):
+    """Files that cannot be read for a moment."""
+
+    faults = 0
+
+    def read(self, path: str) -> str:
+        if self.faults > 0:
+            self.faults -= 1
+            raise PipelineError(f"{path}: the network is down")
+        return super().read(path)
+
+
+def test_a_fault_that_passes_is_no_end(spark: SparkSession, tmp_path: Path) -> None:
+    """Else another machine would take a living job for dead."""
+    files = Faulty(spark, str(tmp_path))
+    lease = Lease(files, renewed=0.01)
+    lease.take()
+    files.faults = 3
+    wait_until(lambda: files.faults == 0, 10, "it tries again")
+    first = files.read(LEASE)
+    wait_until(lambda: files.read(LEASE) != first, 10, "it is written anew")
+    lease.check()
+    lease.release()
+
+
+def test_a_lease_is_written_again_and_again(spark: SparkSession, tmp_path: Path) -> None:
+    files = Files(spark, str(tmp_path))
+    lease = Lease(files, renewed=0.01)
+    lease.take()
+    first = files.read(LEASE)
+    wait_until(lambda: files.read(LEASE) != first, 10, "it is written anew")
+    lease.release()
+    assert not files.exists(LEASE)
+
+
+def test_a_lease_that_was_taken_over(spark: SparkSession, tmp_path: Path) -> None:
+    files = Files(spark, str(tmp_path))
+    lease = Lease(files)
+    lease.take()
+    lease.check()
+    files.write(LEASE, files.read(LEASE).replace('"id": "', '"id": "x'))
+    with pytest.raises(PipelineError, match="took this archive over"):
+        lease.check()
+    lease.release()
+    assert files.exists(LEASE), "it is another's"
