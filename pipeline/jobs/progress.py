@@ -126,7 +126,7 @@ def _offsets(source: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lag(kafka: Mapping[str, str], ends: Mapping[str, Any]) -> dict[str, int]:
     """How many offsets lie behind these now; nothing where that cannot be told."""
-    from odradek.pipeline.options import KAFKA
+    from odradek.pipeline.options import bare
     from odradek.pipeline.reading import offsets
     from odradek.pipeline.types import LATEST
     from odradek.pipeline.wire.brokers import Brokers
@@ -135,7 +135,7 @@ def _lag(kafka: Mapping[str, str], ends: Mapping[str, Any]) -> dict[str, int]:
         at = offsets.from_json(ends) if kafka else {}
         if not at:
             return {}
-        with Brokers({name.removeprefix(KAFKA): value for name, value in kafka.items()}) as brokers:
+        with Brokers(bare(kafka)) as brokers:
             last = brokers.offsets(at, LATEST)
         return {"lag": sum(max(last[key] - offset, 0) for key, offset in at.items())}
     except (PipelineError, ValueError) as error:

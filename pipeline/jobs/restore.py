@@ -15,11 +15,13 @@ from odradek.pipeline.jobs import progress, restoring, topics
 from odradek.pipeline.jobs.archive import contents, shapes, sums
 from odradek.pipeline.jobs.archive.contents import Reading
 from odradek.pipeline.jobs.archive.manifest import File, State
-from odradek.pipeline.jobs.restoring import Plan, Wish
-from odradek.pipeline.options import KAFKA
+from odradek.pipeline.jobs.restoring import PREFIX, Plan, Wish
+from odradek.pipeline.options import KAFKA, WriteOptions, bare
 from odradek.pipeline.parsing import positive
+from odradek.pipeline.reading import subscription
 from odradek.pipeline.types import Range
 from odradek.pipeline.wire.brokers import Brokers
+from odradek.pipeline.writing import producer_settings
 
 if TYPE_CHECKING:
     from odradek.pipeline.jobs.files import Files
@@ -59,10 +61,10 @@ def command(
 
     One that was interrupted goes on when it is started again with the same words.
     """
-    chosen = tuple(name.strip() for name in (names or "").split(",") if name.strip())
-    times = (_time("--since", since), _time("--until", until))
-    wish = Wish(chosen, prefix, *times, by_key, append, positive("--step", step), id_)
-    with Brokers(_bare(kafka)) as brokers:
+    chosen = () if names is None else subscription.parse({"subscribe": names}).topics
+    wish = Wish(chosen, prefix, *_times(since, until), by_key, append, positive("--step", step), id_)
+    _written(kafka)
+    with Brokers(bare(kafka)) as brokers:
         brokers.topics()  # is there anybody, before Spark is started
     spark = commands.start("odradek restore", conf)
     from odradek.pipeline.jobs.files import Files
@@ -74,9 +76,9 @@ def run(spark: SparkSession, files: Files, kafka: dict[str, str], wish: Wish) ->
     """Raises PipelineError: no archive, a damaged one, a topic that has records."""
     archive = Reading(files)
     state = archive.state
-    with Brokers(_bare(kafka)) as brokers:
+    with Brokers(bare(kafka)) as brokers:
         plans = [
-            restoring.prepare(brokers, _bare(kafka), files.root, state, wish, topic) for topic in wish.chosen(state)
+            restoring.prepare(brokers, bare(kafka), files.root, state, wish, topic) for topic in wish.chosen(state)
         ]
         _warn(kafka, plans)
         for plan in plans:
@@ -128,14 +130,9 @@ class _Topic:
     def _send(self, rows: DataFrame, number: int) -> None:
         time = f"if(timestamp = {_TAKEN_FOR_NOW}, timestamp_millis(1), timestamp) timestamp"
         columns = ["key", "value", "headers", time, *([] if self._wish.by_key else ["partition"])]
-        options = {
-            "topic": self._plan.target,
-            "odradek.timestamps": "true",
-            "odradek.transactional": "true",
-            "odradek.transactional.id": f"{restoring.PREFIX}{self._plan.name}-{number}",
-        }
+        named = {"topic": self._plan.target, "odradek.transactional.id": f"{PREFIX}{self._plan.name}-{number}"}
         writer = rows.selectExpr(*columns).write.format("odradek").mode("append")
-        writer.options(**self._kafka).options(**options).save()
+        writer.options(**_written(self._kafka)).options(**named).save()
 
 
 def _has(file: File, ranges: Mapping[int, Range]) -> bool:
@@ -145,11 +142,28 @@ def _has(file: File, ranges: Mapping[int, Range]) -> bool:
 
 def _warn(kafka: dict[str, str], plans: list[Plan]) -> None:
     """Of topics that were there before, and may lose what they are given."""
-    for name, config in topics.configs(_bare(kafka), [plan.target for plan in plans if not plan.done]).items():
+    for name, config in topics.configs(bare(kafka), [plan.target for plan in plans if not plan.done]).items():
         if config.get("message.timestamp.type") == "LogAppendTime":
             log.warning("%s has message.timestamp.type=LogAppendTime: records get the time of writing", name)
         elif "delete" in config.get("cleanup.policy", "") and config.get("retention.ms") != "-1":
             log.warning("%s deletes what is older than retention.ms=%s, if just restored", name, config["retention.ms"])
+
+
+def _written(kafka: Mapping[str, str]) -> dict[str, str]:
+    """The options of what is written, but for where to; `kafka` may have settings for readers. OptionError."""
+    settings = {f"{KAFKA}{name}": value for name, value in topics.writers(bare(kafka)).items()}
+    options = {**settings, "odradek.timestamps": "true", "odradek.transactional": "true"}
+    parsed = WriteOptions.parse(options, streaming=False)
+    producer_settings.checked(producer_settings.librdkafka(parsed.kafka), parsed.transactional)
+    return options
+
+
+def _times(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """In ms since 1970. OptionError."""
+    begin, end = _time("--since", since), _time("--until", until)
+    if begin is not None and end is not None and begin >= end:
+        raise OptionError(f"--since {since} is not before --until {until}")
+    return begin, end
 
 
 def _time(option: str, text: str | None) -> int | None:
@@ -160,10 +174,6 @@ def _time(option: str, text: str | None) -> int | None:
     except ValueError:
         raise OptionError(f"{option} is a time such as 2026-11-23T01:00 (UTC), not '{text}'") from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def _bare(kafka: Mapping[str, str]) -> dict[str, str]:
-    return {name.removeprefix(KAFKA): value for name, value in kafka.items()}
 
 
 if __name__ == "__main__":

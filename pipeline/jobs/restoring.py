@@ -43,10 +43,12 @@ class Wish:
         return f"{self.prefix}{topic}"
 
     def chosen(self, state: State) -> list[str]:
-        """The topics of the archive that are meant. PipelineError for one that it has not."""
+        """The topics of the archive that are meant. PipelineError for one that it has not, and where it has none."""
+        if not state.topics:
+            raise PipelineError("the archive has no topics: nothing was archived to it")
         unknown = sorted(set(self.topics) - set(state.topics))
         if unknown:
-            known = ", ".join(state.topics) or "none"
+            known = ", ".join(state.topics)
             raise PipelineError(f"the archive has no topic {', '.join(unknown)}; it has {known}")
         return sorted(set(self.topics)) or state.topics
 

@@ -93,7 +93,11 @@ def _take(message: Message, found: Log, left: set[int]) -> None:
 
 
 def kafka(broker: Any) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": broker.bootstrap}
+    """As a file of settings that serves all clients."""
+    return {f"kafka.{name}": "10000" for name in ("fetch.max.bytes", "group.id", "request.timeout.ms")} | {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "kafka.isolation.level": "read_committed",
+    }
 
 
 class Made(NamedTuple):
@@ -186,8 +190,16 @@ def test_a_damaged_archive(spark: SparkSession, broker: Any, tmp_path: Path) -> 
     ("words", "said"),
     [
         (["--since", "yesterday"], "--since is a time such as 2026-11-23T01:00 .UTC., not 'yesterday'"),
+        (
+            ["--since", "2026-11-23T02:00", "--until", "2026-11-23T03:00+01:00"],
+            "--since 2026-11-23T02:00 is not before",
+        ),
+        (["--topics", ""], "names topics, separated by commas; there is none in ''"),
         (["--step", "0"], "--step is a whole number above 0, not '0'"),
-        (["--property", "default.api.timeout.ms=300"], "127.0.0.1:1"),
+        (["--property", "akcs=all"], "the writer has no setting kafka.akcs"),
+        (["--property", "acks=some"], r"kafka\.\*: .*acks"),
+        (["--property", "transactional.id=mine"], "odradek.transactional=true gives each task its own"),
+        (["--property", "default.api.timeout.ms=300", "--property", "group.id=x"], "127.0.0.1:1"),
     ],
 )
 def test_said_before_spark_starts(words: list[str], said: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
+from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import restoring, topics
 from odradek.pipeline.jobs.archive.manifest import State
 from odradek.pipeline.jobs.restoring import Plan, Wish
@@ -72,3 +73,8 @@ def test_what_was_half_noted_is_noted_again(brokers: Brokers, broker: Any) -> No
     with Dying(client(broker)) as dying, pytest.raises(KeyboardInterrupt):
         prepared(dying, broker, topic, [10, 20], by_key=True)
     assert prepared(brokers, broker, topic, [11, 21], by_key=True).ends == {0: 11, 1: 21}
+
+
+def test_an_archive_of_nothing_is_not_restored() -> None:
+    with pytest.raises(PipelineError, match="the archive has no topics: nothing was archived to it"):
+        Wish().chosen(State(0))
