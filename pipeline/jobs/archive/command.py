@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +19,8 @@ from odradek.pipeline.parsing import duration, positive, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 
 @click.command
@@ -71,6 +74,7 @@ def archive(
         max_offsets=positive("--max-offsets", max_offsets),
     )
     found = start.topics(job.options)
+    _check_names(formats, found, topics_pattern)
     spark = command.start("odradek archive", {**SETTINGS, **conf})
     files = Files(spark, uri)
     if verify:
@@ -85,6 +89,15 @@ def _source(kafka: dict[str, str], topics: str | None, pattern: str | None, fail
         raise OptionError("give --topics or --topics-pattern: which topics to archive")
     which = {"subscribe": topics} if topics is not None else {"subscribePattern": pattern or ""}
     return {"kafka.isolation.level": "read_committed", **kafka, **which, "failOnDataLoss": str(fail).lower()}
+
+
+def _check_names(formats: Formats, found: list[str], pattern: str | None) -> None:
+    """What a topic was archived as it stays, so a wrong name is told before. A pattern may find the topic later."""
+    unknown = ", ".join(formats.unknown(found))
+    if unknown and pattern is None:
+        raise OptionError(f"there is a format for {unknown}, which --topics does not name")
+    if unknown:
+        log.warning("there is a format for %s, and no such topic among those that match '%s'", unknown, pattern)
 
 
 def _verify(spark: SparkSession, files: Files, kafka: dict[str, str], topics: list[str]) -> None:

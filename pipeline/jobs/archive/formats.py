@@ -54,6 +54,10 @@ class Formats:
         """What a topic gets."""
         return Shape(*(given.get(topic, given.get("", Format())) for given in (self.keys, self.values)))
 
+    def unknown(self, topics: Iterable[str]) -> list[str]:
+        """Topics with a format of their own that are none of these, sorted."""
+        return sorted({*self.keys, *self.values} - {"", *topics})
+
     def check(self) -> None:
         """What only Spark knows, so with a session: whether the types of JSON are such. OptionError."""
         from odradek.pipeline.jobs.archive import texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -46,6 +47,23 @@ def test_mistakes(broker: Any, monkeypatch: pytest.MonkeyPatch, words: list[str]
     with pytest.raises(PipelineError, match=message) as error:
         CliRunner().invoke(command, [*always, *words], catch_exceptions=False)
     assert "\n" not in str(error.value)
+
+
+def test_formats_of_topics_that_are_not_archived(
+    broker: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a pattern may find them later it is a warning, and only Java is missing."""
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    topic = create_topic(broker)
+    always = ["--bootstrap-server", broker.bootstrap, "--to", "/nowhere/archive"]
+    always += ["--key-format", f"{topic}=string", "--value-format", "raw", "--value-format", "ordrs=string"]
+    with pytest.raises(PipelineError, match=r"^there is a format for ordrs, which --topics does not name$"):
+        CliRunner().invoke(command, [*always, "--topics", topic], catch_exceptions=False)
+    with caplog.at_level(logging.WARNING), pytest.raises(PipelineError, match="/nowhere"):
+        CliRunner().invoke(command, [*always, "--topics-pattern", f"^{topic}$"], catch_exceptions=False)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"there is a format for ordrs, and no such topic among those that match '^{topic}$'"
+    ]
 
 
 def test_on_and_on_until_it_is_asked_to_end(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
