@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from odradek.pipeline.jobs.files import Files
     from pyspark.sql import DataFrame, SparkSession
 
-_CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}  # Spark writes them, and does not look at them unasked
+CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}  # all files have some; Spark does not look at them unasked
 _AGAIN = 4  # beside a job that compacts each minute, what is slow would not end, though it is read in vain
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def frames(spark: SparkSession, files: Files, chosen: Iterable[File]) -> list[tu
     groups = defaultdict(list)
     for file in chosen:
         groups[file.schema].append(file)
-    reader = spark.read.options(**_CHECKSUMS)
+    reader = spark.read.options(**CHECKSUMS)
     return [(group, reader.parquet(*(files.uri(file.path) for file in group))) for _, group in sorted(groups.items())]
 
 
