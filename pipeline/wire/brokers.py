@@ -98,6 +98,11 @@ class Brokers(Connections):
         found = self._list(dict(times), False)
         return {partition: None if row.offset == _NO_OFFSET else row.offset for partition, row in found.items()}
 
+    def first_times(self, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
+        """The time (ms) of the first record of each; None where it has none."""
+        found = self._list(dict.fromkeys(partitions, 0), False)
+        return {partition: None if row.offset == _NO_OFFSET else row.timestamp for partition, row in found.items()}
+
     def _list(self, asked: dict[Partition, int], committed: bool) -> dict[Partition, Any]:
         found: dict[Partition, Any] = {}
 

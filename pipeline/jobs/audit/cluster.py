@@ -1,21 +1,16 @@
-"""What an audit asks the cluster before Spark starts: which topics there are, and for how long they keep records."""
+"""What an audit asks the cluster: which topics there are, and what they still have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from odradek.pipeline.errors import UnknownTopic
 from odradek.pipeline.jobs.topics import client, configs
 from odradek.pipeline.options import bare
+from odradek.pipeline.types import EARLIEST
 from odradek.pipeline.wire.brokers import Brokers
 
-
-class Keeping(NamedTuple):
-    """How a topic loses records as it should: none are older than `ms` (None: for ever); compacted ones have gaps."""
-
-    ms: int | None
-    compacted: bool
+_NEVER = 1 << 63
 
 
 def check(kafka: Mapping[str, str], named: Iterable[str]) -> None:
@@ -34,12 +29,31 @@ def topics(kafka: Mapping[str, str], named: Iterable[str]) -> set[str]:
     return known
 
 
-def keeping(kafka: Mapping[str, str], names: Iterable[str]) -> dict[str, Keeping]:
-    """Of each of these topics."""
-    return {name: _keeping(config) for name, config in configs(bare(kafka), names).items()}
+def whole_since(kafka: Mapping[str, str], names: Collection[str], now: int, slack: int) -> dict[str, int]:
+    """The time since when each of these topics has all its records; all in ms. Ask when they were read.
+
+    It is `slack` later than it need be: time passes while one reads, and records lie in no strict order of time.
+    """
+    cut = _cut(bare(kafka), names)
+    kept = {name: [*_kept(config, now), *cut[name]] for name, config in configs(bare(kafka), names).items()}
+    return {name: max(times) + slack if times else 0 for name, times in kept.items()}
 
 
-def _keeping(config: Mapping[str, str]) -> Keeping:
+def _kept(config: Mapping[str, str], now: int) -> Iterator[int]:
+    """What is older may be deleted, whether it is yet or not."""
     policies = (config.get("cleanup.policy") or "delete").split(",")
-    ms = int(config.get("retention.ms") or -1)
-    return Keeping(ms if ms >= 0 and "delete" in policies else None, "compact" in policies)
+    if "compact" in policies:
+        yield _NEVER
+    if "delete" in policies and (ms := int(config.get("retention.ms") or -1)) >= 0:
+        yield now - ms
+
+
+def _cut(kafka: Mapping[str, str], names: Collection[str]) -> dict[str, list[int]]:
+    """The times of first records, by topic, of those logs whose beginning is gone: by their size, or on demand."""
+    found: dict[str, list[int]] = {name: [] for name in names}
+    with Brokers(kafka) as brokers:
+        keys = [(name, index) for name, count in brokers.topics().items() if name in found for index in range(count)]
+        cut = [key for key, first in brokers.offsets(keys, EARLIEST).items() if first > 0]
+        for (name, _), time in brokers.first_times(cut).items():
+            found[name].append(_NEVER if time is None else time)
+    return found

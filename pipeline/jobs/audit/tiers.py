@@ -20,7 +20,6 @@ from odradek.pipeline.jobs.audit.verdict import Tier
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NEVER = 1 << 63
 _NO_ARCHIVE = counting.Archived(Counter(), [], {}, [])
 
 
@@ -72,21 +71,13 @@ def _in_log(
     """The log, the archive that is held against it, and what the stages made of it."""
     after = {name for stage in asked.stages for name in stage.to}
     there = (topics | after) & cluster.topics(asked.kafka, ())
-    whole = _whole(cluster.keeping(asked.kafka, there), asked.now, period.window)
     log = counting.in_log(spark, asked.kafka, there, period, archive.offsets, bool(after))
+    whole = cluster.whole_since(asked.kafka, there, asked.now, period.window)
     yield Tier("log", log.counts, topics, whole_since=whole)
     if asked.archive:
         yield Tier("archive", archive.counts, archive.topics, awaited=log.awaited)
     for stage in asked.stages:
         yield _made(stage, log, whole)
-
-
-def _whole(keeping: Mapping[str, cluster.Keeping], now: int, window: int) -> dict[str, int]:
-    """Since when a topic has all its records: a window more than it must, as the hour passes while it is read."""
-    return {
-        name: _NEVER if kept.compacted else now - kept.ms + window if kept.ms is not None else 0
-        for name, kept in keeping.items()
-    }
 
 
 def _made(stage: Stage, log: counting.InLog, whole: Mapping[str, int]) -> Tier:

@@ -130,13 +130,31 @@ def test_nothing_is_missing(full: World, audit: Callable[..., Result]) -> None:
     assert [line["counts"] for line in every] == [{"producers": n, "log": n, "archive": n} for n in (100, 50)]
 
 
-def test_a_loss_in_the_log(full: World, audit: Callable[..., Result], broker: Any) -> None:
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for future in client.delete_records([TopicPartition(full.name, 0, 7)]).values():
-        future.result(30)
+def test_a_loss_in_the_log(full: World, audit: Callable[..., Result]) -> None:
+    more = full.counting("web-2")
+    more.acknowledged(full.name, OLD, 7)
+    full.close(more)
+    full.archive(7)
     result = audit(*full.tiers)
     assert result.exit_code == 1
     assert [(line["missing"], line["more"]) for line in told(result)] == [({"log": 7}, {})]
+
+
+@pytest.mark.parametrize(("until", "windows"), [(7, [20]), (60, []), (-1, [])])
+def test_what_was_deleted_is_no_loss(
+    full: World, audit: Callable[..., Result], broker: Any, until: int, windows: list[int]
+) -> None:
+    """On demand, or by retention.bytes, before its time; the window after the next is judged again."""
+    more = full.counting("web-2")
+    full.produce(more, 20, OLD + 2 * WINDOW)
+    full.close(more)
+    full.archive(20, OLD + 2 * WINDOW)
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in client.delete_records([TopicPartition(full.name, 0, until)]).values():
+        future.result(30)
+    result = audit(*full.tiers, "--all")
+    assert (result.exit_code, [line["missing"] for line in told(result)]) == (0, [{}, {}, {}])
+    assert [line["counts"]["log"] for line in told(result) if "log" in line["counts"]] == windows
 
 
 def test_a_loss_in_the_archive(full: World, audit: Callable[..., Result]) -> None:
