@@ -6,11 +6,11 @@ Names are compared without case. Options of others are let pass, as Spark does; 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.parsing import duration, flag, one_of, positive, size, timestamp
+from odradek.pipeline.parsing import INT, LONG, duration, flag, one_of, positive, size, timestamp
 from odradek.pipeline.reading import offsets, subscription
 from odradek.pipeline.reading.offsets import All, Exactly, Since, Spec
 from odradek.pipeline.reading.subscription import Subscription
@@ -53,7 +53,7 @@ class ReadOptions:
     subscription: Subscription
     start: Spec
     end: Spec
-    kafka: dict[str, str]  # without the prefix, as given
+    kafka: dict[str, str] = field(repr=False)  # without the prefix, as given: passwords among them
     fail_on_data_loss: bool
     headers: bool
     max_offsets: int | None  # per trigger
@@ -93,9 +93,9 @@ class ReadOptions:
             max_offsets=limits["maxOffsetsPerTrigger"],
             min_offsets=limits["minOffsetsPerTrigger"],
             max_delay_ms=duration("maxTriggerDelay", given.get("maxtriggerdelay", "15m")),
-            min_partitions=_optional(given, "minPartitions"),
+            min_partitions=_optional(given, "minPartitions", INT),
             max_records=_optional(given, "maxRecordsPerPartition"),
-            attempts=positive("fetchOffset.numRetries", given.get("fetchoffset.numretries", "3")),
+            attempts=positive("fetchOffset.numRetries", given.get("fetchoffset.numretries", "3"), INT),
             retry_ms=duration("fetchOffset.retryIntervalMs", given.get("fetchoffset.retryintervalms", "1000")),
             local=one_of("odradek.local", given.get("odradek.local", "auto"), ("auto", "off", "only")),
             commit_group=_named(given, "odradek.commit.group"),
@@ -110,7 +110,7 @@ class WriteOptions:
     """How rows become records. Without `topic` each row names its own in the column `topic`."""
 
     topic: str | None
-    kafka: dict[str, str]
+    kafka: dict[str, str] = field(repr=False)
     headers: bool  # whether the column `headers` is written where there is one
     stamp: bool  # whether each record gets an id by which a repeated one is known
     timestamps: bool  # whether the column `timestamp` becomes the record's
@@ -233,9 +233,9 @@ def _check_each(start: Mapping[tuple[str, int], int], end: Mapping[tuple[str, in
             raise OptionError(f"{offsets.names([key])}: the starting {what} {first} is after the ending one {end[key]}")
 
 
-def _optional(given: Mapping[str, str], name: str) -> int | None:
+def _optional(given: Mapping[str, str], name: str, most: int = LONG) -> int | None:
     text = given.get(name.lower())
-    return None if text is None else positive(name, text)
+    return None if text is None else positive(name, text, most)
 
 
 def _named(given: Mapping[str, str], name: str) -> str | None:

@@ -9,7 +9,9 @@ import re
 
 from odradek.pipeline.errors import OptionError
 
-_WITH_UNIT = re.compile(r"(\d+)\s*([a-z]*)")
+INT, LONG = 2**31 - 1, 2**63 - 1  # the largest numbers that Spark and Kafka have
+
+_WITH_UNIT = re.compile(r"(\d{1,18})\s*([a-z]*)")
 _MS = {"us": 0.001, "": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BYTES = {"": 1, "b": 1} | {
     unit: 1024**power for power, letter in enumerate("kmgtp", 1) for unit in (letter, f"{letter}b")
@@ -24,20 +26,22 @@ def flag(name: str, text: str) -> bool:
     return word == "true"
 
 
-def positive(name: str, text: str) -> int:
+def positive(name: str, text: str, most: int = LONG) -> int:
     """A whole number above zero."""
-    word = text.strip()
-    if not (word.isascii() and word.isdigit()) or int(word) == 0:
+    number = _natural(text)
+    if number <= 0:
         raise OptionError(f"{name} is a whole number above 0, not '{text}'")
-    return int(word)
+    if number > most:
+        raise OptionError(f"{name} is at most {most}, not '{text}'")
+    return number
 
 
 def timestamp(name: str, text: str) -> int:
     """Milliseconds since 1970; negative ones would mean something else to the broker."""
-    word = text.strip()
-    if not (word.isascii() and word.isdigit()):
+    number = _natural(text)
+    if not 0 <= number <= LONG:
         raise OptionError(f"{name} is milliseconds since 1970, not '{text}'")
-    return int(word)
+    return number
 
 
 def duration(name: str, text: str) -> int:
@@ -59,6 +63,12 @@ def one_of(name: str, text: str, words: tuple[str, ...]) -> str:
     if word not in words:
         raise OptionError(f"{name} is {', '.join(words[:-1])} or {words[-1]}, not '{text}'")
     return word
+
+
+def _natural(text: str) -> int:
+    """-1 where it is no number from 0; of one that no LONG can be, its first digits, which no LONG can be either."""
+    word = text.strip()
+    return int(word.lstrip("0")[:20] or "0") if word.isascii() and word.isdigit() else -1
 
 
 def _measured(name: str, text: str, units: dict[str, float] | dict[str, int], meant: str) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.parsing import flag
 from odradek.pipeline.reading.reader import BatchReader, StreamReader
 from odradek.pipeline.writing import writer
 from pyspark.sql.datasource import (
@@ -65,7 +66,7 @@ class OdradekDataSource(DataSource):
         """The Kafka source's columns, with `headers` when includeHeaders is true; or of files (`reading.parquet`)."""
         if "odradek.parquet" in self.options:
             return FILES
-        wanted = self.options.get("includeHeaders", "false").lower() == "true"
+        wanted = flag("includeHeaders", self.options.get("includeHeaders", "false"))
         return SCHEMA_WITH_HEADERS if wanted else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from odradek.pipeline.errors import OptionError
+from odradek.pipeline.parsing import LONG
 from odradek.pipeline.types import EARLIEST, LATEST, Partition
 
 _NAMED = 5  # partitions an error names at most
@@ -95,12 +96,12 @@ def from_json(nested: Any) -> dict[Partition, int]:
 
 
 def parse(name: str, text: str, least: int) -> dict[Partition, int]:
-    """The JSON in the option `name`, none of whose numbers may be below `least`."""
+    """The JSON in the option `name`, none of whose numbers may be below `least` or too large for Kafka."""
     try:
         offsets = from_json(json.loads(text))
     except ValueError:
         offsets = {}
-    if not offsets or min(offsets.values()) < least:
+    if not offsets or min(offsets.values()) < least or max(offsets.values()) > LONG:
         example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}' if least < 0 else '{"topicA":{"0":1700000000000}}'
         raise OptionError(f"{name} is written like {example}, not '{text}'")
     return offsets

@@ -20,10 +20,10 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.wire.settings import Address, Settings
+from odradek.pipeline.wire.settings import MOST_FETCHED, Address, Settings
 
 _SIZE = struct.Struct(">i")
-_MOST = 1 << 28  # no answer is so large; the alarm of a TLS server, taken for a size, is
+_MOST = 2 * MOST_FETCHED  # no answer is so large; the alarm of a TLS server, taken for a size, is
 
 
 class Connection:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from odradek.pipeline.errors import OptionError
+from odradek.pipeline.parsing import INT
 from odradek.pipeline.wire.security import Security
 
 Address = tuple[str, int]
@@ -25,6 +26,8 @@ _NUMBERS = {
     "fetch.max.bytes": 50 * 1024 * 1024,
     "max.partition.fetch.bytes": 8 * 1024 * 1024,
 }
+_ABOVE_0 = ("request.timeout.ms", "socket.connection.setup.timeout.ms")  # a socket with 0 would not wait at all
+MOST_FETCHED = 1 << 27  # bytes; what is asked for above it makes nothing faster
 
 
 @dataclass(frozen=True)
@@ -55,19 +58,19 @@ class Settings:
             backoff=number["retry.backoff.ms"] / 1000,
             backoff_max=number["retry.backoff.max.ms"] / 1000,
             fetch_wait_ms=number["fetch.max.wait.ms"],
-            fetch_bytes=min(number["fetch.max.bytes"], number["max.partition.fetch.bytes"]),
+            fetch_bytes=min(number["fetch.max.bytes"], number["max.partition.fetch.bytes"], MOST_FETCHED),
             security=Security.of(kafka),
         )
 
 
 def _number(kafka: Mapping[str, str], name: str) -> int:
-    text = kafka.get(name, str(_NUMBERS[name]))
+    text, least = kafka.get(name, str(_NUMBERS[name])), int(name in _ABOVE_0)
     try:
         value = int(text)
     except ValueError:
         value = -1
-    if value < 0:
-        raise OptionError(f"kafka.{name} is {text!r}: it must be a number from 0")
+    if not least <= value <= INT:
+        raise OptionError(f"kafka.{name} is {text!r}: it must be a number from {least} to {INT}")
     return value
 
 

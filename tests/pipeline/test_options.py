@@ -7,6 +7,7 @@ from odradek.pipeline.errors import OptionError
 from odradek.pipeline.options import ReadOptions, WriteOptions
 from odradek.pipeline.reading.offsets import All, Exactly, Since
 from odradek.pipeline.reading.subscription import Subscription
+from odradek.pipeline.source import OdradekDataSource
 from odradek.pipeline.types import EARLIEST, LATEST
 
 LEAST = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t"}
@@ -106,6 +107,9 @@ def test_what_to_read(given: dict[str, str], meant: Subscription) -> None:
 @pytest.mark.parametrize(
     "given",
     [
+        {"maxRecordsPerPartition": str(2**63 - 1), "minPartitions": "0002147483647"},
+        {"startingTimestamp": str(2**63 - 1)},
+        {"startingOffsets": f'{{"t":{{"0":{2**63 - 1}}}}}'},
         {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "5"},
         {"startingTimestamp": "5", "endingTimestamp": "5"},
         {"startingOffsets": '{"t":{"0":5,"1":7}}', "endingOffsets": '{"t":{"0":5,"1":-1}}'},
@@ -156,6 +160,14 @@ def test_durations(text: str, ms: int) -> None:
         ({"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, "startingOffsetsByTimestamp is written like"),
         ({"startingTimestamp": "today"}, "startingTimestamp is milliseconds"),
         ({"startingTimestamp": "-1"}, "startingTimestamp is milliseconds"),
+        ({"startingTimestamp": str(2**63)}, "startingTimestamp is milliseconds"),
+        ({"startingTimestamp": "9" * 5000}, "startingTimestamp is milliseconds"),
+        ({"startingOffsets": f'{{"t":{{"0":{2**63}}}}}'}, "startingOffsets is written like"),
+        ({"startingOffsetsByTimestamp": f'{{"t":{{"0":{2**63}}}}}'}, "startingOffsetsByTimestamp is written like"),
+        ({"minPartitions": "1000000000000"}, "minPartitions is at most 2147483647"),
+        ({"fetchOffset.numRetries": str(2**31)}, "fetchOffset.numRetries is at most 2147483647"),
+        ({"maxRecordsPerPartition": str(2**63)}, "maxRecordsPerPartition is at most 9223372036854775807"),
+        ({"odradek.split.bytes": "9" * 5000}, "odradek.split.bytes is a size"),
         ({"startingOffsetsByTimestampStrategy": "first"}, "error or latest"),
         ({"startingTimestamp": "5", "endingTimestamp": "4"}, "the starting timestamp 5 is after"),
         ({"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"0":4}}'}, "t-0: the starting offset 5"),
@@ -219,6 +231,20 @@ def test_defaults_of_a_write() -> None:
     assert not WriteOptions.parse(least, streaming=False).stamp
     assert WriteOptions.parse(least | {"odradek.stamp": "true"}, streaming=False).stamp
     assert WriteOptions.parse(least | {"topic": " t "}, streaming=False).topic == "t"
+
+
+def test_passwords_are_not_shown() -> None:
+    secret = LEAST | {"kafka.sasl.jaas.config": "PlainLoginModule required password=hush;"}
+    for options in (ReadOptions.parse(secret, False), WriteOptions.parse(secret, False)):
+        assert "hush" not in repr(options)
+
+
+@pytest.mark.parametrize(("text", "columns"), [(" TRUE ", 8), ("false", 7), (None, 7)])
+def test_columns_of_headers(text: str | None, columns: int) -> None:
+    """As many as the batches have: both ask `flag`."""
+    given = {} if text is None else {"includeHeaders": text}
+    assert len(OdradekDataSource(given).schema()) == columns
+    assert read(**given).headers == (columns == 8)
 
 
 def test_transactions_need_no_stamps() -> None:
