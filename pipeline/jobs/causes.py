@@ -32,6 +32,11 @@ def expected(error: BaseException) -> bool:
     return ours or type(error).__module__.startswith(_SPARKS) or bool(_OURS.search(_text(error)))
 
 
+def caused_by(error: BaseException, kind: type[PipelineError]) -> bool:
+    """Whether it is such an error of ours, or one that Spark has the text of."""
+    return isinstance(error, kind) or f"{kind.__module__}.{kind.__name__}: " in _text(error)
+
+
 def told(function: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
     """A function for `foreachBatch` that fails with one line.
 

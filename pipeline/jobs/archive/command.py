@@ -78,7 +78,7 @@ def archive(
     spark = command.start("odradek archive", {**SETTINGS, **conf})
     files = Files(spark, uri)
     if verify:
-        _verify(spark, files, kafka, found)
+        _verify(spark, files, kafka, found, named=topics_pattern is None)
     else:
         jobs.run(spark, files, job)
 
@@ -100,11 +100,11 @@ def _check_names(formats: Formats, found: list[str], pattern: str | None) -> Non
         log.warning("there is a format for %s, and no such topic among those that match '%s'", unknown, pattern)
 
 
-def _verify(spark: SparkSession, files: Files, kafka: dict[str, str], topics: list[str]) -> None:
+def _verify(spark: SparkSession, files: Files, kafka: dict[str, str], topics: list[str], named: bool) -> None:
     """Exit code 1 when there is a difference; a line for each on stdout, and what was not compared on stderr."""
     from odradek.pipeline.jobs.archive.verify import verify
 
-    report = verify(spark, files, kafka, topics)
+    report = verify(spark, files, kafka, topics, named)
     for line in report.notes:
         click.echo(line, err=True)
     for line in report.differences:

@@ -1,0 +1,154 @@
+"""A topic's records in an archive beside those in the log: their number and the sum of their checksums by partition."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from odradek.pipeline.errors import DataLoss, PipelineError
+from odradek.pipeline.jobs import topics
+from odradek.pipeline.jobs.archive import contents, shapes, sums
+from odradek.pipeline.jobs.archive.differences import Report
+from odradek.pipeline.jobs.archive.manifest import File
+from odradek.pipeline.jobs.causes import caused_by
+from odradek.pipeline.options import ReadOptions, bare
+from odradek.pipeline.reading import offsets
+from odradek.pipeline.types import EARLIEST, LATEST, Range
+from odradek.pipeline.wire.brokers import Brokers
+
+if TYPE_CHECKING:
+    from odradek.pipeline.jobs.files import Files
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROUNDS = 5  # where retention is faster than reading each time, it will be so again
+_SAID = {
+    sums.EXTRA: "in the archive and not in the log",
+    sums.MISSING: "in the log and not in the archive",
+    sums.DOUBLED: "more often in the archive than in the log",
+    sums.CHANGED: "not the same in log and archive",
+}
+Bounds = dict[int, tuple[int, int]]
+"""By partition the first offset and the end."""
+log = logging.getLogger(__name__)
+
+
+class Beside:
+    """One topic, as `source` (for `.options`) leads to it; each report begins anew."""
+
+    def __init__(self, spark: SparkSession, files: Files, source: dict[str, str], name: str) -> None:
+        self._spark, self._files, self._source, self._name = spark, files, source, name
+        self._found = Report()
+
+    def nothing(self, named: bool) -> Report:
+        """The archive has nothing of the topic, which is a difference only if this was `named` and has records."""
+        self._found = Report()
+        has_records = any(first < end for first, end in self._bounds().values())
+        tell = self._differs if named and has_records else self._notes
+        tell("the archive has nothing of it")
+        return self._found
+
+    def report(self, chosen: list[File], ends: dict[int, int]) -> Report:
+        """Of the records in these files, which go up to `ends` by partition.
+
+        Again where the log deletes meanwhile what was to be compared. DataLoss when that happens each time.
+        """
+        for left in reversed(range(_ROUNDS)):
+            self._found = Report()
+            try:
+                self._compare(chosen, ends)
+                break
+            except Exception as error:
+                if not left or not caused_by(error, DataLoss):
+                    raise
+                log.warning("%s: records were deleted from the log while they were read: once more", self._name)
+        return self._found
+
+    def _differs(self, text: str) -> None:
+        self._found.differences.append(f"{self._name}: {text}")
+
+    def _notes(self, text: str) -> None:
+        self._found.notes.append(f"{self._name}: {text}")
+
+    def _compare(self, chosen: list[File], ends: dict[int, int]) -> None:
+        ranges = self._ranges(chosen, ends)
+        if not ranges:
+            return
+        logged = self._log(ranges)
+        archived = sums.within(self._archive(chosen, logged), ranges)
+        there, here = sums.of(logged), sums.of(archived)
+        self._found.records += sum(count for count, _ in there.values())
+        apart = {index: ranges[index] for index in there.keys() | here.keys() if there.get(index) != here.get(index)}
+        if apart:
+            self._tell(sums.differing(sums.within(archived, apart), sums.within(logged, apart)))
+
+    # -- which offsets
+
+    def _bounds(self) -> Bounds:
+        """Where the log begins and ends."""
+        options = ReadOptions.parse({**self._source, "subscribe": self._name}, streaming=False)
+        with Brokers(options.kafka) as brokers:
+            keys = [(self._name, index) for index in range(brokers.topics().get(self._name, 0))]
+            first, last = brokers.offsets(keys, EARLIEST), brokers.offsets(keys, LATEST, options.committed)
+        return {key[1]: (first[key], last[key]) for key in keys}
+
+    def _ranges(self, chosen: list[File], ends: dict[int, int]) -> dict[int, Range]:
+        """By partition the offsets that both have, or must have."""
+        bounds, found = self._bounds(), {}
+        for index, end in ends.items():
+            if index not in bounds:
+                self._notes(f"there is no partition {index} in the cluster, it is not compared")
+            else:
+                first, last = bounds[index]
+                found[index] = Range(self._name, index, first, min(end, last))
+                self._check_range(found[index], end, contents.first(chosen, index, end))
+        return {index: one for index, one in found.items() if one.size > 0}
+
+    def _check_range(self, range_: Range, archive_end: int, archive_first: int) -> None:
+        """What of the archive's offsets is before, or beyond, those of the log."""
+        where = f"partition {range_.partition}"
+        if archive_first < range_.start:
+            last = min(archive_end, range_.start) - 1
+            self._notes(f"{where}: offsets {archive_first} to {last} are no more in the log, they are not compared")
+        if range_.end < archive_end:
+            self._differs(f"{where}: the log ends at {range_.end}, the archive at {archive_end}")
+
+    # -- their records
+
+    def _log(self, ranges: dict[int, Range]) -> DataFrame:
+        start, end = {one.key: one.start for one in ranges.values()}, {one.key: one.end for one in ranges.values()}
+        where = {
+            "assign": json.dumps({self._name: sorted(ranges)}),
+            "startingOffsets": json.dumps(offsets.as_json(start)),
+            "endingOffsets": json.dumps(offsets.as_json(end)),
+        }
+        return (
+            self._spark.read.format("odradek")
+            .options(**self._source, **where, includeHeaders="true")
+            .load()
+            .drop("topic")
+        )
+
+    def _archive(self, chosen: list[File], like: DataFrame) -> DataFrame:
+        """As the log has it."""
+        frames = contents.frames(self._spark, self._files, chosen)
+        parts = [shapes.unshape(frame).select(*like.columns) for _, frame in frames]
+        return reduce(lambda one, more: one.unionByName(more), parts, like.limit(0))
+
+    def _tell(self, found: Iterable[tuple[int, int, int, int, int]]) -> None:
+        for partition, kind, count, first, last in found:
+            line = f"partition {partition}: {count} records are {_SAID[kind]}: offsets {first} to {last}"
+            if kind == sums.EXTRA and self._compacted():
+                self._notes(f"{line}, as is right of a compacted topic")
+            else:
+                self._differs(line)
+
+    def _compacted(self) -> bool:
+        """Where that is not told, the topic is taken for one that must have all."""
+        try:
+            return "compact" in topics.configs(bare(self._source), [self._name])[self._name]["cleanup.policy"]
+        except PipelineError as error:
+            log.warning("%s: is it compacted? %s", self._name, error)
+            return False
