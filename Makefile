@@ -36,9 +36,9 @@ demo: $(VENV)/.tested  ## a year of flights through the pipeline to a picture an
 test: $(VENV)/.tested  ## set up and run the tests (ARGS='-k name' picks some)
 	$(PYTEST) -n $(JOBS) --dist loadfile -m "not long" $(ARGS)
 
-test-tools:  ## fetch the jars that some tests and the bench want: Apache Kafka, Spark's connector (.cache or ODRADEK_TEST_CACHE)
+test-tools:  ## fetch the jars that some tests and the bench want: Apache Kafka, Spark's connector, HDFS (to .cache or ODRADEK_TEST_CACHE)
 	tests/tools/kafka_jars.sh 0.8.2.2 3.9.1 4.1.0
-	tests/tools/spark_jars.sh
+	tests/tools/maven_jars.sh
 
 test-long: $(VENV)/.tested  ## the exhaustive runs as well; writes tests/LONG.md
 	$(PYTEST) -n $(JOBS) --dist loadfile --report tests/LONG.md $(ARGS)

@@ -15,6 +15,7 @@ REMEDY = {
     "java-0.8.2.2": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-0.8.2.2/libs)",
     "java-3.9.1": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-3.9.1/libs)",
     "java-4.1.0": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-4.1.0/libs)",
+    "hdfs": "a JRE 17 or 21, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with hadoop-3.4)",
     "spark-connector": "a JRE 17 or 21, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with spark-4.0)",
 }
 
@@ -30,9 +31,14 @@ def jars(version: str) -> Path:
 
 
 def connector_jars() -> list[Path]:
-    """The jars of Spark's own Kafka connector (tests/tools/spark_jars.sh); empty where some are missing."""
+    """The jars of Spark's own Kafka connector (tests/tools/maven_jars.sh); empty where some are missing."""
     found = [next((cache() / "spark-4.0").glob(f"{name}-[0-9]*.jar"), None) for name in CONNECTOR]
     return [jar for jar in found if jar] if all(found) else []
+
+
+def hdfs_jar() -> Path | None:
+    """The jar with HDFS's servers, which has nothing of what PySpark has (tests/tools/maven_jars.sh)."""
+    return next((cache() / "hadoop-3.4").glob("hadoop-client-minicluster-[0-9]*.jar"), None)
 
 
 def available(tool: str) -> bool:
@@ -42,6 +48,8 @@ def available(tool: str) -> bool:
         return bool(shutil.which("java")) and any(jars(version).glob(f"kafka_2.*-{version}.jar"))
     if tool == "spark-connector":
         return bool(connector_jars())
+    if tool == "hdfs":
+        return bool(hdfs_jar())
     if tool == "librdkafka-dev":  # what the load clients are compiled with
         return bool(shutil.which("cc")) and Path("/usr/include/librdkafka/rdkafka.h").exists()
     return shutil.which(tool) is not None

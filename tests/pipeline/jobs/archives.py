@@ -34,8 +34,8 @@ def source(broker: Any, *topics: str, **options: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": ",".join(topics), **named}
 
 
-def archive(spark: SparkSession, folder: Path, wanted: Job) -> State:
-    """Run the job once; returns what the archive consists of."""
+def archive(spark: SparkSession, folder: Path | str, wanted: Job) -> State:
+    """Run the job once, to a folder or a URI; returns what the archive consists of."""
     for key, value in SETTINGS.items():
         spark.conf.set(key, value)
     try:
@@ -46,12 +46,12 @@ def archive(spark: SparkSession, folder: Path, wanted: Job) -> State:
     return live(spark, folder)
 
 
-def live(spark: SparkSession, folder: Path) -> State:
+def live(spark: SparkSession, folder: Path | str) -> State:
     """What the manifest says."""
     return manifest.live(Files(spark, str(folder)))
 
 
-def seen(spark: SparkSession, folder: Path, topic: str) -> Ids:
+def seen(spark: SparkSession, folder: Path | str, topic: str) -> Ids:
     """What a reader of the topic's folder has."""
     frame = spark.read.parquet(f"{folder}/topic={topic}").select("partition", "offset")
     return sorted((row[0], row[1]) for row in frame.collect())

@@ -47,7 +47,7 @@ def test_the_driver_is_killed(spark: SparkSession, broker: Any, tmp_path: Path) 
         assert_whole(spark, tmp_path / topic, topic, expected)
 
 
-def killed(broker: Any, topic: str, folder: Path, fate: tuple[str, str, int]) -> subprocess.Popen[bytes]:
+def killed(broker: Any, topic: str, folder: Path | str, fate: tuple[str, str, int]) -> subprocess.Popen[bytes]:
     words = [broker.bootstrap, topic, str(folder), *map(str, fate)]
     command = [sys.executable, "-m", dying_archive.__name__, *words]
     return subprocess.Popen(command, preexec_fn=die_with_parent)
