@@ -16,8 +16,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 _TEXT = f"string({RECORD}.value)"
-# Spark's parser stops after the first value. Within an object of ours, whatever follows it there is an error.
-_WRAPPED = f"""concat('{{"v":', {_TEXT}, '}}')"""
+# Spark's parsers stop after the first value, and whatever ends ours early passes. So a text is one value only where it
+# takes one place in an array, with our word in the next: its own digest, which it cannot have in it.
+_ONE = f"""get_json_object(concat('[', {_TEXT}, ',"', md5({RECORD}.value), '"]'), '$[1]') <=> md5({RECORD}.value)"""
+_WRAPPED = f"""concat('{{"v":', {_TEXT}, '}}')"""  # a field of an object is an error where it is none of the schema
+_NOT_JSON = "'the value is not JSON'"
+_ENDS = "\r\n"  # of lines
+_LINE = f"rtrim({literal(_ENDS)}, {_TEXT})"
 _PARSED = "__parsed"
 _CORRUPT = StructField("__corrupt", StringType())
 
@@ -68,9 +73,21 @@ def _string(reading: Reading) -> _Made:
 def _csv(reading: Reading) -> _Made:
     schema = StructType([*reading.columns.fields, _CORRUPT])
     options = {"columnNameOfCorruptRecord": _CORRUPT.name, **dict(reading.how.csv)}
-    column = F.from_csv(F.expr(_TEXT), schema.toDDL(), options)
-    no = f"{_PARSED}.{_CORRUPT.name} IS NOT NULL OR {_TEXT} = ''"
+    column = F.from_csv(F.expr(_LINE), schema.toDDL(), options)
+    no = f"{_PARSED}.{_CORRUPT.name} IS NOT NULL OR {_LINE} = '' OR {_lines(options.get('quote', chr(34)))}"
     return _Made(column, _PARSED, [(no, "'the value is not CSV of the schema'")])
+
+
+def _lines(quote: str) -> str:
+    """Is there a line end outside of quotes? Spark takes all of the text for one line."""
+    rest = _without(rf"\\[^{_ENDS}]", _LINE)  # escaped quotes
+    if quote:
+        rest = _without(rf"\Q{quote}\E[^\Q{quote}\E]*+\Q{quote}\E", rest)
+    return f"regexp_like({rest}, {literal(f'[{_ENDS}]')})"
+
+
+def _without(pattern: str, text: str) -> str:
+    return f"regexp_replace({text}, {literal(pattern)}, '')"
 
 
 def _json(reading: Reading) -> _Made:
@@ -78,8 +95,9 @@ def _json(reading: Reading) -> _Made:
     column = F.from_json(F.expr(_WRAPPED), schema, {"columnNameOfCorruptRecord": _CORRUPT.name})
     misfits = every(_misfit(field.name, field.dataType) for field in reading.columns)
     blames = [
+        (f"NOT {_ONE}", _NOT_JSON),
         (f"{_PARSED}.{_CORRUPT.name} IS NULL AND {_PARSED}.v IS NOT NULL", "NULL"),
-        (f"try_parse_json({_WRAPPED}) IS NULL", "'the value is not JSON'"),
+        (f"try_parse_json({_WRAPPED}) IS NULL", _NOT_JSON),
         ("TRUE", f"coalesce({misfits}, 'the value is not a JSON object of the schema')"),
     ]
     return _Made(column, f"{_PARSED}.v", blames)
