@@ -16,14 +16,21 @@ _KEY, _ON = "__key", "__on"
 
 def table(records: DataFrame, declared: Enrich, reading: Reading) -> DataFrame:
     """Key (text) and value (struct, null where it cannot be parsed) of rows with `record`; without tombstones."""
-    latest = f"max_by({RECORD}, {RECORD}.offset)"
-    newest = (
-        records.where(f"{RECORD}.key IS NOT NULL").groupBy(F.expr(f"{RECORD}.key")).agg(F.expr(latest).alias(RECORD))
-    )
-    rows = parsed(newest.where(f"{RECORD}.value IS NOT NULL"), reading)
+    rows = parsed(_latest(records).where(f"{RECORD}.value IS NOT NULL"), reading)
     columns = ", ".join(map(quoted, reading.columns.names))
     value = F.expr(f"CASE WHEN {REASON} IS NULL THEN struct({columns}) END")
     return rows.select(F.expr(f"string({RECORD}.key)").alias(_KEY), value.alias(declared.column))
+
+
+def _latest(records: DataFrame) -> DataFrame:
+    """The last record of each key. Offsets say which of a partition's; a key has moved where there are several of them,
+    because partitions were added, and there times say it.
+    """
+    key = F.expr(f"{RECORD}.key")
+    of_partitions = records.where(key.isNotNull()).groupBy(key, F.expr(f"{RECORD}.partition"))
+    found = of_partitions.agg(F.expr(f"max_by({RECORD}, {RECORD}.offset)").alias(RECORD))
+    newest = f"max_by({RECORD}, struct({RECORD}.timestamp, {RECORD}.partition))"
+    return found.groupBy(key).agg(F.expr(newest).alias(RECORD))
 
 
 def enriched(rows: DataFrame, declared: Enrich, table: DataFrame) -> DataFrame:
