@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from odradek.pipeline import parsing
+from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.command import spark_options, start
 from odradek.pipeline.jobs.stages import declaration
 from odradek.pipeline.jobs.stages.declaration import Pipeline
@@ -65,11 +67,22 @@ def _expected(pipeline: Pipeline) -> dict[str, int]:
     from odradek.pipeline.wire.brokers import Brokers
     from odradek.pipeline.writing import producer_settings
 
+    _place(pipeline.checkpoint)
     producer_settings.checked(producer_settings.librdkafka(pipeline.kafka))
     with Brokers(pipeline.kafka) as brokers:
         new, mistakes = cluster.missing(pipeline, brokers.topics())
     Mistakes.check(mistakes)
     return new
+
+
+def _place(checkpoint: str) -> None:
+    """PipelineError for a `file:` that cannot be made; of other file systems Spark knows."""
+    if not checkpoint.startswith("file:"):
+        return
+    path = Path("/" + checkpoint.removeprefix("file:").lstrip("/"))
+    there = next(each for each in (path, *path.parents) if os.path.exists(each))
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise PipelineError(f"checkpoint: cannot write {path}: {there} is no folder that this user may write to")
 
 
 def _streams(spark: SparkSession, pipeline: Pipeline) -> Streams:
@@ -83,8 +96,8 @@ def _streams(spark: SparkSession, pipeline: Pipeline) -> Streams:
 
 def _ready(streams: Streams, new: dict[str, int]) -> None:
     """All that can fail before the first query."""
-    from odradek.pipeline.jobs import topics
     from odradek.pipeline.jobs.files import Files
+    from odradek.pipeline.jobs.stages import cluster
 
     Files(streams.spark, streams.pipeline.checkpoint).check_writable()
-    topics.create(streams.pipeline.kafka, new, {}, may_exist=True)
+    cluster.make(streams.pipeline, new)

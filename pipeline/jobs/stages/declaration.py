@@ -64,6 +64,7 @@ class Stage:
     dead_letters: str
     partitions: int | None  # of topics that are not there yet
     starting_offsets: str
+    fail_on_data_loss: bool
     max_offsets: int | None  # per trigger
     parse: Parse | None  # None: the columns of the stage that writes the only source
     validate: dict[str, str]
@@ -73,6 +74,7 @@ class Stage:
     timestamp: str | None
     event_time: str
     watermark: str | None
+    ahead: str  # how far a time may be
     deduplicate: tuple[str, ...]  # columns
     enrich: tuple[Enrich, ...]
     aggregate: Aggregate | None
@@ -81,6 +83,11 @@ class Stage:
     def stateful(self) -> bool:
         """Whether Spark remembers something from batch to batch."""
         return bool(self.deduplicate or self.aggregate)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """All topics that it writes."""
+        return self.to, self.dead_letters
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -146,6 +153,7 @@ def _stage(table: Table, folder: Path, dead_letters: str | None, partitions: int
         dead_letters=table.topic("dead_letters", _DEAD_LETTERS, required=not dead_letters) or dead_letters or "",
         partitions=table.number("partitions") or partitions,
         starting_offsets=table.one_of("starting_offsets", ("earliest", "latest")) or "",
+        fail_on_data_loss=table.flag("fail_on_data_loss", True),
         max_offsets=table.number("max_offsets_per_trigger"),
         parse=_parse(table.table("parse"), folder),
         validate=table.expressions("validate"),
@@ -155,6 +163,7 @@ def _stage(table: Table, folder: Path, dead_letters: str | None, partitions: int
         timestamp=table.text("timestamp", "an expression"),
         event_time=table.text("event_time", "an expression") or f"{RECORD}.timestamp",
         watermark=table.span("watermark"),
+        ahead=table.span("ahead") or "1 hour",  # what Kafka 4 takes (message.timestamp.after.max.ms)
         deduplicate=_deduplicate(table.table("deduplicate")),
         enrich=tuple(_enrich(each, folder) for each in table.tables("enrich")),
         aggregate=_aggregate(table.table("aggregate")),
@@ -164,13 +173,14 @@ def _stage(table: Table, folder: Path, dead_letters: str | None, partitions: int
     return stage
 
 
+_OF_TIME = ("event_time", "watermark")
 _DEAD_LETTERS = "the topic for records that cannot be parsed or break a rule"
 
 
 def _name(table: Table) -> str:
     name = table.text("name", "a name for the query and its checkpoint", required=True) or ""
-    if name and not _NAME.fullmatch(name):
-        table.wrong("name", f"has letters, digits, '.', '_' and '-' only, not '{name}'")
+    if name and not (_NAME.fullmatch(name) and name.strip(".")):
+        table.wrong("name", f"has letters, digits, '.', '_' and '-' only, and not dots alone, not '{name}'")
     return name
 
 
@@ -181,6 +191,9 @@ def _check(stage: Stage, table: Table) -> None:
         table.wrong("dead_letters", f"is '{stage.dead_letters}', which the stage reads or writes otherwise")
     if ("deduplicate" in table or "aggregate" in table) and "watermark" not in table:
         table.missing("watermark", f"{SPAN}: how late a record may come (for deduplicate and aggregate)")
+    for name in _OF_TIME:
+        if name in table and not ("deduplicate" in table or "aggregate" in table):
+            table.wrong(name, "has no effect: it is for deduplicate and aggregate, and the stage has neither")
     for name in (RECORD, *(name for name in stage.normalise if name.startswith("__"))):
         if name in stage.normalise:
             table.wrong(f"normalise.{name}", "is a name that odradek needs itself")
@@ -197,8 +210,8 @@ def _parse(table: Table | None, folder: Path) -> Parse | None:
 
 def _details(table: Table, kind: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     if kind == "csv":
-        options = {"sep": table.text("separator"), "quote": table.text("quote")}
-        return "", tuple((name, value) for name, value in options.items() if value)
+        options = {"sep": table.separator("separator"), "quote": table.quote("quote")}
+        return "", tuple((name, value) for name, value in options.items() if value is not None)
     return (table.text("column") or "value" if kind == "string" else ""), ()
 
 
@@ -268,10 +281,15 @@ def _together(stages: tuple[Stage, ...]) -> Iterable[str]:
     for name, count in Counter(stage.name for stage in stages if stage.name).items():
         if count > 1:
             yield f"stage {name}: name: there are {count} stages of that name"
-    writers = Counter(stage.to for stage in stages)
     for stage in stages:
-        if stage.parse is None and stage.sources and [writers[source] for source in stage.sources] != [1]:
+        if stage.parse is None and stage.sources and not _known(stage, stages):
             yield f"stage {stage.name}: parse: is missing: how the values of {', '.join(stage.sources)} are read"
     circle = order.circle(stages)
     if circle:
         yield f"stage {circle[0]}: from: the stages {' -> '.join(circle)} go in a circle"
+
+
+def _known(stage: Stage, stages: Iterable[Stage]) -> bool:
+    """Whether the values of what it reads are one stage's results, and nothing else."""
+    written = [topic for other in stages for topic in other.writes if topic in stage.sources]
+    return len(stage.sources) == len(written) == 1 and written[0] in {other.to for other in stages}

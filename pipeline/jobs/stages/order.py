@@ -14,7 +14,7 @@ class Node(Protocol):
     def name(self) -> str: ...
 
     @property
-    def to(self) -> str: ...
+    def writes(self) -> tuple[str, ...]: ...
 
     @property
     def reads(self) -> tuple[str, ...]: ...
@@ -49,6 +49,8 @@ def _before(stages: Iterable[N]) -> dict[str, set[str]]:
     """The names of those that write what a stage reads, itself left out: that is another mistake."""
     all_ = list(stages)
     return {
-        stage.name: {other.name for other in all_ if other.to in stage.reads and other.name != stage.name}
+        stage.name: {
+            other.name for other in all_ if other.name != stage.name and set(other.writes).intersection(stage.reads)
+        }
         for stage in all_
     }

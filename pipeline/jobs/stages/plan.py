@@ -13,7 +13,7 @@ from odradek.pipeline.jobs.stages.enrich import enriched
 from odradek.pipeline.jobs.stages.normalise import normalised
 from odradek.pipeline.jobs.stages.parse import Reading, parsed
 from odradek.pipeline.jobs.stages.sql import REASON
-from odradek.pipeline.jobs.stages.timing import timed, watched
+from odradek.pipeline.jobs.stages.timing import stamped, timed, watched
 from odradek.pipeline.jobs.stages.validate import validated
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def joined(rows: DataFrame, stage: Stage, tables: Sequence[DataFrame]) -> DataFr
 
 def written(rows: DataFrame, stage: Stage, tables: Sequence[DataFrame]) -> DataFrame:
     """What `cleaned` rows are written as. Bad ones cannot go through what remembers: they take a way of their own."""
-    done = finished(rows, stage, tables)
+    done = stamped(finished(rows, stage, tables), stage)
+    frame = records.results(done, stage) if stage.aggregate else records.both(done, stage)
     if not stage.stateful:
-        return records.both(done, stage)
-    return records.results(done, stage).unionByName(records.dead_letters(rows.where(f"{REASON} IS NOT NULL"), stage))
+        return frame
+    return frame.unionByName(records.dead_letters(rows.where(f"{REASON} IS NOT NULL"), stage))

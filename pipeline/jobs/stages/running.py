@@ -22,7 +22,7 @@ def run(streams: Streams, every_ms: int | None) -> None:
 def once(streams: Streams, stage: Stage) -> None:
     """Until it has what there is."""
     ending.started()  # a signal ends a query as if it were done: then there is no next one
-    written = {other.to for other in streams.pipeline.stages}
+    written = {topic for other in streams.pipeline.stages for topic in other.writes}
     cluster.settle(streams.pipeline.kafka, [topic for topic in stage.reads if topic in written])
     with progress.described(streams.spark, f"{', '.join(stage.sources)} -> {stage.to}"):
         streams.start(stage, availableNow=True).awaitTermination()

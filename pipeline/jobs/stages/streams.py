@@ -10,13 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odradek.pipeline.jobs.stages import enrich, plan, records
+from odradek.pipeline.jobs.files import Files
+from odradek.pipeline.jobs.stages import begin, enrich, plan, records
 from odradek.pipeline.jobs.stages.analysis import Known
 from odradek.pipeline.jobs.stages.declaration import Pipeline, Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+
+_LARGE = {"kafka.max.request.size": str(32 << 20)}  # as large as the queue: how large a record may be the topic says
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Streams:
         tables = zip(stage.enrich, known.tables, strict=True)
         frames = [enrich.table(self._table(declared.topic), declared, reading) for declared, reading in tables]
         writer = plan.written(rows, stage, frames).writeStream.format("odradek").outputMode("append")
-        writer = writer.queryName(stage.name).trigger(**trigger).options(**self._kafka)
+        writer = writer.queryName(stage.name).trigger(**trigger).options(**_LARGE | self._kafka)
         writer = writer.option("odradek.transactional", "true").option("odradek.timestamps", "true")
         return writer.option("checkpointLocation", self.checkpoint(stage)).start()
 
@@ -52,7 +56,9 @@ class Streams:
 
     def _source(self, stage: Stage, limited: bool) -> DataFrame:
         reader = self.spark.readStream.format("odradek").options(**self._reading)
-        reader = reader.option("subscribe", ",".join(stage.sources)).option("startingOffsets", stage.starting_offsets)
+        start = begin.noted(Files(self.spark, self.pipeline.checkpoint), stage, self.pipeline.kafka)
+        reader = reader.option("subscribe", ",".join(stage.sources)).option("startingOffsets", start)
+        reader = reader.option("failOnDataLoss", str(stage.fail_on_data_loss).lower())
         if limited and stage.max_offsets:
             reader = reader.option("maxOffsetsPerTrigger", str(stage.max_offsets))
         return records.received(reader.load())

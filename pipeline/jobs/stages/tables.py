@@ -42,6 +42,16 @@ class Table:
         """A text that is not blank."""
         return self._take(key, what, required, lambda value: isinstance(value, str) and bool(value.strip()))
 
+    def separator(self, key: str) -> str | None:
+        """A text that may be blank, as a tabulator is."""
+        return self._take(key, TEXT, False, lambda value: isinstance(value, str) and bool(value))
+
+    def quote(self, key: str) -> str | None:
+        """A character, or an empty text for none."""
+        return self._take(
+            key, "one character, or '' for none", False, lambda value: isinstance(value, str) and len(value) < 2
+        )
+
     def span(self, key: str) -> str | None:
         """A span of time, as Spark writes it."""
         return self._take(key, SPAN, False, lambda value: isinstance(value, str) and bool(_SPAN.fullmatch(value)))

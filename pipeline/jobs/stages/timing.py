@@ -1,12 +1,13 @@
 """Event times, for the steps that remember something: what has none, or no id, cannot be remembered and is bad.
 
-Nulls would all be taken for the same id; and Spark leaves out of its windows what has no time.
+Nulls would all be taken for the same id; and Spark leaves out of its windows what has no time. One time far ahead would
+take the watermark with it, and all that comes after would be late.
 """
 
 from __future__ import annotations
 
 from odradek.pipeline.jobs.stages.declaration import Stage
-from odradek.pipeline.jobs.stages.sql import EVENT_TIME, REASON, literal, quoted
+from odradek.pipeline.jobs.stages.sql import EVENT_TIME, REASON, Blame, literal, quoted
 from odradek.pipeline.jobs.stages.validate import blamed
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -16,8 +17,25 @@ def timed(rows: DataFrame, stage: Stage) -> DataFrame:
     """Rows with `__event_time`."""
     rows = rows.withColumn(EVENT_TIME, F.expr(stage.event_time).cast("timestamp"))
     no_time = (f"{EVENT_TIME} IS NULL", literal(f"event_time is null ({stage.event_time})"))
+    ahead = _ahead(EVENT_TIME, f"event_time is more than {stage.ahead} ahead ({stage.event_time})", stage)
     no_id = [(f"{quoted(name)} IS NULL", literal(f"{name} is null (deduplicate)")) for name in stage.deduplicate]
-    return blamed(rows, [no_time, *no_id])
+    return blamed(rows, [no_time, ahead, *no_id])
+
+
+def stamped(rows: DataFrame, stage: Stage) -> DataFrame:
+    """Finished rows; bad are those whose `timestamp` no topic takes. A window has no record that could be to blame."""
+    if stage.timestamp is None or stage.aggregate:
+        return rows
+    time = f"timestamp({stage.timestamp})"
+    before = (f"{time} < timestamp_millis(0)", literal(f"timestamp is before 1970 ({stage.timestamp})"))
+    return blamed(
+        rows, [before, _ahead(time, f"timestamp is more than {stage.ahead} ahead ({stage.timestamp})", stage)]
+    )
+
+
+def _ahead(time: str, what: str, stage: Stage) -> Blame:
+    """By the clock when the batch was begun, which is the same when it is done again."""
+    return f"{time} > current_timestamp() + INTERVAL '{stage.ahead}'", literal(what)
 
 
 def watched(rows: DataFrame, stage: Stage) -> DataFrame:

@@ -25,6 +25,10 @@ PARSE = """[stage.parse]
 format = "json"
 schema = "id BIGINT"
 """
+CSV = """[stage.parse]
+format = "csv"
+schema = "id BIGINT"
+"""
 CLEANED = f"""
 [[stage]]
 name = "cleaned"
@@ -127,6 +131,17 @@ values = { orders = "count(*)" }
         (HEAD + CLEANED.replace('"raw"', '"r/w"'), ["stage cleaned: from: is a topic or a list of topics, not 'r/w'"]),
         (HEAD + CLEANED.replace('name = "cleaned"', ""), ["stage 1: name: is missing: a name"]),
         (HEAD + CLEANED.replace('"cleaned"', '"a b"', 1), ["stage a b: name: has letters"]),
+        (HEAD + CLEANED.replace('"cleaned"', '".."', 1), ["stage ..: name: has letters"]),
+        (HEAD + CLEANED.replace(PARSE, CSV) + 'separator = ""', ["stage cleaned: parse.separator: is a text, not ''"]),
+        (
+            HEAD + CLEANED.replace(PARSE, CSV) + 'quote = "##"',
+            ["stage cleaned: parse.quote: is one character, or '' for none, not"],
+        ),
+        (
+            HEAD + CLEANED.replace("[stage.p", 'event_time = "at"\nwatermark = "1 day"\n[stage.p'),
+            [f"stage cleaned: {key}: has no effect: it is for dedup" for key in ("event_time", "watermark")],
+        ),
+        (HEAD + CLEANED.replace("[stage.p", 'ahead = "soon"\n[stage.p'), ["stage cleaned: ahead: is a span such as"]),
         (HEAD + CLEANED.replace("json", "jsn"), ["stage cleaned: parse.format: is json, csv or string, not 'jsn'"]),
         (HEAD + CLEANED.replace("schema", "shema"), ["stage cleaned: parse.shema: there is no such key; did you mean"]),
         (HEAD + CLEANED + 'sep = ";"', ["stage cleaned: parse.sep: there is no such key; known are"]),
@@ -167,6 +182,37 @@ def test_all_mistakes_at_once() -> None:
         "chekpoint: there is no such key; did you mean checkpoint?",
         "stage hourly: parse: is missing: how the values of cleaned are read",
     ]
+
+
+def test_characters_that_are_blank() -> None:
+    """A tabulator, and no quotes at all."""
+    text = HEAD + CLEANED.replace(PARSE, CSV) + 'separator = "\\t"\nquote = ""'
+    [stage] = declared(tomllib.loads(text), Path()).stages
+    assert stage.parse
+    assert stage.parse.csv == (("sep", "\t"), ("quote", ""))
+
+
+def again(of: str, to: str) -> str:
+    """A stage that reads the dead letters of another."""
+    return (
+        CLEANED.replace('"cleaned"', '"again"', 1).replace('"raw"', f'"{of}"').replace('to = "cleaned"', f'to = "{to}"')
+    )
+
+
+def test_dead_letters_are_read_when_they_are_written() -> None:
+    """So their stage comes first; and how they are to be read must be said."""
+    text = (
+        HEAD.replace('"dead"', '"else"')
+        + again("dead", "saved")
+        + CLEANED.replace("to =", 'dead_letters = "dead"\nto =')
+    )
+    assert [stage.name for stage in declared(tomllib.loads(text), Path()).stages] == ["cleaned", "again"]
+    assert mistakes(text.replace(PARSE, "", 1)) == ["stage again: parse: is missing: how the values of dead are read"]
+
+
+def test_bad_records_in_a_circle() -> None:
+    text = HEAD + CLEANED + again("dead", "raw").replace("to =", 'dead_letters = "worse"\nto =')
+    assert mistakes(text) == ["stage cleaned: from: the stages cleaned -> again -> cleaned go in a circle"]
 
 
 def test_a_circle() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from collections.abc import Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -52,6 +54,15 @@ def test_json(spark: SparkSession) -> None:
         '[{"id": 1}, {"id": 2}]': OBJECT,
         '{"id": 1}{"id": 2}': "the value is not JSON",
         '{"id": 1} and more': "the value is not JSON",
+        '{"id": 1}}': "the value is not JSON",
+        '{"id": 1},"x": 2': "the value is not JSON",
+        '{"id": 1}, "v": {"id": 2}': "the value is not JSON",
+        '{"id": 1}, {"id": 2}': "the value is not JSON",
+        '{"id": 1}]': "the value is not JSON",
+        '{"id": 1}], "v": [{"id": 2}': "the value is not JSON",
+        '{"id": 1}, "the next one"] and more': "the value is not JSON",
+        '{"id": 1}, "__end": 1}': "the value is not JSON",
+        '{"id": 1, "the name": "]}\\" \\u007d"}': (None, 1, ']}" }', None, None, None),
         '{"id": 1': "the value is not JSON",
         "": "the value is not JSON",
         "x": "the value is not JSON",
@@ -69,6 +80,15 @@ def test_csv_and_text(spark: SparkSession) -> None:
         "1;a": (None, 1, "a"),
         "2;'a;b'": (None, 2, "a;b"),
         ";": (None, None, None),
+        "3;a\r\n": (None, 3, "a"),
+        "4;'a\r\nb\n'\n": (None, 4, "a\r\nb\n"),
+        "4;'it\\'s\na'": (None, 4, "it's\na"),
+        "1;a\n2;b": bad,
+        "1;a\nb": bad,
+        "1;'a\n'\nb": bad,
+        "\n1;a": bad,
+        "1;a\r2;b": bad,
+        "\n": bad,
         "x;a": bad,
         "1": bad,
         "1;2;3": bad,
@@ -77,6 +97,9 @@ def test_csv_and_text(spark: SparkSession) -> None:
     }
     rows = visible(parsed(received(spark, *values), Reading.of(csv)))
     assert [row if row[0] is None else row[0] for row in rows] == list(values.values())
+    one = Parse("csv", "name STRING", "", (("sep", "\t"), ("quote", "")))
+    rows = visible(parsed(received(spark, "a\n", "a\nb", "'a\nb'", "'a\"", "a\tb"), Reading.of(one)))
+    assert [row[0] or row[1] for row in rows] == ["a", bad, bad, "'a\"", bad]
     text = visible(parsed(received(spark, "a", "", b"\xff"), Reading.of(Parse("string", "", "the line"))))
     assert text == [(None, "a"), (None, ""), ("the value is not UTF-8", "\ufffd")]
 
@@ -173,10 +196,40 @@ def test_times_and_ids_that_are_null(spark: SparkSession) -> None:
     declared = only(
         json="id BIGINT, at STRING", watermark="1 minute", event_time="to_timestamp(at)", deduplicate={"by": ["id"]}
     )
-    good = '{"id": 1, "at": "2024-01-31"}'
-    rows = cleaned(spark, declared, good, '{"id": 1, "at": "soon"}', '{"at": "2024-01-31"}', "{}")
-    time, id_ = "event_time is null (to_timestamp(at))", "id is null (deduplicate)"
-    assert [row[0] for row in visible(timed(rows, declared))] == [None, time, id_, f"{time}; {id_}"]
+    good, far = '{"id": 1, "at": "2024-01-31"}', '{"id": 1, "at": "2099-01-31"}'
+    rows = cleaned(spark, declared, good, '{"id": 1, "at": "soon"}', '{"at": "2024-01-31"}', "{}", far)
+    when, id_ = "event_time is null (to_timestamp(at))", "id is null (deduplicate)"
+    ahead = "event_time is more than 1 hour ahead (to_timestamp(at))"
+    assert [row[0] for row in visible(timed(rows, declared))] == [None, when, id_, f"{when}; {id_}", ahead]
+
+
+def test_times_that_no_topic_takes(spark: SparkSession) -> None:
+    """They are bad where the file chose them; a record's own, as 1970 is, becomes the next that can be written."""
+    declared = only(json="id BIGINT", timestamp="timestamp_millis(id)", ahead="2 hours")
+    now = int(time.time() * 1000)
+    times = [0, 1, 5, now + 3_600_000, now + 3 * 3_600_000, -1, -(10**9)]
+    rows = plan.written(cleaned(spark, declared, *(f'{{"id": {at}}}' for at in times), "x"), declared, [])
+    found = rows.selectExpr(
+        "topic",
+        "unix_millis(timestamp)",
+        "string(element_at(filter(headers, h -> h.key = 'odradek.reason'), -1).value)",
+    ).collect()
+    before, ahead = (f"timestamp is {why} (timestamp_millis(id))" for why in ("before 1970", "more than 2 hours ahead"))
+    expected = [("out", at, None) for at in (1, 1, 5, now + 3_600_000)]
+    expected += [("dead", at * 1000, why) for at, why in ((4, ahead), (5, before), (6, before))]
+    assert Counter(map(tuple, found)) == Counter([*expected, ("dead", 7000, "the value is not JSON")])
+
+
+def test_a_record_of_1970(spark: SparkSession) -> None:
+    """And of no time, -1 as Kafka has it, which stays."""
+    declared = only(json="id BIGINT")
+    for value, topic in (('{"id": 1}', "out"), ("x", "dead")):
+        rows = plan.written(cleaned(spark, declared, value), declared, [])
+        assert rows.selectExpr("topic", "unix_micros(timestamp)").collect() == [(topic, 1000)]
+    micros = [-60_000_000, -1001, -1000, -999, 0, 999, 1000, None]
+    frame = spark.createDataFrame([(at, at) for at in micros], "n BIGINT, at BIGINT")
+    written = frame.selectExpr(f"unix_micros({records._writable('timestamp_micros(at)')})").collect()
+    assert [row[0] for row in written] == [1000, 1000, -1000, 1000, 1000, 1000, 1000, None]
 
 
 PEOPLE = {"with": "people", "on": "id", "as": "person", "parse": {"format": "json", "schema": "name STRING"}}
@@ -189,7 +242,7 @@ def test_enrich(spark: SparkSession, kind: str, broadcast: bool) -> None:
     values = ['{"name": "old"}', None, "x", '{"name": "new"}', None]
     people = received(spark, *values).selectExpr(
         "named_struct('key', binary(string(element_at(array(1, 2, 3, 1, 4), int(record.offset) + 1))), "
-        "'value', record.value, 'offset', record.offset) AS record"
+        "'value', record.value, 'partition', 0, 'offset', record.offset, 'timestamp', record.timestamp) AS record"
     )
     one = declared.enrich[0]
     rows = cleaned(spark, declared, '{"id": 1}', '{"id": 2}', '{"id": 3}', "x", "{}")
@@ -197,6 +250,20 @@ def test_enrich(spark: SparkSession, kind: str, broadcast: bool) -> None:
     bad = ("the value is not JSON", None, None)
     everyone = [(None, 1, ("new",)), (None, 2, None), (None, 3, None), bad, (None, None, None)]
     assert found == (everyone if kind == "left" else [everyone[0], everyone[2], bad])
+
+
+def test_a_key_that_moved(spark: SparkSession) -> None:
+    """Partitions were added; in the new one offsets are small. A tombstone there counts, too."""
+    rows = [(1, 0, 1000, 1, "old"), (1, 5, 3, 2, "new"), (2, 0, 1001, 1, "old"), (2, 5, 4, 2, None),
+            (3, 0, 10, 9, "older"), (3, 0, 11, 8, "newer")]  # fmt: skip
+    frame = spark.createDataFrame(rows, "id INT, partition INT, offset BIGINT, at BIGINT, value STRING")
+    people = frame.selectExpr(
+        "named_struct('key', binary(string(id)), 'value', binary(value), 'partition', partition, 'offset', offset, "
+        "'timestamp', timestamp_seconds(at)) AS record"
+    )
+    declared = only(json="id BIGINT", enrich={**PEOPLE, "parse": {"format": "string"}}).enrich[0]
+    found = enrich.table(people, declared, Reading.of(declared.parse)).collect()
+    assert sorted((row[0], row[1][0]) for row in found) == [("1", "new"), ("3", "newer")]
 
 
 def test_windows(spark: SparkSession) -> None:

@@ -1,0 +1,103 @@
+"""Stages against a broker: what is done again, what is too large, and who reads dead letters."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from odradek.pipeline.jobs.stages.analysis import analysed
+from odradek.pipeline.jobs.stages.streams import Streams
+
+from ...clients.admin import create_topic, unique
+from ..written import written
+from . import orders
+from .stages import as_the_job_has_it, pipeline, stage
+from .test_stages import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LARGEST = 1_048_588 - 100  # bytes of a value that a topic takes unless it is told otherwise, less its batch's headers
+
+
+def test_the_first_batch_again_when_some_of_it_is_gone(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Its driver died when all was written. Where it began is known, so what is gone is named, or left out."""
+    source, to = create_topic(broker, partitions=2), create_topic(broker)
+    values = [b'{"id":%d}' % at for at in range(20)]
+
+    def once(**more: Any) -> None:
+        table = stage(from_=source, to=to, dead_letters=to + "-dead", json="id BIGINT", **more)
+        kafka = {"bootstrap.servers": broker.bootstrap}
+        file = pipeline(table, kafka=kafka, checkpoint=str(tmp_path))
+        known, mistakes = analysed(spark, file)
+        assert not mistakes
+        Streams(spark, file, known).start(file.stages[0], availableNow=True).awaitTermination()
+
+    with as_the_job_has_it(spark):
+        orders.send(broker.bootstrap, source, values, values)  # keys, for both partitions
+        once()
+        shutil.rmtree(tmp_path / "one" / "commits")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        [done] = admin.delete_records([TopicPartition(source, 1, 3)]).values()
+        done.result(30)
+        with pytest.raises(Exception, match=f"{source}-1: offsets 0 to 2 are gone, the log begins at 3"):
+            once()
+        once(fail_on_data_loss=False)
+    assert sorted(record.value or b"" for record in written(broker, to, "read_committed")) == sorted(values)
+
+
+TOML = """
+checkpoint = "file://{folder}/checkpoint"
+partitions = 1
+kafka = {{ bootstrap.servers = "{bootstrap}" }}
+
+[[stage]]
+name = "again"
+from = "{stem}-dead"
+to = "{stem}-saved"
+dead_letters = "{stem}-worse"
+parse = {{ format = "string" }}
+normalise = {{ size = "length(value)" }}
+drop = ["value"]
+
+[[stage]]
+name = "cleaned"
+from = "{source}"
+to = "{stem}-cleaned"
+dead_letters = "{stem}-dead"
+parse = {{ format = "json", schema = "id BIGINT" }}
+timestamp = "timestamp_millis(id)"
+"""
+
+
+def test_dead_letters_of_any_size_are_read_in_turn(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """They have our headers beside what filled a topic's limit already; their topic is made for it."""
+    source, stem = create_topic(broker), unique("large")
+    file = tmp_path / "stages.toml"
+    file.write_text(TOML.format(folder=tmp_path, bootstrap=broker.bootstrap, source=source, stem=stem))
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.max.bytes": 2 << 20})
+    good = b'{"id":%d}' % (time.time() * 1000)
+    for value in (good, b"x" * LARGEST, b'{"id":-5}'):
+        producer.produce(source, value)
+        assert not producer.flush(30)  # each in a batch of its own
+    with as_the_job_has_it(spark):
+        assert run(file, "--once").exit_code == 0
+    found = {name: [each.value for each in written(broker, f"{stem}-{name}", "read_committed")] for name in NAMES}
+    assert found["cleaned"] == [good]
+    assert [len(value or b"") for value in found["dead"]] == [LARGEST, 9]
+    assert found["saved"] == [b'{"size":%d}' % LARGEST, b'{"size":9}']
+
+
+NAMES = ("cleaned", "dead", "saved")
+
+
+def test_a_checkpoint_that_cannot_be_is_told_before_spark_starts(tmp_path: Path) -> None:
+    file = tmp_path / "stages.toml"
+    file.write_text(TOML.format(folder=file, bootstrap="localhost:1", source="raw", stem="x"))
+    told = str(run(file).exception)
+    assert told == f"checkpoint: cannot write {file}/checkpoint: {file} is no folder that this user may write to"
