@@ -93,7 +93,7 @@ def properties() -> str:
 
 
 def archive(machine: Machine) -> str:
-    """A first archive.conf: all topics of this broker."""
+    """A first archive.conf: all topics of this broker, but those that others keep for themselves (`_schemas`)."""
     host, _, port = machine.sockets[0].rpartition(":")
     server = machine.sockets[0] if host not in ("", "0.0.0.0", "[::]") else f"localhost:{port}"
     return fill(_text("archive.conf"), {"SERVER": server})

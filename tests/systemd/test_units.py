@@ -187,14 +187,17 @@ def test_the_archive_reads_the_brokers_data_and_writes_its_own(installed: Path) 
 def test_what_is_archived_can_be_read_as_systemd_reads_it(socket: str, server: str) -> None:
     """The options are the job's."""
     from odradek.pipeline.jobs.archive.command import archive
+    from odradek.pipeline.reading import subscription
 
     text = render.archive(dataclasses.replace(PLAIN, sockets=(socket,)))
     (value,) = re.findall(r"^ODRADEK_ARCHIVE=(.*)", text, re.M)
     words = dict(word.split() for word in re.findall(r"--\S+ \S+", value))
     assert words == {
-        "--bootstrap-server": server, "--topics-pattern": "[^_].*", "--to": "file:/var/lib/odradek-archive",
+        "--bootstrap-server": server, "--topics-pattern": "^[^_]", "--to": "file:/var/lib/odradek-archive",
     }  # fmt: skip
     assert set(words) <= {option for parameter in archive.params for option in parameter.opts}
+    found = subscription.parse({"subscribepattern": words["--topics-pattern"]})
+    assert found.names(dict.fromkeys(["__x", "_schemas", "a_b", "orders"], 1)) == ["a_b", "orders"]
 
 
 def test_install_again_keeps_what_is_archived(tmp_path: Path) -> None:
