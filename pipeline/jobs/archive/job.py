@@ -82,7 +82,7 @@ def _rows(store: Store) -> int:
 
 
 def _start(store: Store, job: Job) -> Start:
-    found = start.find(job.options, store.state.offsets)
+    found = start.find(job.options, store.state)
     for loss in found.lost:
         log.warning("%s: left out (--no-fail-on-data-loss)", loss.text)
     if found.lost:
@@ -95,14 +95,14 @@ def _all_there_is(spark: SparkSession, store: Store, job: Job, begin: Start, row
     until = begin.end
     while any(begin.begin.get(key, end) < end for key, end in until.items()):
         before = store.state
-        _stream(spark, store, job, begin, Sink(store, begin.begin, job.columns, rows), availableNow=True)
+        _stream(spark, store, job, begin, Sink(store, begin, job.columns, job.options, rows), availableNow=True)
         if store.state.number == before.number:
             raise PipelineError("the stream ended without a batch, though there are records to archive")
         begin = _start(store, job)
 
 
 def _on_and_on(spark: SparkSession, store: Store, job: Job, begin: Start, rows: Rows) -> None:
-    sink = Sink(store, begin.begin, job.columns, rows)
+    sink = Sink(store, begin, job.columns, job.options, rows)
 
     def batch(frame: DataFrame, number: int) -> None:
         sink(frame, number)

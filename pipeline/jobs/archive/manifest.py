@@ -63,7 +63,8 @@ class Commit:
     """What one batch of a stream, or a compaction, does to the archive.
 
     `stream` is one run's. `offsets` are [from, to) of each partition the batch read; compactions read none. Where
-    `from` is beyond the last `to`, what lies between was lost before it could be read.
+    `from` is beyond the last `to`, what lies between was lost before it could be read. `ids` are those of topics that
+    no commit before had, in hex: a topic of the same name that is made later has another.
     """
 
     stream: str
@@ -72,6 +73,7 @@ class Commit:
     added: tuple[File, ...] = ()
     removed: tuple[str, ...] = ()
     at_ms: int = 0
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def topics(self) -> list[str]:
@@ -81,11 +83,15 @@ class Commit:
 
 @dataclass(frozen=True)
 class State:
-    """An archive after commit `number`: its live files by path, and of each partition the offset it goes on at."""
+    """An archive after commit `number`: its live files by path, and of each partition the offset it goes on at.
+
+    `ids` are the topics', as far as brokers told them.
+    """
 
     number: int = -1
     files: Mapping[str, File] = field(default_factory=dict)
     offsets: Mapping[Partition, int] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def topics(self) -> list[str]:
@@ -145,7 +151,7 @@ def topic_of(path: str) -> str:
 
 
 def fold(state: State, commit: Commit) -> State:
-    """The state after one commit more. PipelineError where that cannot follow."""
+    """The state after one commit more; no offset goes back. PipelineError where that cannot follow."""
     files = dict(state.files)
     for path in commit.removed:
         if files.pop(path, None) is None:
@@ -154,8 +160,8 @@ def fold(state: State, commit: Commit) -> State:
         if file.path in files:
             raise PipelineError(f"the archive is damaged: commit {state.number + 1} adds {file.path} a second time")
         files[file.path] = file
-    ends = {key: end for key, (_, end) in commit.offsets.items()}
-    return State(state.number + 1, files, {**state.offsets, **ends})
+    ends = {key: max(end, state.offsets.get(key, 0)) for key, (_, end) in commit.offsets.items()}
+    return State(state.number + 1, files, {**state.offsets, **ends}, {**state.ids, **commit.ids})
 
 
 # -- JSON
@@ -170,6 +176,7 @@ def commit_to_json(commit: Commit) -> str:
         offsets=_nested({key: list(both) for key, both in commit.offsets.items()}),
         added=[_file_out(file) for file in commit.added],
         removed=list(commit.removed),
+        ids=dict(commit.ids),
     )
 
 
@@ -179,13 +186,14 @@ def commit_from_json(text: str) -> Commit:
         got = reading.parse(text)
         offsets = {key: (int(both[0]), int(both[1])) for key, both in _flat(got["offsets"]).items()}
         added = tuple(_file_in(each) for each in got["added"])
-        return Commit(got["stream"], got["batch"], offsets, added, tuple(got["removed"]), got["at_ms"])
+        removed, ids = tuple(got["removed"]), dict(got.get("ids", {}))  # earlier programs wrote no ids
+        return Commit(got["stream"], got["batch"], offsets, added, removed, got["at_ms"], ids)
 
 
 def state_to_json(state: State) -> str:
     """A snapshot."""
     files = [_file_out(file) for _, file in sorted(state.files.items())]
-    return _text(number=state.number, offsets=_nested(state.offsets), files=files)
+    return _text(number=state.number, offsets=_nested(state.offsets), ids=dict(state.ids), files=files)
 
 
 def state_from_json(text: str) -> State:
@@ -193,7 +201,8 @@ def state_from_json(text: str) -> State:
     with _Reading("a snapshot") as reading:
         got = reading.parse(text)
         files = [_file_in(each) for each in got["files"]]
-        return State(got["number"], {file.path: file for file in files}, _flat(got["offsets"]))
+        ids = dict(got.get("ids", {}))
+        return State(got["number"], {file.path: file for file in files}, _flat(got["offsets"]), ids)
 
 
 class _Reading:

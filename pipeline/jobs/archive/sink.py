@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import progress
-from odradek.pipeline.jobs.archive import direct, staging
+from odradek.pipeline.jobs.archive import direct, staging, start
 from odradek.pipeline.jobs.archive.columns import FOLDERS, Columns
 from odradek.pipeline.jobs.archive.manifest import Commit, File, topic_of
 from odradek.pipeline.jobs.archive.staging import Staged
+from odradek.pipeline.jobs.archive.start import Start
 from odradek.pipeline.jobs.archive.store import CHECKPOINT, STAGING, Move, Store
+from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import offsets
 from odradek.pipeline.source import SCHEMA_WITH_HEADERS
 from odradek.pipeline.types import Partition
@@ -32,14 +34,15 @@ class Sink:
     """
 
     def __init__(
-        self, store: Store, begin: Mapping[Partition, int], columns: Columns, rows: dict[tuple[str, int], int]
+        self, store: Store, begin: Start, columns: Columns, source: ReadOptions, rows: dict[tuple[str, int], int]
     ) -> None:
         self.stream = uuid4().hex
         self.checkpoint = f"{CHECKPOINT}/{self.stream}"
         self.name = f"archive-{self.stream[:8]}"
         self.rows = rows
         self._store = store
-        self._at = dict(begin)
+        self._source = source
+        self._at, self._ids = begin.begin, begin.ids
         self._columns = columns
         self._direct = direct.possible(store.files, columns)
         self._folder = f"{STAGING}/{self.stream}"
@@ -52,14 +55,20 @@ class Sink:
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Raises PipelineError when the batch cannot be archived; the stream ends then."""
         end = self._end(batch)
-        ranges = {key: (self._at.get(key, 0), offset) for key, offset in end.items()}
+        ranges = {key: (self._at.get(key, 0), max(self._at.get(key, 0), offset)) for key, offset in end.items()}
         moves, added = [], []
         for move, file in self._staged(frame, ranges):
             moves.append(move)
             added.append(file)
         self.rows[self.name, batch] = sum(file.rows for file in added)
-        self._store.commit(moves, Commit(self.stream, batch, ranges, tuple(added), at_ms=now_ms()))
-        self._at = end
+        self._store.commit(moves, Commit(self.stream, batch, ranges, tuple(added), at_ms=now_ms(), ids=self._new(end)))
+        self._at = {key: until for key, (_, until) in ranges.items()}
+
+    def _new(self, read: Iterable[Partition]) -> dict[str, str]:
+        """The ids of topics that the archive does not know yet; PipelineError where one was made again meanwhile."""
+        found = start.ids(self._source, {topic for topic, _ in read}, self._ids)
+        self._ids = {**self._ids, **found}
+        return {topic: id for topic, id in found.items() if topic not in self._store.state.ids}
 
     def _end(self, batch: int) -> dict[Partition, int]:
         """Where the batch ends: Spark notes it in the checkpoint before it begins the batch."""

@@ -1,30 +1,37 @@
 """Where a run begins: where the archive's commits end, or at the logs' beginnings. A stream's checkpoint is not asked.
 
-So it is no harm when that is lost, and a run may read other topics than the last.
+So it is no harm when that is lost, and a run may read other topics than the last. Offsets say nothing of a topic that
+was deleted and made again, so topics are known by their ids, where brokers have any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from odradek.pipeline.errors import DataLoss, UnknownTopic
+from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
+from odradek.pipeline.jobs.archive.manifest import State
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import losses
 from odradek.pipeline.reading.losses import Loss
+from odradek.pipeline.reading.offsets import names
 from odradek.pipeline.types import EARLIEST, LATEST, Partition
 from odradek.pipeline.wire.brokers import Brokers
 
 Offsets = dict[Partition, int]
-_TOLD = 5  # losses in an error
+_TOLD = 5  # losses, or topics, in an error
 
 
 @dataclass(frozen=True)
 class Start:
-    """From where to where a run has to go, and what it cannot have any more."""
+    """From where to where a run has to go, of which topics by their ids, and what it cannot have any more.
+
+    A partition whose log ends before what is archived of it begins beyond its end.
+    """
 
     begin: Offsets
     end: Offsets
+    ids: Mapping[str, str]
     lost: tuple[Loss, ...] = ()
 
     @property
@@ -39,17 +46,47 @@ def topics(options: ReadOptions) -> list[str]:
         return sorted({topic for topic, _ in _partitions(brokers, options)})
 
 
-def find(options: ReadOptions, archived: Mapping[Partition, int]) -> Start:
-    """From `archived`, the archive's offsets, on. Raises DataLoss where they are gone and failOnDataLoss is set."""
+def find(options: ReadOptions, archived: State) -> Start:
+    """From where the archive ends on.
+
+    Raises DataLoss where that is gone and failOnDataLoss is set, PipelineError where a topic is not the archived one.
+    """
     with Brokers(options.kafka) as brokers:
         keys = _partitions(brokers, options)
+        ids = _ids(brokers, {topic for topic, _ in keys}, archived.ids)
         first = brokers.offsets(keys, EARLIEST)
         end = brokers.offsets(keys, LATEST, options.committed)
-    begin = {key: archived.get(key, first[key]) for key in keys}
-    _, lost = losses.between(begin, end, first)
+    begin = {key: archived.offsets.get(key, first[key]) for key in keys}
+    lost = _lost(begin, end, first)
     if lost and options.fail_on_data_loss:
-        raise DataLoss(f"{_told(lost)}; --no-fail-on-data-loss goes on without them")
-    return Start({key: min(max(begin[key], first[key]), end[key]) for key in keys}, end, tuple(lost))
+        raise DataLoss(f"{_few([loss.text for loss in lost], '; ')}; --no-fail-on-data-loss goes on without them")
+    return Start({key: max(begin[key], first[key]) for key in keys}, end, ids, tuple(lost))
+
+
+def ids(options: ReadOptions, topics: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+    """Those of the topics that are there, as they are now. Raises PipelineError where one is not as it is known."""
+    with Brokers(options.kafka) as brokers:
+        return _ids(brokers, topics, known)
+
+
+def _ids(brokers: Brokers, topics: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+    answer = brokers.metadata(sorted(topics))
+    there = (topic for topic in answer.topics if not topic.error_code)
+    found = {topic.name: topic.topic_id.hex for topic in there if topic.topic_id and topic.topic_id.int}
+    if other := [topic for topic, id in sorted(found.items()) if known.get(topic, id) != id]:
+        raise PipelineError(
+            f"{_few(other, ', ')}: deleted and made again since it was archived, and the records of both would mix; "
+            "archive to another folder (--to), or leave it out"
+        )
+    return found
+
+
+def _lost(begin: Offsets, end: Offsets, first: Offsets) -> list[Loss]:
+    """What is gone before it could be read; and logs that went back, of which nobody knows what was lost."""
+    back = {key: begin[key] for key in sorted(begin) if end[key] < begin[key]}
+    _, lost = losses.between(begin, end | back, first)
+    gone_back = "{} is archived up to offset {} and now ends at {}"
+    return lost + [Loss(gone_back.format(names([key]), until, end[key]), 0) for key, until in back.items()]
 
 
 def _partitions(brokers: Brokers, options: ReadOptions) -> list[Partition]:
@@ -61,6 +98,6 @@ def _partitions(brokers: Brokers, options: ReadOptions) -> list[Partition]:
     raise UnknownTopic(f"no topic matches '{options.subscription.pattern}'")
 
 
-def _told(lost: list[Loss]) -> str:
-    more = f"; and {len(lost) - _TOLD} more" if len(lost) > _TOLD else ""
-    return "; ".join(loss.text for loss in lost[:_TOLD]) + more
+def _few(texts: list[str], between: str) -> str:
+    more = f"{between}and {len(texts) - _TOLD} more" if len(texts) > _TOLD else ""
+    return between.join(texts[:_TOLD]) + more

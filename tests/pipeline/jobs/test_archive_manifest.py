@@ -48,7 +48,8 @@ def histories(draw: st.DrawFn) -> list[Commit]:
         ends: dict[Partition, tuple[int, int]] = draw(
             st.dictionaries(PARTITION, st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=3)
         )
-        commits.append(Commit(draw(st.text(max_size=5)), batch, ends, added, tuple(removed), batch))
+        ids = draw(st.dictionaries(st.sampled_from(["a", "b.c"]), st.text("0123456789abcdef", min_size=1)))
+        commits.append(Commit(draw(st.text(max_size=5)), batch, ends, added, tuple(removed), batch, ids))
         there = [path for path in there if path not in removed] + [file.path for file in added]
     return commits
 
@@ -94,13 +95,14 @@ def test_the_last_snapshot_but_one_stays_readable(commits: list[Commit], snapsho
 
 @given(histories())
 def test_files_and_offsets(commits: list[Commit]) -> None:
-    """What is live was added and not removed since; a partition goes on where the last batch of it ended."""
+    """What is live was added and not removed since; a partition goes on where batches ended, and never back."""
     state = reduce(manifest.fold, commits, State())
     added = {file.path: file for commit in commits for file in commit.added}
     removed = {path for commit in commits for path in commit.removed}
     assert state.files == {path: file for path, file in added.items() if path not in removed}
-    ends = {key: end for commit in commits for key, (_, end) in commit.offsets.items()}
-    assert state.offsets == ends
+    for key in {key for commit in commits for key in commit.offsets}:
+        assert state.offsets[key] == max(commit.offsets[key][1] for commit in commits if key in commit.offsets)
+    assert state.ids == {topic: id for commit in commits for topic, id in commit.ids.items()}
     assert state.number == len(commits) - 1
     assert [file for topic in ("a", "b.c") for file in state.of(topic)] == [
         state.files[path] for path in sorted(state.files)
@@ -152,7 +154,7 @@ def test_a_commit_that_is_none(text: str, message: str) -> None:
 
 def test_the_form_that_is_written() -> None:
     """Other programs may read it, so it does not change by accident."""
-    commit = Commit("s", 4, {("a", 1): (0, 2), ("a", 0): (5, 10)}, (FILE,), ("topic=b/y.parquet",), 9)
+    commit = Commit("s", 4, {("a", 1): (0, 2), ("a", 0): (5, 10)}, (FILE,), ("topic=b/y.parquet",), 9, {"a": "0f"})
     assert json.loads(manifest.commit_to_json(commit)) == {
         "version": 1,
         "stream": "s",
@@ -171,6 +173,15 @@ def test_the_form_that_is_written() -> None:
             }
         ],
         "removed": ["topic=b/y.parquet"],
+        "ids": {"a": "0f"},
     }
     assert commit.topics == ["a", "b"]
     assert replace(FILE, path="topic=a/x.parquet").folder == "topic=a"
+
+
+def test_what_earlier_programs_wrote() -> None:
+    """It has no ids of topics."""
+    commit, state = Commit("s", 4, {("a", 1): (0, 2)}), State(4, {FILE.path: FILE}, {("a", 1): 2})
+    texts = manifest.commit_to_json(commit), manifest.state_to_json(state)
+    old = [json.dumps({key: value for key, value in json.loads(text).items() if key != "ids"}) for text in texts]
+    assert (manifest.commit_from_json(old[0]), manifest.state_from_json(old[1])) == (commit, state)

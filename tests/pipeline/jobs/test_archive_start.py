@@ -1,0 +1,114 @@
+"""Where a run begins: never before what is archived, and of the very topics that are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from odradek.pipeline.errors import DataLoss, PipelineError
+from odradek.pipeline.jobs.archive import start
+from odradek.pipeline.jobs.archive.columns import Columns
+from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.manifest import State
+from odradek.pipeline.jobs.archive.sink import Sink
+from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.files import Files
+from odradek.pipeline.options import ReadOptions
+
+from ...clients.admin import create_named, create_topic, topic_id
+from ..test_source import delete_before
+from ..topics import WAIT, send, undecided
+from .archives import archive, assert_whole, ids, source, visible
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def options(broker: Any, *topics: str, **more: str) -> ReadOptions:
+    return Job(source(broker, *topics, **more)).options
+
+
+def make_again(broker: Any, topic: str) -> None:
+    """Delete it, and make it with as many partitions."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(WAIT)
+    with broker.wire() as wire:
+        create_named(wire, topic)
+
+
+def known(broker: Any, topic: str) -> dict[str, str]:
+    with broker.wire() as wire:
+        return {topic: topic_id(wire, topic).hex}
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("records", [3, 30])
+def test_a_topic_that_was_made_again(broker: Any, fail: str, records: int) -> None:
+    """It is refused, whether it has more records than the archived one or fewer, and whatever may be lost."""
+    topic, other = create_topic(broker), create_topic(broker)
+    send(broker, topic, range(10))
+    archived = State(1, {}, {(topic, 0): 10}, known(broker, topic))
+    read = options(broker, topic, other, failOnDataLoss=fail)
+    assert start.find(read, archived).ids == known(broker, topic) | known(broker, other)
+    make_again(broker, topic)
+    send(broker, topic, range(records))
+    with pytest.raises(PipelineError, match=f"^{topic}: deleted and made again since it was archived, .*--to"):
+        start.find(read, archived)
+    if records == 30:
+        assert start.find(read, State(1, {}, archived.offsets)).begin[topic, 0] == 10, "an archive without ids"
+
+
+def test_a_log_that_ends_before_what_is_archived(broker: Any) -> None:
+    """What was read uncommitted may be undecided still: it is not archived twice."""
+    topic = create_topic(broker)
+    undecided(broker, topic)
+    end = start.find(options(broker, topic), State()).end[topic, 0]
+    archived = State(1, {}, {(topic, 0): end}, known(broker, topic))
+    committed = {"kafka_isolation_level": "read_committed"}
+    with pytest.raises(DataLoss, match=f"^{topic}-0 is archived up to offset {end} and now ends at .*--no-fail"):
+        start.find(options(broker, topic, **committed), archived)
+    found = start.find(options(broker, topic, failOnDataLoss="false", **committed), archived)
+    assert found.begin[topic, 0] == end > found.end[topic, 0]
+    assert sum(loss.offsets for loss in found.lost) == 0
+
+
+def test_what_is_gone(broker: Any) -> None:
+    topic = create_topic(broker)
+    send(broker, topic, range(10))
+    delete_before(broker, topic, 5)
+    with pytest.raises(DataLoss, match=f"^{topic}-0: offsets 3 to 4 are gone"):
+        start.find(options(broker, topic), State(1, {}, {(topic, 0): 3}))
+    found = start.find(options(broker, topic, failOnDataLoss="false"), State(1, {}, {(topic, 0): 3}))
+    assert (found.begin, found.end, found.lost[0].offsets) == ({(topic, 0): 5}, {(topic, 0): 10}, 2)
+    assert start.find(options(broker, topic), State()).begin == {(topic, 0): 5}
+
+
+def test_a_topic_that_is_made_again_while_it_is_read(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """A batch is entered only when its topics are still those that the run began with, or found first."""
+    topic, late, other = create_topic(broker), create_topic(broker), create_topic(broker)
+    with Store(Files(spark, str(tmp_path))) as store:
+        read = options(broker, topic)
+        sink = Sink(store, start.find(read, store.state), Columns(), read, {})
+        assert sink._new([(topic, 0), (late, 0)]) == known(broker, topic) | known(broker, late)
+        for name in (topic, late):
+            make_again(broker, name)
+            with pytest.raises(PipelineError, match=f"^{name}: deleted and made again"):
+                sink._new([(topic, 0), (late, 0), (other, 0)])
+            sink._ids = known(broker, topic) | {late: sink._ids[late]}
+
+
+def test_a_run_that_knows_its_topics(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The archive knows its topics' ids; a log that ends before what is archived of it holds nobody up."""
+    topic, other = create_topic(broker), create_topic(broker)
+    undecided(broker, topic)
+    state = archive(spark, tmp_path, Job(source(broker, topic, other)))
+    archived = visible(spark, tmp_path, topic)
+    assert state.ids == known(broker, topic) | known(broker, other)
+    sent = send(broker, other, range(3))
+    now = source(broker, topic, other, kafka_isolation_level="read_committed", failOnDataLoss="false")
+    state = archive(spark, tmp_path, Job(now))
+    assert_whole(spark, tmp_path, topic, archived)
+    assert_whole(spark, tmp_path, other, ids(sent))
+    assert state.offsets[topic, 0] == archived[-1][1] + 1
