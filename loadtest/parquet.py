@@ -2,7 +2,7 @@
 
 The same records are on both brokers, in four partitions. All ways write the columns of the Kafka source, compressed
 with snappy. `direct` ones have the tasks write what they read (option odradek.parquet); the others are a frame's
-`write.parquet`, rows through the JVM. Spark's CPU is that of the JVM and of its Python processes.
+`write.parquet`, rows through the JVM. CPU is that of the JVM, driver and executor, of Python, and of the broker.
 """
 
 from __future__ import annotations
@@ -80,16 +80,22 @@ class Spark:
         self._process.wait()
 
     def write(self, way: Way, server: str, records: int) -> dict[str, float]:
-        """One round: what `to_parquet` tells, and `cpu`, Spark's CPU seconds. LoadError when it fails."""
+        """One round: what `to_parquet` tells, and CPU seconds of its `jvm` and its `python`. LoadError if it fails."""
         options = {**way.options, "kafka.bootstrap.servers": server, "subscribe": TOPIC}
         asked = {"format": way.format, "options": options, "direct": way.direct, "rows": records}
-        before = processes.cpu_seconds(processes.family(self._process))
+        before = self._cpu()
         cast(IO[str], self._process.stdin).write(json.dumps(asked) + "\n")
         cast(IO[str], self._process.stdin).flush()
         line = self._answer()
         if not line:
             raise LoadError(f"{way.format}: {self._last_words()}")
-        return json.loads(line) | {"cpu": processes.cpu_seconds(processes.family(self._process)) - before}
+        return json.loads(line) | {name: seconds - before[name] for name, seconds in self._cpu().items()}
+
+    def _cpu(self) -> dict[str, float]:
+        """Driver and executor are one JVM here; Python is the driver's and the tasks'."""
+        family = processes.family(self._process)
+        jvm = sum(sum(one.cpu_times()[:2]) for one in family if one.name() == "java")
+        return {"jvm": jvm, "python": processes.cpu_seconds(family) - jvm}
 
     def _answer(self) -> str:
         return cast(IO[str], self._process.stdout).readline().strip()
@@ -112,7 +118,7 @@ def measure(kinds: Sequence[type[Broker]], key: str, bench: Bench) -> Entry:
             for name, way in WAYS.items():
                 if way.broker in brokers:
                     told = _round(spark, way, brokers[way.broker], records + 1)
-                    cpu = f"{told['cpu_us']:.2f} µs of Spark, {told['broker_us']:.2f} µs of the broker"
+                    cpu = ", ".join(f"{told[f'{whose}_us']:.2f} µs of {whose}" for whose in ("jvm", "python", "broker"))
                     say(f"{key} {turn or 'warm-up'}: {name} {told['rate']:,.0f} records/s, {cpu}")
                     if turn:
                         entry.data.setdefault(name, []).append(told)
@@ -126,8 +132,8 @@ def _has(kind: type[Broker]) -> bool:
 def _round(spark: Spark, way: Way, broker: Broker, records: int) -> dict[str, float]:
     before = broker.cpu()
     told = spark.write(way, broker.bootstrap, records)
-    costs = {"cpu_us": told["cpu"], "broker_us": broker.cpu() - before}
-    each = {name: seconds / records * 1e6 for name, seconds in costs.items()}
+    costs = {"jvm": told["jvm"], "python": told["python"], "broker": broker.cpu() - before}
+    each = {f"{whose}_us": seconds / records * 1e6 for whose, seconds in costs.items()}
     return {"rate": records / told["seconds"], **told, **each}
 
 

@@ -207,15 +207,15 @@ def test_hottest_functions() -> None:
 
 def test_topics_to_parquet_beside_the_connector_on_kafka() -> None:
     rates = {"odradek, files, direct": 2e6, "odradek, wire, direct": 9e5, "kafka, on Apache Kafka": 1e6}
-    data = {name: [{"rate": rate, "cpu_us": 1.5, "broker_us": 0.25}] for name, rate in rates.items()}
+    data = {name: [{"rate": rate, "jvm_us": 1.5, "python_us": 0.5, "broker_us": 0.25}] for name, rate in rates.items()}
     told = parquet_section(Results({"parquet-200b": Entry(data, 1)}))
-    assert "| odradek, files, direct | 2,000 k | 400 | 1.50 µs | 0.25 µs | 2.00 |" in told
+    assert "| odradek, files, direct | 2,000 k | 400 | 1.50 µs | 0.50 µs | 0.25 µs | 2.00 |" in told
     assert "odradek, files, direct ≥ 2×: met. odradek, wire, direct ≥ 1×: MISSED." in told
     assert parquet_section(Results()) == ""
 
 
 def test_topics_to_parquet_without_kafka() -> None:
-    data = {"odradek, files, direct": [{"rate": 2e6, "cpu_us": 1.5, "broker_us": 0.25}]}
+    data = {"odradek, files, direct": [{"rate": 2e6, "jvm_us": 1.5, "python_us": 0.5, "broker_us": 0.25}]}
     told = parquet_section(Results({"parquet-5gb": Entry(data, 1, 0.5)}))
     assert told.startswith("## A topic to Parquet") and "2.5 million records of 1000 B" in told
-    assert "2,000 | 1.50 µs | 0.25 µs | – |" in told and "MISSED" not in told
+    assert "2,000 | 1.50 µs | 0.50 µs | 0.25 µs | – |" in told and "MISSED" not in told
