@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,15 +45,18 @@ def _environment() -> None:
         os.environ["JAVA_HOME"] = str(home)
 
 
-def _settings(conf: dict[str, str]) -> dict[str, str]:
-    settings = {
+def logging_as(file: Path, conf: Mapping[str, str]) -> dict[str, str]:
+    """`conf` with what `file` says of Java's log; options of Java in `conf` come after it, and so win."""
+    options = f'"-Dlog4j2.configurationFile={file}" {conf.get(_JAVA_OPTIONS, "")}'
+    return {**conf, _JAVA_OPTIONS: options.rstrip()}
+
+
+def _settings(conf: Mapping[str, str]) -> dict[str, str]:
+    return {
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
-        **conf,
+        **logging_as(_LOG4J2, conf),
     }
-    log = f'"-Dlog4j2.configurationFile={_LOG4J2}"'  # first, so that the given options win
-    settings[_JAVA_OPTIONS] = f"{log} {conf.get(_JAVA_OPTIONS, '')}".rstrip()
-    return settings
 
 
 def _register(made: SparkSession) -> None:

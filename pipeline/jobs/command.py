@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOG4J2 = Path(__file__).with_name("log4j2.properties")
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 Function = Callable[..., Any]
 
@@ -84,12 +83,11 @@ def start(name: str, conf: dict[str, str]) -> SparkSession:
 
     So is Spark's UI then: it listens where SPARK_LOCAL_IP says, which is 127.0.0.1 for a local master.
     """
-    from odradek.pipeline.session import session
+    from odradek.pipeline.session import logging_as, session
 
     if _master(conf).startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    log = f'"-Dlog4j2.configurationFile={_LOG4J2}"'  # first, so that the given options win
-    made = session(name, **{**conf, _JAVA_OPTIONS: f"{log} {conf.get(_JAVA_OPTIONS, '')}".rstrip()})
+    made = session(name, **logging_as(_LOG4J2, conf))
     _one_line_errors()
     ending.started()
     return made

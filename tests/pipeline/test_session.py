@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from odradek.pipeline.session import session
+from odradek.pipeline.session import logging_as, session
 
 from ..harness.process import die_with_parent, family, wait_dead
 
@@ -73,3 +73,12 @@ def test_killed_in_the_midst_of_a_query(tmp_path: Path) -> None:
     assert said == "local[*] UTC\n" and java, noise
     assert wait_dead(members) == []
     assert noise in ("", INCUBATOR)
+
+
+def test_what_is_said_last_of_javas_log_wins() -> None:
+    """Java takes the last of several: a job's before ours, what its user says before both."""
+    java = "spark.driver.extraJavaOptions"
+    inner = logging_as(Path("/job"), {java: "-Xss1m", "spark.a": "b"})
+    assert inner == {java: '"-Dlog4j2.configurationFile=/job" -Xss1m', "spark.a": "b"}
+    assert logging_as(Path("/ours"), inner)[java] == f'"-Dlog4j2.configurationFile=/ours" {inner[java]}'
+    assert logging_as(Path("/a b"), {}) == {java: '"-Dlog4j2.configurationFile=/a b"'}
