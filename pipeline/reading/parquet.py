@@ -3,7 +3,8 @@
 Through Spark's own writer each record is made a row of the JVM and taken apart again, which costs as much as the
 reading and writing. Here a frame has a row for each file instead: what it is called and what is in it. A file has its
 name only when it is whole. A task that is tried again writes files of other names, so of the files in the folder those
-count that the frame tells.
+count that the frame tells. Names are `PARTITION-OFFSET-NUMBER-UUID.parquet`: a topic's own may begin with a dot or an
+underscore, which hides a file from Spark, and be longer than a file's may.
 
     odradek.parquet         folder, a path or file: URI that all executors share
     odradek.parquet.hourly  true: below it topic=…/date=…/hour=…/ by the records' timestamps in UTC, which then are no
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -21,6 +23,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Range, Target
 
 TOLD = pa.schema(
@@ -48,7 +51,7 @@ _STATISTICS = ["partition", "offset", "timestamp"]  # of values they are never a
 
 
 def write(records: Iterator[pa.RecordBatch], span: Range, target: Target) -> Iterator[pa.RecordBatch]:
-    """Write the records of `span`; yields one batch with a row for each file. OSError where it cannot be written."""
+    """Write the records of `span`; yields one batch with a row for each file. PipelineError where it cannot."""
     sheets = _Sheets(span, target)
     try:
         for hour, part in _by_hour(records) if target.hourly else ((0, batch) for batch in records):
@@ -61,10 +64,10 @@ def write(records: Iterator[pa.RecordBatch], span: Range, target: Target) -> Ite
 
 
 def _by_hour(records: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """All rows, those of an hour in their order."""
+    """All rows without their topic, which is a folder; those of an hour in their order."""
     mixed: list[pa.RecordBatch] = []
     for batch in records:
-        hours = _hours(batch)
+        batch, hours = batch.drop_columns(["topic"]), _hours(batch)
         many = len(np.unique(hours)) > MIXED
         if many:
             mixed.append(batch)
@@ -91,12 +94,17 @@ def _hours(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def _cut(batch: pa.RecordBatch, hours: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
-    if not (hours[:-1] <= hours[1:]).all():
-        order = np.argsort(hours, kind="stable")
-        batch, hours = batch.take(pa.array(order)), hours[order]
+    """Each hour's rows. A few of them are a copy: a slice would keep the whole batch in memory."""
+    order = None if (hours[:-1] <= hours[1:]).all() else np.argsort(hours, kind="stable")
+    hours = hours if order is None else hours[order]
     starts = np.flatnonzero(np.diff(hours, prepend=hours[:1] - 1))
     for start, end in zip(starts, [*starts[1:], len(hours)], strict=True):
-        yield int(hours[start]), batch.slice(start, end - start)
+        part = batch.slice(start, end - start)
+        if order is not None:
+            part = batch.take(pa.array(order[start:end]))
+        elif 2 * part.nbytes < batch.nbytes:
+            part = part.take(pa.array(np.arange(end - start)))
+        yield int(hours[start]), part
 
 
 def subfolder(topic: str, hour: int) -> str:
@@ -134,10 +142,9 @@ class _Sheets:
 
     def _new(self, hour: int, schema: pa.Schema) -> _Sheet:
         span, self._count = self._span, self._count + 1
-        name = f"{span.topic}-{span.partition}-{span.start}-{self._count}-{uuid4().hex}.parquet"
+        name = f"{span.partition}-{span.start}-{self._count}-{uuid4().hex}.parquet"
         if self._target.hourly:
             name = f"{subfolder(span.topic, hour)}/{name}"
-            schema = schema.remove(schema.get_field_index("topic"))
         self._all[hour] = sheet = _Sheet(Path(self._target.folder), name, schema)
         return sheet
 
@@ -146,10 +153,11 @@ class _Sheets:
             self._finish(hour)
 
     def _finish(self, hour: int) -> None:
-        sheet = self._all.pop(hour)
-        self._open.pop(hour, None)
+        sheet = self._all[hour]
         self._waiting -= sheet.waiting
         self.told.append({"topic": self._span.topic, "partition": self._span.partition} | sheet.close())
+        del self._all[hour]
+        self._open.pop(hour, None)
 
     def drop(self) -> None:
         for sheet in self._all.values():
@@ -172,32 +180,47 @@ class _Sheet:
         offsets = part.column("offset")
         self._first = offsets[0].as_py() if self._first is None else self._first
         self._last, self._rows = offsets[-1].as_py(), self._rows + len(offsets)
-        self._parts.append(part.select(self._schema.names))
+        self._parts.append(part)
         self.waiting += part.nbytes
         return part.nbytes
 
     def flush(self) -> int:
         """Write what waits; returns how many bytes it was."""
-        if self._writer is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(
-                self._hidden, self._schema, compression="snappy", write_statistics=_STATISTICS
-            )
-        self._writer.write_table(pa.Table.from_batches(self._parts, self._schema))
+        with _told(self._path):
+            if self._writer is None:
+                self._writer = self._opened()
+            self._writer.write_table(pa.Table.from_batches(self._parts, self._schema))
         written, self._parts, self.waiting = self.waiting, [], 0
         return written
+
+    def _opened(self) -> pq.ParquetWriter:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return pq.ParquetWriter(
+            self._hidden, self._schema, compression="snappy", write_statistics=_STATISTICS, write_page_checksum=True
+        )
 
     def close(self) -> dict[str, object]:
         """What is told of it."""
         if self._parts or self._writer is None:
             self.flush()
         assert self._writer is not None
-        self._writer.close()
-        os.rename(self._hidden, self._path)
-        size = self._path.stat().st_size
+        with _told(self._path):
+            self._writer.close()
+            os.rename(self._hidden, self._path)
+            size = self._path.stat().st_size
         return {"path": self._name, "rows": self._rows, "first": self._first, "last": self._last, "size": size}
 
     def drop(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._hidden.unlink(missing_ok=True)
+        with suppress(OSError):  # of a disk that is full
+            if self._writer is not None:
+                self._writer.close()
+        with suppress(OSError):
+            self._hidden.unlink()
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PipelineError(f"{path}: {os.strerror(error.errno) if error.errno else error}") from error

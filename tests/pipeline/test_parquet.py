@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from odradek.pipeline.decoding.arrow import SCHEMA
-from odradek.pipeline.errors import OptionError
+from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import parquet
 from odradek.pipeline.types import Range, Target
@@ -49,9 +51,9 @@ def batch(first: int, times: list[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def written(folder: Path, batches: list[pa.RecordBatch], hourly: bool) -> list[dict[str, Any]]:
+def written(folder: Path, batches: Iterable[pa.RecordBatch], hourly: bool, span: Range = SPAN) -> list[dict[str, Any]]:
     """What is told."""
-    [told] = parquet.write(iter(batches), SPAN, Target(str(folder), hourly))
+    [told] = parquet.write(iter(batches), span, Target(str(folder), hourly))
     return told.to_pylist()
 
 
@@ -134,6 +136,76 @@ def test_a_failure_leaves_no_file_open_to_readers(tmp_path: Path, monkeypatch: p
     with pytest.raises(RuntimeError, match="damaged"):
         list(parquet.write(failing(), SPAN, Target(str(tmp_path), True)))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("hourly", [False, True])
+@pytest.mark.parametrize("topic", [".foo", "_x", "t" * 249])
+def test_names_of_topics_hide_no_file(tmp_path: Path, topic: str, hourly: bool) -> None:
+    """Spark passes over names that begin with a dot or an underscore; a file's has 255 bytes at most."""
+    [told] = written(tmp_path, [batch(0, [NOON])], hourly, Range(topic, 3, 0, 1))
+    assert told["topic"] == topic and read(tmp_path / told["path"])[0]["offset"] == 0
+    assert all(part[0] not in "._" for part in Path(told["path"]).parts)
+
+
+def late(count: int, of_them: int) -> Iterator[pa.RecordBatch]:
+    """A MiB each, of which one record, the first or another one, is of an hour before."""
+    for at in range(count):
+        times = [NOON] * 64
+        times[of_them] -= HOUR
+        some = batch(at * 64, times)
+        yield some.set_column(1, SCHEMA.field(1), pa.array([bytes(16 << 10)] * 64, pa.binary()))
+
+
+@pytest.mark.parametrize("of_them", [0, 9])
+def test_late_records_do_not_hold_the_others_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_them: int
+) -> None:
+    monkeypatch.setattr(parquet, "ROW_GROUP", 4 << 20)
+    before, held = pa.total_allocated_bytes(), []
+
+    def watched() -> Iterator[pa.RecordBatch]:
+        for some in late(64, of_them):
+            held.append(pa.total_allocated_bytes() - before)
+            yield some
+
+    assert sorted(each["rows"] for each in written(tmp_path, watched(), hourly=True)) == [64, 63 * 64]
+    assert max(held) < 16 << 20
+
+
+def test_every_page_has_a_checksum(tmp_path: Path) -> None:
+    [told] = written(tmp_path, [batch(0, [NOON] * 100)], hourly=True)
+    path = tmp_path / told["path"]
+    values = pq.ParquetFile(path).metadata.row_group(0).column(1)
+    data = bytearray(path.read_bytes())
+    data[values.dictionary_page_offset + values.total_compressed_size // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(OSError, match="CRC"):
+        pq.ParquetFile(path, page_checksum_verification=True).read()
+
+
+@contextmanager
+def small_files(most: int) -> Iterator[None]:
+    """Files of this process may have so many bytes, as where a disk is full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
+    """One line that names the file; the part of it is gone. The footer is the last to be written."""
+    for most in (0, 500):
+        with small_files(most), pytest.raises(PipelineError, match=rf"^{tmp_path}/topic=.*\.parquet: File too large$"):
+            written(tmp_path, [batch(0, [NOON] * 1000)], hourly=True)
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PipelineError, match=r"file/.*\.parquet: File exists$"):
+        written(tmp_path / "file", [batch(0, [NOON])], hourly=False)
 
 
 def test_nothing_to_write(tmp_path: Path) -> None:

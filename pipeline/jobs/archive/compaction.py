@@ -14,6 +14,7 @@ from uuid import uuid4
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import progress
 from odradek.pipeline.jobs.archive import staging
+from odradek.pipeline.jobs.archive.contents import CHECKSUMS
 from odradek.pipeline.jobs.archive.manifest import Commit, File, Span, State
 from odradek.pipeline.jobs.archive.sink import now_ms
 from odradek.pipeline.jobs.archive.staging import Staged
@@ -84,8 +85,9 @@ def _merged(spark: SparkSession, store: Store, group: Group, schema: StructType,
     from pyspark.sql import functions as F
 
     uris = [store.files.uri(file.path) for file in group]
-    rows = spark.read.schema(schema).parquet(*uris).coalesce(1).sortWithinPartitions("partition", "offset")
-    return rows.withColumn("group", F.lit(number))
+    rows = spark.read.options(**CHECKSUMS).schema(schema).parquet(*uris)
+    in_order = rows.coalesce(1).sortWithinPartitions("partition", "offset")
+    return in_order.withColumn("group", F.lit(number))
 
 
 def _file(staged: Staged, group: Group, name: str) -> File:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.formats import Format
 from odradek.pipeline.jobs.archive.manifest import Span
 from odradek.pipeline.jobs.archive.staging import Staged
 
 if TYPE_CHECKING:
-    from odradek.pipeline.jobs.files import Files
+    from odradek.pipeline.jobs.files import Entry, Files
     from pyspark.sql import DataFrame, Row
 
 
@@ -31,12 +32,20 @@ def options(files: Files, folder: str) -> dict[str, str]:
 
 
 def staged(files: Files, told: DataFrame, folder: str) -> list[Staged]:
-    """Have a batch of such a stream written. What tasks that failed have left below `folder` is not among them."""
+    """Have a batch of such a stream written. What tasks that failed have left below `folder` is not among them.
+
+    PipelineError for a file that is not here as its task left it.
+    """
     rows = told.collect()
-    times = {entry.path: entry.modified_ms for entry in files.list(folder)}
-    return [_staged(row, f"{folder}/{row.path}", times) for row in rows]
+    entries = {entry.path: entry for entry in files.list(folder)}
+    return [_staged(files, row, entries.get(f"{folder}/{row.path}")) for row in rows]
 
 
-def _staged(row: Row, path: str, times: dict[str, int]) -> Staged:
+def _staged(files: Files, row: Row, entry: Entry | None) -> Staged:
+    if entry is None or entry.size != row.size:
+        raise PipelineError(
+            f"{files.root}: a task wrote {row.path} ({row.size} bytes), and here "
+            f"{f'it has {entry.size}' if entry else 'is no such file'}: is this one folder for all executors?"
+        )
     span = Span(row.rows, row.first, row.last)
-    return Staged(path, row.path.rpartition("/")[0], {row.partition: span}, row.size, times[path])
+    return Staged(entry.path, row.path.rpartition("/")[0], {row.partition: span}, row.size, entry.modified_ms)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from odradek.pipeline.jobs.archive.columns import FOLDERS
+from odradek.pipeline.jobs.archive.contents import CHECKSUMS
 from odradek.pipeline.jobs.archive.manifest import Span
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _spans(spark: SparkSession, uri: str) -> dict[str, dict[int, Span]]:
     """By a file's path below `uri`. Only two columns are read, and what goes through the shuffle is a row a file."""
     from pyspark.sql import functions as F
 
-    rows = spark.read.schema("`partition` int, `offset` bigint").parquet(uri)
+    rows = spark.read.options(**CHECKSUMS).schema("`partition` int, `offset` bigint").parquet(uri)
     counted = rows.groupBy(F.input_file_name(), "partition").agg(F.count("*"), F.min("offset"), F.max("offset"))
     found: dict[str, dict[int, Span]] = {}
     folder = uri.rpartition("/")[2]
