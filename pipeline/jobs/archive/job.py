@@ -11,7 +11,7 @@ from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import ending, progress
 from odradek.pipeline.jobs.archive import compaction, start
 from odradek.pipeline.jobs.archive.columns import Columns
-from odradek.pipeline.jobs.archive.sink import Sink
+from odradek.pipeline.jobs.archive.sink import Sink, now_ms
 from odradek.pipeline.jobs.archive.start import Start
 from odradek.pipeline.jobs.archive.store import Store
 from odradek.pipeline.jobs.causes import told
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_HOUR = 3_600_000  # ms
 Rows = dict[tuple[str, int], int]
 
 
@@ -37,7 +38,8 @@ class Job:
     trigger_ms: int = 60_000
     target: int = 128 << 20  # bytes of a file
     compact: bool = True
-    several: int = 10  # small files of an hour, without an end: fewer are left, lest it write them anew each minute
+    several: int = 10  # small files of an hour, without an end: fewer are left until the hour ends, lest it write them
+    # anew each minute
     max_offsets: int = 20_000_000  # of a batch
 
     @property
@@ -102,16 +104,28 @@ def _all_there_is(spark: SparkSession, store: Store, job: Job, begin: Start, row
 
 
 def _on_and_on(spark: SparkSession, store: Store, job: Job, begin: Start, rows: Rows) -> None:
-    sink = Sink(store, begin, job.columns, job.options, rows)
+    sink, hours = Sink(store, begin, job.columns, job.options, rows), _Hours()
 
     def batch(frame: DataFrame, number: int) -> None:
         sink(frame, number)
         if job.compact:
-            compaction.run(spark, store, job.target, job.several)
+            compaction.run(spark, store, job.target, 2 if hours.over() else job.several)
 
     if job.compact:
         compaction.run(spark, store, job.target)
     _stream(spark, store, job, begin, sink, batch, processingTime=f"{job.trigger_ms} milliseconds")
+
+
+class _Hours:
+    """Those that go by while a job runs."""
+
+    def __init__(self) -> None:
+        self._at = now_ms() // _HOUR
+
+    def over(self) -> bool:
+        """Whether one has ended since this was asked last."""
+        before, self._at = self._at, now_ms() // _HOUR
+        return self._at > before
 
 
 def _stream(

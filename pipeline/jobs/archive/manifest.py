@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.pipeline.errors import PipelineError
@@ -100,7 +102,14 @@ class State:
 
     def of(self, topic: str) -> list[File]:
         """The topic's live files, by path."""
-        return sorted((file for file in self.files.values() if file.topic == topic), key=lambda file: file.path)
+        return sorted(self._by_topic.get(topic, ()), key=lambda file: file.path)
+
+    @cached_property
+    def _by_topic(self) -> Mapping[str, list[File]]:
+        groups = defaultdict(list)
+        for file in self.files.values():
+            groups[file.topic].append(file)
+        return groups
 
 
 def live(files: Files) -> State:

@@ -24,13 +24,14 @@ from odradek.pipeline.types import Partition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_TOLD = 100  # batches; Spark tells of each soon after its end
 Ranges = Mapping[Partition, tuple[int, int]]
 
 
 class Sink:
     """The function of `foreachBatch` for a stream that began at `begin`; its `name` and `checkpoint` are chosen here.
 
-    `rows` gets the records of each batch, by name and number.
+    `rows` gets the records of each batch, by name and number; the last ones stay.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Sink:
         for move, file in self._staged(frame, ranges):
             moves.append(move)
             added.append(file)
-        self.rows[self.name, batch] = sum(file.rows for file in added)
+        note(self.rows, (self.name, batch), sum(file.rows for file in added))
         self._store.commit(moves, Commit(self.stream, batch, ranges, tuple(added), at_ms=now_ms(), ids=self._new(end)))
         self._at = {key: until for key, (_, until) in ranges.items()}
 
@@ -101,6 +102,13 @@ class Sink:
         path = f"{staged.folder}/{self._store.state.number + 1}-{name}.parquet"
         spans = staged.partitions
         return (staged.path, path), File(path, topic_of(path), spans, staged.size, staged.modified_ms, schema)
+
+
+def note(rows: dict[tuple[str, int], int], batch: tuple[str, int], count: int) -> None:
+    """Keep the number of a batch's records, and forget those of batches that were told long ago."""
+    rows[batch] = count
+    for old in list(rows)[:-_TOLD]:
+        del rows[old]
 
 
 def _check(files: list[File], ranges: Ranges) -> None:

@@ -20,6 +20,7 @@ from odradek.pipeline.jobs.archive import manifest
 from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.formats import Formats, parse
 from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.sink import note, now_ms
 from odradek.pipeline.jobs.files import Files
 
 from ...clients.admin import create_topic, unique
@@ -235,9 +236,13 @@ def running(spark: SparkSession, folder: Path, job: Job) -> Iterator[None]:
         thread.join(WAIT)
 
 
-def test_on_and_on(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """What comes is archived until the stream is stopped; three small files of an hour become one meanwhile."""
-    topic = create_topic(broker)
+def test_on_and_on(spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes is archived until the stream is stopped; three small files of an hour become one meanwhile.
+
+    When an hour is over, even two do.
+    """
+    topic, clock = create_topic(broker), [now_ms()]
+    monkeypatch.setattr("odradek.pipeline.jobs.archive.job.now_ms", lambda: clock[-1])
     sent: list[Sent] = []
     with running(spark, tmp_path, Job(source(broker, topic), continuous=True, trigger_ms=0, several=3)):
         for number in range(4):
@@ -245,4 +250,17 @@ def test_on_and_on(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
             expected = ids(sent)
             wait_until(partial(is_visible, spark, tmp_path, topic, expected), WAIT, "it is archived")
         wait_until(lambda: len(live(spark, tmp_path).files) == 2, WAIT, "three files become one")
+        clock.append(now_ms() + HOUR * 1000)
+        sent += send(broker, topic, [-9 * HOUR])
+        expected = ids(sent)
+        wait_until(partial(is_visible, spark, tmp_path, topic, expected), WAIT, "it is archived")
+        wait_until(lambda: len(live(spark, tmp_path).files) == 2, WAIT, "two files become one, beside the new one")
     assert_whole(spark, tmp_path, topic, ids(sent))
+
+
+def test_batches_that_were_told_long_ago_are_forgotten() -> None:
+    """A job without an end may have a million."""
+    noted: dict[tuple[str, int], int] = {}
+    for number in range(1000):
+        note(noted, ("a", number), number)
+    assert noted == {("a", number): number for number in range(900, 1000)}

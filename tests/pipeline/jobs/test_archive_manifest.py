@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -110,6 +111,24 @@ def test_files_and_offsets(commits: list[Commit]) -> None:
 
 
 FILE = File("topic=a/date=2026-11-23/hour=01/0-0-x.parquet", "a", {0: Span(3, 5, 9)}, 100, 7, "d")
+
+
+class Counting(dict[str, File]):
+    """How often all files were gone through."""
+
+    times = 0
+
+    def values(self) -> Any:
+        self.times += 1
+        return super().values()
+
+
+def test_files_are_grouped_once_for_all_topics() -> None:
+    """There may be a hundred thousand of them."""
+    files = Counting({topic: File(f"topic={topic}/x", topic, {}, 1) for topic in "abc"})
+    state = State(1, files)
+    assert [[file.topic for file in state.of(topic)] for topic in "abcd"] == [["a"], ["b"], ["c"], []]
+    assert files.times == 1
 
 
 @pytest.mark.parametrize(
