@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline.errors import OptionError, PipelineError
@@ -14,7 +16,7 @@ from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.sink import Sink, now_ms
 from odradek.pipeline.jobs.archive.start import Start
 from odradek.pipeline.jobs.archive.store import Store
-from odradek.pipeline.jobs.causes import told
+from odradek.pipeline.jobs.causes import caused_by, told
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import offsets
@@ -59,10 +61,7 @@ def run(spark: SparkSession, files: Files, job: Job) -> None:
         _check_columns(store, job.columns.check(spark, begin.topics))
         rows: Rows = {}
         with progress.shown(spark, begin.topics, job.source, rows):
-            if job.continuous:
-                _on_and_on(spark, store, job, begin, rows)
-            else:
-                _all_there_is(spark, store, job, begin, rows)
+            _from(store, job, begin, partial(_on_and_on if job.continuous else _all_there_is, spark, store, job, rows))
         replaced = compaction.run(spark, store, job.target) if job.compact and not job.continuous else 0
         size = sum(file.size for file in store.state.files.values())
         facts = {"records": _rows(store) - before, "files": len(store.state.files), "bytes": size, "replaced": replaced}
@@ -92,7 +91,19 @@ def _start(store: Store, job: Job) -> Start:
     return found
 
 
-def _all_there_is(spark: SparkSession, store: Store, job: Job, begin: Start, rows: Rows) -> None:
+def _from(store: Store, job: Job, begin: Start, archive: Callable[[Start], None]) -> None:
+    """From there on; anew where partitions were made, or topics deleted, before the stream looked which there are."""
+    while True:
+        try:
+            return archive(begin)
+        except Exception as error:
+            now = _start(store, job) if caused_by(error, OptionError) else begin
+            if now.begin.keys() == begin.begin.keys():
+                raise
+            begin = now
+
+
+def _all_there_is(spark: SparkSession, store: Store, job: Job, rows: Rows, begin: Start) -> None:
     """PySpark 4.0 runs one batch of a Python source with Trigger.AvailableNow, so there is a stream for each step."""
     until = begin.end
     while any(begin.begin.get(key, end) < end for key, end in until.items()):
@@ -103,7 +114,7 @@ def _all_there_is(spark: SparkSession, store: Store, job: Job, begin: Start, row
         begin = _start(store, job)
 
 
-def _on_and_on(spark: SparkSession, store: Store, job: Job, begin: Start, rows: Rows) -> None:
+def _on_and_on(spark: SparkSession, store: Store, job: Job, rows: Rows, begin: Start) -> None:
     sink, hours = Sink(store, begin, job.columns, job.options, rows), _Hours()
 
     def batch(frame: DataFrame, number: int) -> None:

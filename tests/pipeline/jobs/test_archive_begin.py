@@ -1,0 +1,46 @@
+"""Where topics are made between the look at which there are and the stream's own."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from odradek.pipeline.jobs.archive import start
+from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.start import Start
+
+from ...clients.admin import create_topic, unique
+from ...harness.process import wait_until
+from ..topics import WAIT, send
+from .archives import assert_whole, ids
+from .test_archive import is_visible, running
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_all_is_archived(
+    spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, continuous: bool
+) -> None:
+    stem = unique("made")
+    topic = create_topic(broker, stem)
+    sent, look = {topic: send(broker, topic, range(3))}, start.find
+
+    def look_and_make(*given: Any) -> Start:
+        found = look(*given)
+        if len(sent) == 1:
+            topic = create_topic(broker, stem)
+            sent[topic] = send(broker, topic, range(5))
+        return found
+
+    monkeypatch.setattr(start, "find", look_and_make)
+    source = {"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": stem}
+    with running(spark, tmp_path, Job(source, continuous=continuous, trigger_ms=0)):
+        wait_until(lambda: len(sent) == 2, WAIT, "it is made")
+        for topic, records in sent.items():
+            wait_until(partial(is_visible, spark, tmp_path, topic, ids(records)), WAIT, "it is archived")
+    for topic, records in sent.items():
+        assert_whole(spark, tmp_path, topic, ids(records))
