@@ -7,6 +7,7 @@ parse, validate, normalise, deduplicate, enrich, aggregate
 records               what is read of a topic and written to one
 plan                  a stage's steps one after the other
 analysis              the same on empty frames: what Spark has against the expressions
-cluster               the topics: are they there, is all decided
+cluster               the topics: are they there, are they to be made; is all decided
+begin                 where a stage's query began
 command               the command line
 """
