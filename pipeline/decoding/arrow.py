@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -13,6 +14,8 @@ from odradek.pipeline.decoding.gather import binary, fixed
 from odradek.pipeline.decoding.selection import Batches, OldMessages, Selection, damaged
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records.errors import RecordError
+
+log = logging.getLogger(__name__)
 
 ROWS = 50_000
 LARGE = 2 << 20
@@ -89,7 +92,18 @@ class _Reader:
         value = binary(records.data, records.values, records.value_sizes)
         offsets, types = fixed(records.offsets, pa.int64()), fixed(records.time_types, pa.int32())
         extra = [self._headers(records)] if self._with_headers else []
-        return self._batch(key, value, offsets, fixed(records.times, _TIME), types, *extra)
+        return self._batch(key, value, offsets, self._times(records.offsets, records.times), types, *extra)
+
+    def _times(self, offsets: np.ndarray, times: np.ndarray) -> pa.Array:
+        """Those that Spark cannot show as the nearest that it can: nanoseconds, say, that were written as ms."""
+        shown, far = columns.micros(times)
+        if far.size:
+            log.warning(
+                "%s-%d: of offsets %d to %d %d records have timestamps that Spark cannot show, the first, of offset %d,"
+                " %d ms: they get the nearest that it can",
+                *self._range.key, offsets[0], offsets[-1], far.size, offsets[far[0]], times[far[0]],
+            )  # fmt: skip
+        return fixed(shown, _TIME)
 
     def _headers(self, records: Records) -> pa.Array:
         try:
@@ -100,14 +114,11 @@ class _Reader:
 
     def _of_messages(self, found: OldMessages) -> Iterator[pa.RecordBatch]:
         for part in old_formats.rows(found, self._range, self._rows, self._check_crcs):
-            try:
-                times = columns.micros(np.array(part.times, np.int64))
-            except RecordError as error:
-                raise BrokenBatch(part.offsets[0], error) from error
+            times = self._times(np.array(part.offsets), np.array(part.times, np.int64))
             keys, values = (pa.array(column, pa.binary()) for column in (part.keys, part.values))
             offsets, types = pa.array(part.offsets, pa.int64()), pa.array(part.time_types, pa.int32())
             extra = [pa.nulls(len(offsets), headers.TYPE)] if self._with_headers else []
-            yield self._batch(keys, values, offsets, fixed(times, _TIME), types, *extra)
+            yield self._batch(keys, values, offsets, times, types, *extra)
 
     def _batch(self, key: pa.Array, value: pa.Array, offset: pa.Array, *rest: pa.Array) -> pa.RecordBatch:
         topic, partition = self._topics[: len(offset)], self._partitions[: len(offset)]

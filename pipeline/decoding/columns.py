@@ -15,7 +15,7 @@ from odradek.protocol.records import batch_v2, varint
 from odradek.protocol.records.errors import INVALID_RECORD, RecordError
 
 WIDE = 64  # batches from which on a step for all costs less than a loop over each
-_LAST_MS = (1 << 63) // 1000 - 1  # what Spark's timestamps, in µs, can hold
+LAST_MS = (1 << 63) // 1000 - 1  # what Spark's timestamps, in µs, can hold
 _FAR = 1 << 60
 # What to add to the position for a length of one byte and, without its second byte, of two; no record has fewer than
 # six bytes, and no batch has _FAR.
@@ -30,7 +30,7 @@ class Records(NamedTuple):
     starts: np.ndarray
     ends: np.ndarray
     offsets: np.ndarray
-    times: np.ndarray  # µs
+    times: np.ndarray  # ms
     time_types: np.ndarray
     keys: np.ndarray
     key_sizes: np.ndarray
@@ -178,19 +178,15 @@ def _offsets(heads: np.ndarray, batch: np.ndarray, steps: np.ndarray) -> np.ndar
 
 
 def _times(heads: np.ndarray, batch: np.ndarray, deltas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Timestamps in µs and their types: with LogAppendTime all have the batch's."""
+    """Timestamps and their types: with LogAppendTime all have the batch's. Sums beyond 64 bits go round, as in Java."""
     times = heads["base_timestamp"][batch] + deltas
     appended = (heads["attributes"] & batch_v2.TIMESTAMP_TYPE != 0)[batch]
     if appended.any():
-        times, deltas = np.where(appended, heads["max_timestamp"][batch], times), np.where(appended, 0, deltas)
-    # With so large a delta the sum may be one that has gone round; with smaller ones such a sum is too far anyway.
-    if ((deltas > _FAR) | (deltas < -_FAR)).any():
-        raise wrong("a timestamp is beyond what Spark can show")
-    return micros(times), appended.astype(np.int32)
+        times = np.where(appended, heads["max_timestamp"][batch], times)
+    return times, appended.astype(np.int32)
 
 
-def micros(times: np.ndarray) -> np.ndarray:
-    """Times of ms in µs; RecordError for those that Spark cannot show."""
-    if ((times > _LAST_MS) | (times < -_LAST_MS)).any():
-        raise wrong("a timestamp is beyond what Spark can show")
-    return times * 1000
+def micros(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Times of ms in µs; and which of them Spark cannot show: they become the nearest that it can."""
+    far = np.flatnonzero((times > LAST_MS) | (times < -LAST_MS))
+    return (np.clip(times, -LAST_MS, LAST_MS) if far.size else times) * 1000, far

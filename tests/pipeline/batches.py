@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -158,7 +157,9 @@ def shown(batches: Iterable[pa.RecordBatch]) -> list[Row]:
     out = []
     for batch in batches:
         batch.validate(full=True)
-        for row in batch.to_pylist():
+        times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+        rest = batch.drop_columns(["timestamp"]).to_pylist()
+        for time, row in zip(times, rest, strict=True):
             assert row["topic"] == TOPIC and row["partition"] == PARTITION
             pairs = row.get("headers")
             out.append(
@@ -166,7 +167,7 @@ def shown(batches: Iterable[pa.RecordBatch]) -> list[Row]:
                     row["key"],
                     row["value"],
                     row["offset"],
-                    _ms(row["timestamp"]),
+                    _ms(time),
                     row["timestampType"],
                     None if pairs is None else tuple((pair["key"], pair["value"]) for pair in pairs),
                 )
@@ -174,10 +175,9 @@ def shown(batches: Iterable[pa.RecordBatch]) -> list[Row]:
     return out
 
 
-def _ms(time) -> int:
-    since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    assert since % timedelta(milliseconds=1) == timedelta(0)
-    return since // timedelta(milliseconds=1)
+def _ms(micros: int) -> int:
+    assert micros % 1000 == 0
+    return micros // 1000
 
 
 def whole(log: Log) -> Range:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from odradek.pipeline.decoding import arrow, headers
+from odradek.pipeline.decoding.columns import LAST_MS
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records import batch_v2, codecs, message_sets
@@ -223,10 +224,10 @@ def _slow(batch: bytes | bytearray) -> list[Row]:
     head = batch_v2.header(batch)
     out = []
     for offset, time, key, value, pairs in batch_v2.iterate(bytes(batch)):
-        if not head.base_offset <= offset <= head.last_offset or abs(time) >= (1 << 63) // 1000:
+        if not head.base_offset <= offset <= head.last_offset:
             raise _OnlyHere
         pairs = tuple((name.decode(errors="replace"), value) for name, value in pairs) or None
-        out.append(Row(key, value, offset, time, 0, pairs))
+        out.append(Row(key, value, offset, _shown(time), 0, pairs))
     return out
 
 
@@ -285,6 +286,11 @@ def test_checksums_can_be_let_be() -> None:
     ]
 
 
+def _shown(time: int) -> int:
+    """The time of so many ms as Java adds it up, as far as Spark can show it."""
+    return max(-LAST_MS, min(LAST_MS, (time + (1 << 63)) % (1 << 64) - (1 << 63)))
+
+
 # What a hostile producer may claim
 
 
@@ -315,7 +321,6 @@ HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
         b"\x1e\0\0\0" + HUGE + b"\1\0",
         b"\x1e\0\0\0\1" + HUGE + b"\0",
         b"\x1e\0\0\0\1\1" + HUGE,
-        b"\x1e\0" + HUGE + b"\0\1\1\0",
         b"\x1e\0\0" + HUGE + b"\1\1\0",
         b"\x0e\0\0\0\1\1\x7e\0",
         b"\x0e\0\0\0\1\1\1\0",
@@ -386,22 +391,33 @@ def test_too_many_headers_are_refused_as_many_as_possible_are_not() -> None:
                 list(reading)
 
 
-@pytest.mark.parametrize("ms", [(1 << 63) // 1000 + 1, -(1 << 63), (1 << 63) - 1, -(1 << 62)])
-def test_times_that_spark_cannot_show(ms: int) -> None:
-    log = Log()
-    log.batch([(ms, None, None, ())])
-    log.message_set([(ms, None, None, ())], 1)
-    for part in log.parts:
-        with pytest.raises(PipelineError, match="beyond what Spark can show"):
-            list(arrow.batches([Chunk(part.data, (), 0)], whole(log)))
-    with pytest.raises(PipelineError, match="beyond what Spark can show"):
-        list(arrow.batches([_forged(b"\x1e\0" + HUGE + b"\0\1\1\0", 1, base_timestamp=ms)], whole(log)))
+@pytest.mark.parametrize("ms", [LAST_MS + 1, -(1 << 63), (1 << 63) - 1, -(1 << 62), 1_800_000_000_000_000_000])
+@pytest.mark.parametrize("magic", [1, 2])
+def test_times_that_spark_cannot_show(caplog: pytest.LogCaptureFixture, magic: int, ms: int) -> None:
+    """Are the nearest that it can; told is which, and only of what was asked for. No query ends for it."""
+    log = Log(next_offset=5)
+    for time in (ms, NOW, LAST_MS, ms, -LAST_MS, -1):
+        record = (time, None, b"v", ())
+        log.batch([record]) if magic == 2 else log.message_set([record], 1)
+    nearest = LAST_MS if ms > 0 else -LAST_MS
+    assert [row.time for row in read(log)] == [nearest, NOW, LAST_MS, nearest, -LAST_MS, -1]
+    [told] = caplog.messages
+    assert f"{TOPIC}-{PARTITION}: of offsets 5 to 10 2 records" in told and f"of offset 5, {ms} ms" in told
+    caplog.clear()
+    assert [row.time for row in read(log, Range(TOPIC, PARTITION, 9, 11))] == [-LAST_MS, -1]
+    assert not caplog.messages
 
 
-def test_a_log_append_time_hides_times_that_cannot_be_shown() -> None:
+def test_a_sum_of_times_goes_round_as_in_java() -> None:
+    chunk = _forged(b"\x1e\0" + HUGE + b"\0\1\1\0", 1, base_timestamp=(1 << 63) - 1)
+    assert [row.time for row in shown(arrow.batches([chunk], Range(TOPIC, PARTITION, 0, 10)))] == [-2]
+
+
+def test_a_log_append_time_hides_times_that_cannot_be_shown(caplog: pytest.LogCaptureFixture) -> None:
     log = Log()
     log.batch([(0, None, None, ()), (1 << 62, None, None, ())], appended=NOW)
     assert [row.time for row in read(log)] == [NOW, NOW]
+    assert not caplog.messages
 
 
 def test_half_a_million_records_of_one_batch_take_little_memory() -> None:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from odradek.pipeline.decoding.arrow import SCHEMA
+from odradek.pipeline.decoding.columns import LAST_MS
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import parquet
@@ -118,7 +119,7 @@ def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found == list(range(240))
 
 
-@pytest.mark.parametrize("time", [-63_000_000_000_000, 253_402_300_800_000])
+@pytest.mark.parametrize("time", [-63_000_000_000_000, 253_402_300_800_000, LAST_MS, -LAST_MS])
 def test_years_that_have_no_folder(tmp_path: Path, time: int) -> None:
     [told] = written(tmp_path, [batch(0, [time])], hourly=True)
     assert told["path"].startswith(NULL)
