@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MOST_TASKS = 1000
-_TAKEN_FOR_NOW = "timestamp_millis(0)"  # by librdkafka
 log = logging.getLogger(__name__)
 
 
@@ -128,10 +127,9 @@ class _Topic:
         return rows
 
     def _send(self, rows: DataFrame, number: int) -> None:
-        time = f"if(timestamp = {_TAKEN_FOR_NOW}, timestamp_millis(1), timestamp) timestamp"
-        columns = ["key", "value", "headers", time, *([] if self._wish.by_key else ["partition"])]
+        columns = ["key", "value", "headers", "timestamp", *([] if self._wish.by_key else ["partition"])]
         named = {"topic": self._plan.target, "odradek.transactional.id": f"{PREFIX}{self._plan.name}-{number}"}
-        writer = rows.selectExpr(*columns).write.format("odradek").mode("append")
+        writer = rows.select(*columns).write.format("odradek").mode("append")
         writer.options(**_written(self._kafka)).options(**named).save()
 
 

@@ -8,11 +8,16 @@
     id         string or binary, never null: `stamps`                 only looked at where records are stamped
     timestamp  timestamp; null is the time of writing                 must be there, and is looked at, where asked for
 
+A timestamp before 1970, or of its first millisecond, cannot be written. It becomes the second one, with a warning: a
+restored topic or a stream that never ends for one record would be worse. Only the last millisecond before 1970 stays,
+which stands for none.
+
 Other columns are let be: without `odradek.timestamps` a record's time is that of writing, as with Spark 4.0's own sink.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from itertools import pairwise, repeat
 
@@ -22,6 +27,8 @@ from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.writing import stamps
 from odradek.pipeline.writing.stamps import Stamps
 from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
 
 BYTES = ("string", "binary")
 TYPES = {
@@ -35,6 +42,7 @@ TYPES = {
 }
 ANY = -1  # the partition that the partitioner chooses
 NOW = 0  # librdkafka's word for the time of writing
+LEAST = 1  # ms since 1970, of the times that can be written
 NO_TIME = -1  # of records in the oldest format; Spark shows it as the millisecond before 1970
 
 Header = tuple[str, str | bytes | None]
@@ -67,7 +75,7 @@ class Outgoing:
     def records(self, batch: pa.RecordBatch) -> Iterator[Record]:
         """All of a batch, in its order. PipelineError for a row that cannot be one, before any of its batch."""
         values, keys = _bytes(batch, "value"), _bytes(batch, "key")
-        times = _times(batch) if self._timed else repeat(NOW)
+        times = self._times(batch) if self._timed else repeat(NOW)
         return zip(self._topics(batch), values, keys, _partitions(batch), self._headers(batch), times, strict=False)
 
     def bytes_by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
@@ -98,6 +106,19 @@ class Outgoing:
             return ([stamp] for stamp in ids)
         return ([*_without_stamp(headers), stamp] for headers, stamp in zip(own, ids, strict=True))
 
+    def _times(self, batch: pa.RecordBatch) -> Iterable[int]:
+        """Milliseconds; LEAST, with a warning, for what librdkafka refuses or would take for NOW."""
+        micros = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        times = pc.divide(micros, 1000)
+        wrong = pc.or_(pc.less(times, NO_TIME), pc.equal(times, NOW))
+        if pc.any(wrong).as_py():
+            at = pc.index(wrong, True).as_py()
+            topic = self._topic or batch.column("topic")[at]
+            text = "%s: %d timestamps cannot be written, the first %s ms since 1970: they are written as %d ms"
+            log.warning(text, topic, pc.sum(wrong).as_py(), times[at], LEAST)
+            times = pc.if_else(wrong, LEAST, times)
+        return _list(times.fill_null(NOW))
+
 
 def _without_stamp(headers: list[Header]) -> Iterator[Header]:
     """A record copied from another stage has that one's stamp, which is not this writer's."""
@@ -121,16 +142,6 @@ def _partitions(batch: pa.RecordBatch) -> Iterable[int]:
     if least is not None and least < 0:
         raise PipelineError(f"partition {least} present in the data")
     return _list(column.fill_null(ANY))
-
-
-def _times(batch: pa.RecordBatch) -> Iterable[int]:
-    """Milliseconds. PipelineError for a time that no record can have, or that librdkafka would take for NOW."""
-    micros = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    times = pc.divide(micros, 1000)
-    wrong = times.filter(pc.or_(pc.less(times, NO_TIME), pc.equal(times, NOW)))
-    if len(wrong):
-        raise PipelineError(f"a timestamp of {wrong[0]} ms since 1970 present in the data, which cannot be written")
-    return _list(times.fill_null(NOW))
 
 
 def _bytes(batch: pa.RecordBatch, name: str) -> Iterable[bytes | None]:

@@ -159,11 +159,21 @@ def test_times() -> None:
     assert times(1_700_000_000_123_000, tz="Europe/Prague") == [1_700_000_000_123]
 
 
-@pytest.mark.parametrize("micros", [0, 999, -999, -2_000])
-def test_times_that_cannot_be_written(micros: int) -> None:
-    """Of 0 librdkafka would make the time of writing."""
-    with pytest.raises(PipelineError, match=r"a timestamp of (0|-2) ms since 1970 present in the data"):
-        times(1_000, micros)
+def test_times_that_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
+    """Of 0 librdkafka would make the time of writing; it refuses those before 1970."""
+    assert times(1_000, None, 0, 999, -999, -2_000, -1_000, 5_000) == [1, 0, 1, 1, 1, 1, -1, 5]
+    [told] = caplog.messages
+    assert told == "t: 4 timestamps cannot be written, the first 0 ms since 1970: they are written as 1 ms"
+    caplog.clear()
+    assert times(None, 1_000, -1_000) == [0, 1, -1] and times() == [] and times(None) == [0]
+    assert not caplog.messages
+
+
+def test_whose_time_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
+    time = pa.array([1_000, -2_000], pa.timestamp("us", "UTC"))
+    batch = pa.record_batch({"value": ["v", "v"], "topic": ["a", "b"], "timestamp": time})
+    assert [record[5] for record in Outgoing(None, True, None, timed=True).records(batch)] == [1, 1]
+    assert [told.partition(":")[0] for told in caplog.messages] == ["b"]
 
 
 # -- stamps
