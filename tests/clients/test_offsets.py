@@ -12,7 +12,7 @@ from .raw.batches import NOW, batch, compressed, parse
 from .raw.calls import fetch, list_offsets, produce, supports
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-OUT_OF_RANGE, UNKNOWN_TOPIC = 1, 3
+OUT_OF_RANGE, UNKNOWN_TOPIC, UNSUPPORTED_VERSION, INVALID_REQUEST = 1, 3, 35, 42
 
 
 @pytest.fixture
@@ -64,6 +64,29 @@ def test_max_timestamp(broker: Any, wire: Wire) -> None:
         assert produce(wire, topic, batch([b"x"], timestamp=stamp)).error_code == 0
     answer = list_offsets(wire, topic, MAX_TIMESTAMP, version=7)
     assert (answer.offset, answer.timestamp) == (1, NOW + 50)
+
+
+@pytest.mark.parametrize(
+    ("version", "asked"), [(0, -3), (1, -99), (6, MAX_TIMESTAMP), (7, -4), (8, -5), (8, -99), (10, -7), (10, -(2**63))]
+)
+def test_a_time_that_means_nothing(wire: Wire, stepped: str, version: int, asked: int) -> None:
+    """Or not yet: whether there is such a partition or not."""
+    if not supports(wire, 2, version):
+        pytest.skip("not there")
+    for topic in (stepped, unique("none")):
+        assert list_offsets(wire, topic, asked, version=version).error_code == UNSUPPORTED_VERSION
+
+
+def test_a_partition_asked_for_twice(wire: Wire, stepped: str) -> None:
+    from kafka.protocol.consumer import ListOffsetsRequest as Request
+
+    row = Request.ListOffsetsTopic
+    asked = row.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=LATEST)
+    other = row.ListOffsetsPartition(partition_index=1, current_leader_epoch=-1, timestamp=-99)
+    topics = [row(name=stepped, partitions=[asked, other]), row(name=stepped, partitions=[asked])]
+    found = wire.call(Request[5](replica_id=-1, isolation_level=0, topics=topics)).topics
+    codes = {(part.partition_index, part.error_code) for topic in found for part in topic.partitions}
+    assert codes == {(0, INVALID_REQUEST), (1, UNSUPPORTED_VERSION)}
 
 
 def test_by_timestamp_within_a_compressed_batch(broker: Any, wire: Wire) -> None:

@@ -2,8 +2,10 @@
 
 Timestamps -1 latest (high watermark; last stable offset with read_committed), -2 earliest, -3 that of the largest
 timestamp (KIP-734, v7), -4 earliest local (v8, the same as -2: there is no tiered storage), -5 and -6 of tiered
-storage (v9, v11: none). v0 answers with a list of segment boundaries instead (Kafka's legacyFetchOffsetsBefore);
-a segment counts by when its file was last written. Followers, who say so by a replica id, are told of the whole log.
+storage (v9, v11: none); others, and those of later versions, are UNSUPPORTED_VERSION, whether there is such a
+partition or not; one that is asked for twice is INVALID_REQUEST (v1+). v0 answers with a list of segment boundaries
+instead (Kafka's legacyFetchOffsetsBefore); a segment counts by when its file was last written.
+Followers, who say so by a replica id, are told of the whole log.
 A new leader whose high watermark is still below where it began does not know yet what is committed: for the latest
 offset, and for times that it has no committed record of, it answers OFFSET_NOT_AVAILABLE (v5+) or LEADER_NOT_AVAILABLE.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from odradek.ipc import slots
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 _TIERED = (-5, -6)
+_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 11}  # version of the request
+_NEVER = 1 << 15
 _READ_COMMITTED = 1
 _CONSUMER, _DEBUGGER = -1, -2  # replica ids; of the latter kind a follower answers too
 _NOTHING = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
@@ -35,13 +40,34 @@ _NOTHING = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
 def handle(worker: Worker, request: Any, context: Context) -> Any:
     """One answer for each partition asked for."""
     response = message_class("ListOffsetsResponse")
+    twice = _twice(request) if context.version else frozenset()
     topics = []
     for topic in request.topics:
         topic_class = response.ListOffsetsTopicResponse
         part_class = topic_class.ListOffsetsPartitionResponse
-        parts = [part_class(**_answer(worker, topic.name, part, request, context)) for part in topic.partitions]
+        parts = [
+            part_class(
+                **_refused(part, context.version, (topic.name, part.partition_index) in twice)
+                or _answer(worker, topic.name, part, request, context)
+            )
+            for part in topic.partitions
+        ]
         topics.append(topic_class(name=topic.name, partitions=parts))
     return response(throttle_time_ms=0, topics=topics)
+
+
+def _twice(request: Any) -> frozenset[tuple[str, int]]:
+    counts = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
+    return frozenset(key for key, count in counts.items() if count > 1)
+
+
+def _refused(part: Any, version: int, twice: bool) -> dict[str, Any] | None:
+    """The answer to a question that is wrong in itself."""
+    if twice:
+        return _error(part.partition_index, errors.INVALID_REQUEST, version)
+    if part.timestamp < 0 and version < _SINCE.get(part.timestamp, _NEVER):
+        return _error(part.partition_index, errors.UNSUPPORTED_VERSION, version)
+    return None
 
 
 def _answer(worker: Worker, topic: str, part: Any, request: Any, context: Context) -> dict[str, Any]:
