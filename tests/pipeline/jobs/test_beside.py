@@ -1,0 +1,45 @@
+"""What is told of records that differ, without Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from odradek.pipeline.errors import DataLoss, OptionError, PipelineError
+from odradek.pipeline.jobs.archive import sums
+from odradek.pipeline.jobs.archive.beside import Beside
+from odradek.pipeline.jobs.archive.differences import Report
+from odradek.pipeline.jobs.causes import caused_by
+
+from ...clients.admin import create_topic, unique
+
+OF_READERS = {"kafka.fetch.max.bytes": "1000", "kafka.group.id": "g", "kafka.isolation.level": "read_committed"}
+
+
+def told(broker: Any, topic: str) -> Report:
+    """Of one record that the log has not."""
+    nobody: Any = None
+    beside = Beside(nobody, nobody, {"kafka.bootstrap.servers": broker.bootstrap, **OF_READERS}, topic)
+    beside._tell([(0, sums.EXTRA, 1, 2, 2)])
+    return beside._found
+
+
+def test_differences_are_told_whatever_else_is_wrong(broker: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """With settings that only readers have, and where nobody says how the topic is cleaned up."""
+    compacted, other, gone = create_topic(broker, cleanup_policy="compact"), create_topic(broker), unique("gone")
+    line = "partition 0: 1 records are in the archive and not in the log: offsets 2 to 2"
+    assert told(broker, compacted) == Report([], [f"{compacted}: {line}, as is right of a compacted topic"])
+    assert told(broker, other) == Report([f"{other}: {line}"])
+    assert not caplog.records
+    assert told(broker, gone) == Report([f"{gone}: {line}"])
+    assert [record.getMessage() for record in caplog.records if f"{gone}: is it compacted? " in record.getMessage()]
+
+
+def test_the_kind_of_a_cause() -> None:
+    """Also where Spark has but its text."""
+    text = "Traceback\nodradek.pipeline.errors.DataLoss: t-0: offsets 0 to 1 are gone\n"
+    assert caused_by(DataLoss("x"), DataLoss)
+    assert caused_by(DataLoss("x"), PipelineError)
+    assert caused_by(RuntimeError(text), DataLoss)
+    assert not caused_by(RuntimeError(text), OptionError)
+    assert not caused_by(PipelineError("x"), DataLoss)
