@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ def _map_in_arrow(df: DataFrame, step: _Step, schema: StructType) -> DataFrame:
     return DataFrame(jdf.mapInArrow(function(*df.columns)._jc, False, None), df.sparkSession)
 
 
-class _Step:
+class _Step(ABC):
     """What happens to one column, batch by batch, in a task; `takes` and `makes` are columns."""
 
     takes: tuple[str, ...]
@@ -78,9 +79,9 @@ class _Step:
                 columns[name] = batch.column(name)
         return pa.RecordBatch.from_pydict(columns)
 
+    @abstractmethod
     def converted(self, taken: Columns) -> Columns:
         """`makes` of `takes`."""
-        raise NotImplementedError
 
     def encoded(self, values: pa.Array, ids: pa.Array | None) -> pa.Array:
         """Null where there is no value."""
