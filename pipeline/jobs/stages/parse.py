@@ -19,6 +19,8 @@ _TEXT = f"string({RECORD}.value)"
 # Spark's parsers stop after the first value, and whatever ends ours early passes. So a text is one value only where it
 # takes one place in an array, with our word in the next: its own digest, which it cannot have in it.
 _ONE = f"""get_json_object(concat('[', {_TEXT}, ',"', md5({RECORD}.value), '"]'), '$[1]') <=> md5({RECORD}.value)"""
+# That takes half as long as parsing. What begins with a brace, and ends with the first that closes one, needs it not.
+_FLAT = f"startswith({_TEXT}, '{{') AND instr({_TEXT}, '}}') = char_length({_TEXT})"
 _WRAPPED = f"""concat('{{"v":', {_TEXT}, '}}')"""  # a field of an object is an error where it is none of the schema
 _NOT_JSON = "'the value is not JSON'"
 _ENDS = "\r\n"  # of lines
@@ -95,7 +97,7 @@ def _json(reading: Reading) -> _Made:
     column = F.from_json(F.expr(_WRAPPED), schema, {"columnNameOfCorruptRecord": _CORRUPT.name})
     misfits = every(_misfit(field.name, field.dataType) for field in reading.columns)
     blames = [
-        (f"NOT {_ONE}", _NOT_JSON),
+        (f"NOT ({_FLAT} OR {_ONE})", _NOT_JSON),
         (f"{_PARSED}.{_CORRUPT.name} IS NULL AND {_PARSED}.v IS NOT NULL", "NULL"),
         (f"try_parse_json({_WRAPPED}) IS NULL", _NOT_JSON),
         ("TRUE", f"coalesce({misfits}, 'the value is not a JSON object of the schema')"),
