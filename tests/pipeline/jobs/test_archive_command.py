@@ -70,24 +70,32 @@ def test_on_and_on_until_it_is_asked_to_end(spark: SparkSession, broker: Any, tm
     """As a service runs it."""
     topic = create_topic(broker, partitions=2)
     sent = send(broker, topic, range(20), 2)
-    folder = tmp_path / "archive"
-    job = started(broker, "--topics", topic, "--to", str(folder), "--continuous", "--trigger", "0")
+    folder, stderr = tmp_path / "archive", tmp_path / "stderr"
+    job = started(broker, stderr, "--topics", topic, "--to", str(folder), "--continuous", "--trigger", "0")
     try:
         wait_until(lambda: len(visible(spark, folder, topic)) == 20, 2 * WAIT, "it is archived")
         sent += send(broker, topic, range(20, 30), 2)
         wait_until(lambda: len(visible(spark, folder, topic)) == 30, WAIT, "what came later is as well")
+        wait_until(lambda: told(stderr) == len(sent), WAIT, "and is told")
     finally:
         job.send_signal(signal.SIGTERM)
-        _, told = job.communicate(timeout=WAIT)
-    assert job.returncode == 128 + signal.SIGTERM, told
-    lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
-    assert sum(line["rows"] for line in lines if "batch" in line) == len(sent)
+        job.wait(WAIT)
+    assert job.returncode == 128 + signal.SIGTERM, stderr.read_text()
+    assert told(stderr) == len(sent)
     assert_whole(spark, folder, topic, ids(sent))
 
 
-def started(broker: Any, *words: str) -> subprocess.Popen[str]:
+def told(stderr: Path) -> int:
+    """How many records its batches had."""
+    lines = stderr.read_text().splitlines()
+    facts = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+    return sum(each["rows"] for each in facts if "batch" in each)
+
+
+def started(broker: Any, stderr: Path, *words: str) -> subprocess.Popen[bytes]:
     """With the least of Spark."""
     conf = ("spark.master=local[1]", "spark.driver.memory=512m", "spark.ui.enabled=false")
     always = ["--bootstrap-server", broker.bootstrap, *(word for each in conf for word in ("--conf", each))]
     command = [sys.executable, "-m", "odradek.pipeline", "archive", *always, *words]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+    with stderr.open("w") as file:
+        return subprocess.Popen(command, stderr=file, preexec_fn=die_with_parent)
