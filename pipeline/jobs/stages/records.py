@@ -55,15 +55,9 @@ def _result(rows: DataFrame, stage: Stage) -> dict[str, str]:
         "topic": literal(stage.to),
         "key": _bytes(rows, stage.key or _key(stage)),
         "value": f"binary(to_json(struct({columns}), map({options})))",
-        "timestamp": _writable(stage.timestamp or (TIMESTAMP if stage.aggregate else f"{RECORD}.timestamp")),
+        "timestamp": f"timestamp({stage.timestamp or (TIMESTAMP if stage.aggregate else f'{RECORD}.timestamp')})",
         "headers": f"CAST(NULL AS {HEADERS})" if stage.aggregate else _THEIR_HEADERS,
     }
-
-
-def _writable(time: str) -> str:
-    """A time that a record can have: what cannot be written becomes 1 ms. Kafka's -1, no time, stays."""
-    time = f"timestamp({time})"
-    return f"if({time} < timestamp_millis(1) AND {time} <> timestamp_millis(-1), timestamp_millis(1), {time})"
 
 
 def _bytes(rows: DataFrame, expression: str) -> str:
@@ -92,6 +86,6 @@ def _dead_letter(stage: Stage) -> dict[str, str]:
         "topic": literal(stage.dead_letters),
         "key": f"{RECORD}.key",
         "value": f"{RECORD}.value",
-        "timestamp": _writable(f"{RECORD}.timestamp"),
+        "timestamp": f"{RECORD}.timestamp",
         "headers": f"concat(coalesce({_THEIR_HEADERS}, array()), array({headers}))",
     }

@@ -208,7 +208,7 @@ def test_times_and_ids_that_are_null(spark: SparkSession) -> None:
 
 
 def test_times_that_no_topic_takes(spark: SparkSession) -> None:
-    """They are bad where the file chose them; a record's own, as 1970 is, becomes the next that can be written."""
+    """They are bad where the file chose them. Of 0 and of what a record brought along the writer makes 1 ms."""
     declared = only(json="id BIGINT", timestamp="timestamp_millis(id)", ahead="2 hours")
     now = int(time.time() * 1000)
     times = [0, 1, 5, now + 3_600_000, now + 3 * 3_600_000, -1, -(10**9)]
@@ -219,21 +219,9 @@ def test_times_that_no_topic_takes(spark: SparkSession) -> None:
         "string(element_at(filter(headers, h -> h.key = 'odradek.reason'), -1).value)",
     ).collect()
     before, ahead = (f"timestamp is {why} (timestamp_millis(id))" for why in ("before 1970", "more than 2 hours ahead"))
-    expected = [("out", at, None) for at in (1, 1, 5, now + 3_600_000)]
+    expected = [("out", at, None) for at in (0, 1, 5, now + 3_600_000)]
     expected += [("dead", at * 1000, why) for at, why in ((4, ahead), (5, before), (6, before))]
     assert Counter(map(tuple, found)) == Counter([*expected, ("dead", 7000, "the value is not JSON")])
-
-
-def test_a_record_of_1970(spark: SparkSession) -> None:
-    """And of no time, -1 as Kafka has it, which stays."""
-    declared = only(json="id BIGINT")
-    for value, topic in (('{"id": 1}', "out"), ("x", "dead")):
-        rows = plan.written(cleaned(spark, declared, value), declared, [])
-        assert rows.selectExpr("topic", "unix_micros(timestamp)").collect() == [(topic, 1000)]
-    micros = [-60_000_000, -1001, -1000, -999, 0, 999, 1000, None]
-    frame = spark.createDataFrame([(at, at) for at in micros], "n BIGINT, at BIGINT")
-    written = frame.selectExpr(f"unix_micros({records._writable('timestamp_micros(at)')})").collect()
-    assert [row[0] for row in written] == [1000, 1000, -1000, 1000, 1000, 1000, 1000, None]
 
 
 PEOPLE = {"with": "people", "on": "id", "as": "person", "parse": {"format": "json", "schema": "name STRING"}}
