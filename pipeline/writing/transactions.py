@@ -30,7 +30,8 @@ What it asks for: that a task has the same rows, in whatever order, when it is d
 topics, files or a shuffle by columns, and neither the query nor the cutting was changed in between (minPartitions,
 maxRecordsPerPartition, odradek.split.bytes, repartition). The number of rows is kept beside the offset; the driver is
 told when it differs. That is no error: of a topic that was compacted, or lost its front (failOnDataLoss=false), there
-are fewer, of a join with another table others, and those that were written were right. And that it is done again before the offset expires (offsets.retention.minutes: seven days).
+are fewer, of a join with another table others, and those that were written were right. And that it is done again
+before the offset expires (offsets.retention.minutes: seven days).
 """
 
 from __future__ import annotations

@@ -40,8 +40,7 @@ class Job:
     trigger_ms: int = 60_000
     target: int = 128 << 20  # bytes of a file
     compact: bool = True
-    several: int = 10  # small files of an hour, without an end: fewer are left until the hour ends, lest it write them
-    # anew each minute
+    several: int = 10  # small files of an hour that has not ended: fewer are left, or each minute would write them anew
     max_offsets: int = 20_000_000  # of a batch
 
     @property

@@ -63,12 +63,13 @@ def _run(file: Path, conf: dict[str, str], check: bool, every_ms: int | None) ->
 
 def _expected(pipeline: Pipeline) -> dict[str, int]:
     """The topics to be made. Raises Mistakes for others that are not there, OptionError for settings that cannot be."""
+    from odradek.pipeline.jobs import topics
     from odradek.pipeline.jobs.stages import cluster
     from odradek.pipeline.wire.brokers import Brokers
     from odradek.pipeline.writing import producer_settings
 
     _place(pipeline.checkpoint)
-    producer_settings.checked(producer_settings.librdkafka(pipeline.kafka))
+    producer_settings.checked(producer_settings.librdkafka(topics.writers(pipeline.kafka)))
     with Brokers(pipeline.kafka) as brokers:
         new, mistakes = cluster.missing(pipeline, brokers.topics())
     Mistakes.check(mistakes)

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ class Stage:
 class Pipeline:
     """A file. A stage comes after those whose topics it reads."""
 
-    kafka: dict[str, str]  # without the prefix
+    kafka: dict[str, str] = field(repr=False)  # without the prefix; there may be passwords in it
     checkpoint: str
     stages: tuple[Stage, ...]
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.jobs.stages import begin, enrich, plan, records
 from odradek.pipeline.jobs.stages.analysis import Known
@@ -38,7 +39,7 @@ class Streams:
         tables = zip(stage.enrich, known.tables, strict=True)
         frames = [enrich.table(self._table(declared.topic), declared, reading) for declared, reading in tables]
         writer = plan.written(rows, stage, frames).writeStream.format("odradek").outputMode("append")
-        writer = writer.queryName(stage.name).trigger(**trigger).options(**_LARGE | self._kafka)
+        writer = writer.queryName(stage.name).trigger(**trigger).options(**self._writing)
         writer = writer.option("odradek.transactional", "true").option("odradek.timestamps", "true")
         return writer.option("checkpointLocation", self.checkpoint(stage)).start()
 
@@ -47,12 +48,12 @@ class Streams:
         return f"{self.pipeline.checkpoint.rstrip('/')}/{stage.name}"
 
     @property
-    def _kafka(self) -> dict[str, str]:
-        return {f"kafka.{name}": value for name, value in self.pipeline.kafka.items()}
+    def _reading(self) -> dict[str, str]:
+        return _options(self.pipeline.kafka) | {"kafka.isolation.level": "read_committed", "includeHeaders": "true"}
 
     @property
-    def _reading(self) -> dict[str, str]:
-        return self._kafka | {"kafka.isolation.level": "read_committed", "includeHeaders": "true"}
+    def _writing(self) -> dict[str, str]:
+        return _LARGE | _options(topics.writers(self.pipeline.kafka))
 
     def _source(self, stage: Stage, limited: bool) -> DataFrame:
         reader = self.spark.readStream.format("odradek").options(**self._reading)
@@ -65,3 +66,7 @@ class Streams:
 
     def _table(self, topic: str) -> DataFrame:
         return records.received(self.spark.read.format("odradek").options(**self._reading, subscribe=topic).load())
+
+
+def _options(kafka: Mapping[str, str]) -> dict[str, str]:
+    return {f"kafka.{name}": value for name, value in kafka.items()}

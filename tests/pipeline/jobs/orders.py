@@ -24,7 +24,7 @@ TOML = """
 checkpoint = "{folder}/checkpoint"
 dead_letters = "{stem}-dead"
 partitions = 2
-kafka = {{ bootstrap.servers = "{bootstrap}" }}
+kafka = {{ bootstrap.servers = "{bootstrap}", fetch.max.bytes = 10000000, client.id = "shop" }}
 
 [[stage]]  # stands before what it reads: the order is found out
 name = "hourly"
