@@ -52,7 +52,8 @@ class Job:
 def run(spark: SparkSession, files: Files, job: Job) -> None:
     """Archive; returns when all is archived that was there at the start, or the stream is stopped.
 
-    Raises PipelineError: an archive that cannot be written, offsets that are gone, formats that cannot be.
+    Raises PipelineError: an archive that cannot be written, offsets that are gone, formats that cannot be; and at the
+    end for topics that a pattern matches and that were left out, for they are not the archived ones.
     """
     with Store(files) as store:
         before = _rows(store)
@@ -65,6 +66,8 @@ def run(spark: SparkSession, files: Files, job: Job) -> None:
         size = sum(file.size for file in store.state.files.values())
         facts = {"records": _rows(store) - before, "files": len(store.state.files), "bytes": size, "replaced": replaced}
         progress.done("archive", **facts)
+        if begin.others:
+            raise start.made_again(begin.others)
 
 
 def _check_columns(store: Store, digests: dict[str, str]) -> None:
@@ -153,8 +156,10 @@ def _stream(
 
 
 def _source(job: Job, begin: Start) -> dict[str, str]:
+    which = {"subscribe": ",".join(begin.topics)} if begin.others else {}
     return {
-        **job.source,
+        **{name: value for name, value in job.source.items() if not (which and name == "subscribePattern")},
+        **which,
         "includeHeaders": "true",
         "startingOffsets": json.dumps(offsets.as_json(begin.begin)),
         "maxOffsetsPerTrigger": str(job.max_offsets),

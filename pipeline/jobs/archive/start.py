@@ -6,7 +6,7 @@ was deleted and made again, so topics are known by their ids, where brokers have
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
@@ -26,13 +26,15 @@ _TOLD = 5  # losses, or topics, in an error
 class Start:
     """From where to where a run has to go, of which topics by their ids, and what it cannot have any more.
 
-    A partition whose log ends before what is archived of it begins beyond its end.
+    A partition whose log ends before what is archived of it begins beyond its end. `others` are topics that the
+    pattern matches and that are not the archived ones: they are left out.
     """
 
     begin: Offsets
     end: Offsets
     ids: Mapping[str, str]
     lost: tuple[Loss, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def topics(self) -> list[str]:
@@ -49,36 +51,50 @@ def topics(options: ReadOptions) -> list[str]:
 def find(options: ReadOptions, archived: State) -> Start:
     """From where the archive ends on.
 
-    Raises DataLoss where that is gone and failOnDataLoss is set, PipelineError where a topic is not the archived one.
+    Raises DataLoss where that is gone and failOnDataLoss is set, PipelineError where a topic that was named, or each
+    that was found, is not the archived one.
     """
     with Brokers(options.kafka) as brokers:
         keys = _partitions(brokers, options)
-        ids = _ids(brokers, {topic for topic, _ in keys}, archived.ids)
+        ids = _ids(brokers, {topic for topic, _ in keys})
+        others = _others(ids, archived.ids)
+        keys = [key for key in keys if key[0] not in others]
+        if others and not (keys and options.subscription.pattern):
+            raise made_again(others)
         first = brokers.offsets(keys, EARLIEST)
         end = brokers.offsets(keys, LATEST, options.committed)
     begin = {key: archived.offsets.get(key, first[key]) for key in keys}
     lost = _lost(begin, end, first)
     if lost and options.fail_on_data_loss:
         raise DataLoss(f"{_few([loss.text for loss in lost], '; ')}; --no-fail-on-data-loss goes on without them")
-    return Start({key: max(begin[key], first[key]) for key in keys}, end, ids, tuple(lost))
+    return Start({key: max(begin[key], first[key]) for key in keys}, end, ids, tuple(lost), tuple(others))
 
 
 def ids(options: ReadOptions, topics: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
     """Those of the topics that are there, as they are now. Raises PipelineError where one is not as it is known."""
     with Brokers(options.kafka) as brokers:
-        return _ids(brokers, topics, known)
+        found = _ids(brokers, topics)
+    if others := _others(found, known):
+        raise made_again(others)
+    return found
 
 
-def _ids(brokers: Brokers, topics: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+def made_again(topics: Sequence[str]) -> PipelineError:
+    """What there is to say of topics that are not the archived ones."""
+    return PipelineError(
+        f"{_few(topics, ', ')}: deleted and made again since it was archived, and the records of both would mix; "
+        "archive to another folder (--to), or leave it out"
+    )
+
+
+def _ids(brokers: Brokers, topics: Iterable[str]) -> dict[str, str]:
     answer = brokers.metadata(sorted(topics))
     there = (topic for topic in answer.topics if not topic.error_code)
-    found = {topic.name: topic.topic_id.hex for topic in there if topic.topic_id and topic.topic_id.int}
-    if other := [topic for topic, id in sorted(found.items()) if known.get(topic, id) != id]:
-        raise PipelineError(
-            f"{_few(other, ', ')}: deleted and made again since it was archived, and the records of both would mix; "
-            "archive to another folder (--to), or leave it out"
-        )
-    return found
+    return {topic.name: topic.topic_id.hex for topic in there if topic.topic_id and topic.topic_id.int}
+
+
+def _others(found: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
+    return [topic for topic, id in sorted(found.items()) if known.get(topic, id) != id]
 
 
 def _lost(begin: Offsets, end: Offsets, first: Offsets) -> list[Loss]:
@@ -98,6 +114,6 @@ def _partitions(brokers: Brokers, options: ReadOptions) -> list[Partition]:
     raise UnknownTopic(f"no topic matches '{options.subscription.pattern}'")
 
 
-def _few(texts: list[str], between: str) -> str:
+def _few(texts: Sequence[str], between: str) -> str:
     more = f"{between}and {len(texts) - _TOLD} more" if len(texts) > _TOLD else ""
     return between.join(texts[:_TOLD]) + more

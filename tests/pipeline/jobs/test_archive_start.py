@@ -17,10 +17,10 @@ from odradek.pipeline.jobs.archive.store import Store
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.options import ReadOptions
 
-from ...clients.admin import create_named, create_topic, topic_id
+from ...clients.admin import create_named, create_topic, topic_id, unique
 from ..test_source import delete_before
 from ..topics import WAIT, send, undecided
-from .archives import archive, assert_whole, ids, source, visible
+from .archives import archive, assert_whole, ids, live, source, visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,6 +97,28 @@ def test_a_topic_that_is_made_again_while_it_is_read(spark: SparkSession, broker
             with pytest.raises(PipelineError, match=f"^{name}: deleted and made again"):
                 sink._new([(topic, 0), (late, 0), (other, 0)])
             sink._ids = known(broker, topic) | {late: sink._ids[late]}
+
+
+def test_a_pattern_that_matches_a_topic_that_was_made_again(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The others do not wait until somebody has looked at it; alone it is refused at once."""
+    prefix = unique("made")
+    topic, other = f"{prefix}.again", f"{prefix}.other"
+    with broker.wire() as wire:
+        create_named(wire, topic)
+        create_named(wire, other)
+    send(broker, topic, range(5))
+    both = Job({"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": f"^{prefix}"})
+    archive(spark, tmp_path, both)
+    make_again(broker, topic)
+    send(broker, topic, range(9))
+    sent = send(broker, other, range(7))
+    with pytest.raises(PipelineError, match=f"^{topic}: deleted and made again"):
+        archive(spark, tmp_path, both)
+    assert visible(spark, tmp_path, other) == ids(sent)
+    assert len(visible(spark, tmp_path, topic)) == 5
+    alone = Job({"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": f"^{topic}"})
+    with pytest.raises(PipelineError, match=f"^{topic}: deleted and made again"):
+        start.find(alone.options, live(spark, tmp_path))
 
 
 def test_a_run_that_knows_its_topics(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
