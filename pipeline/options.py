@@ -245,7 +245,7 @@ def _named(given: Mapping[str, str], name: str) -> str | None:
 
 
 def _split(given: Mapping[str, str]) -> str:
-    """Of a quick task the 50 ms count that Python takes before it begins; and files are to be some 100 MB."""
+    """Of a task that writes files, larger: they are to be some 100 MB."""
     return "256m" if "odradek.parquet" in given else "128m"
 
 

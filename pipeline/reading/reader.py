@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from odradek.pipeline.errors import UnknownTopic
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import losses, offsets, planning, splits, tasks
 from odradek.pipeline.reading.offsets import Exactly
@@ -41,7 +40,7 @@ class BatchReader(DataSourceReader):
         """The pieces to read; whatever was written before they were planned, and nothing after it."""
         options = self._options
         with Brokers(options.kafka) as brokers, brokers.steady():
-            keys = _partitions(brokers, options)
+            keys = options.subscription.existing(brokers.topics())
             start = offsets.resolve(options.start, keys, brokers, options.committed, "starting")
             end = offsets.resolve(options.end, keys, brokers, options.committed, "ending")
             first = brokers.offsets(keys, EARLIEST)
@@ -78,7 +77,7 @@ class StreamReader(DataSourceStreamReader):
     def _begin(self) -> Offsets:
         if self._start is None:
             brokers, options = self._open(), self._options
-            keys, spec = _partitions(brokers, options), options.start
+            keys, spec = options.subscription.existing(brokers.topics()), options.start
             if self._at is not None and isinstance(spec, Exactly):  # others that were made since are not of that batch
                 spec, keys = spec.of(self._at), list(self._at)
             self._start = offsets.resolve(spec, keys, brokers, options.committed, "starting")
@@ -95,7 +94,7 @@ class StreamReader(DataSourceStreamReader):
         """The ends now; asked for again where one is before what was read: a new leader may say so for a moment."""
         options, left = self._options, self._options.attempts
         while True:
-            found = brokers.offsets(_partitions(brokers, options), LATEST, options.committed)
+            found = brokers.offsets(options.subscription.existing(brokers.topics()), LATEST, options.committed)
             left -= 1
             if left <= 0 or all(end >= at.get(key, 0) for key, end in found.items()):
                 return found
@@ -147,15 +146,6 @@ class StreamReader(DataSourceStreamReader):
         if self._brokers is None:
             self._brokers = Brokers(self._options.kafka)
         return self._brokers
-
-
-def _partitions(brokers: Brokers, options: ReadOptions) -> list[Partition]:
-    """Those that are meant; UnknownTopic where some were named that do not exist."""
-    topics = brokers.topics()
-    missing = options.subscription.missing(topics)
-    if missing:
-        raise UnknownTopic(f"there is no {', '.join(missing)} (or this user may not see it)")
-    return options.subscription.partitions(topics)
 
 
 def _tell(lost: list[losses.Loss], options: ReadOptions) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from odradek.pipeline.errors import OptionError
+from odradek.pipeline.errors import OptionError, UnknownTopic
 from odradek.pipeline.types import Partition
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -27,6 +27,12 @@ class Subscription:
         if self.assigned:
             return [(topic, index) for topic, index in self.assigned if index < topics.get(topic, 0)]
         return [(topic, index) for topic in self.names(topics) for index in range(topics.get(topic, 0))]
+
+    def existing(self, topics: Mapping[str, int]) -> list[Partition]:
+        """The partitions meant; UnknownTopic where some that were named do not exist."""
+        if missing := self.missing(topics):
+            raise UnknownTopic(f"there is no {', '.join(missing)} (or this user may not see it)")
+        return self.partitions(topics)
 
     def names(self, topics: Mapping[str, int]) -> list[str]:
         """The topics meant, sorted; with a pattern those that exist (it need not match the whole name, as in Spark)."""

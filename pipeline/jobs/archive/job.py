@@ -13,7 +13,7 @@ from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import ending, progress
 from odradek.pipeline.jobs.archive import compaction, start
 from odradek.pipeline.jobs.archive.columns import Columns
-from odradek.pipeline.jobs.archive.sink import Sink, now_ms
+from odradek.pipeline.jobs.archive.sink import Rows, Sink, now_ms
 from odradek.pipeline.jobs.archive.start import Start
 from odradek.pipeline.jobs.archive.store import Store
 from odradek.pipeline.jobs.causes import caused_by, told
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _HOUR = 3_600_000  # ms
-Rows = dict[tuple[str, int], int]
 
 
 @dataclass(frozen=True)

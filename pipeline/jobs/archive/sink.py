@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _TOLD = 100  # batches; Spark tells of each soon after its end
 Ranges = Mapping[Partition, tuple[int, int]]
+Rows = dict[tuple[str, int], int]
+"""Records by a query's name and the number of its batch."""
 
 
 class Sink:
@@ -34,9 +36,7 @@ class Sink:
     `rows` gets the records of each batch, by name and number; the last ones stay.
     """
 
-    def __init__(
-        self, store: Store, begin: Start, columns: Columns, source: ReadOptions, rows: dict[tuple[str, int], int]
-    ) -> None:
+    def __init__(self, store: Store, begin: Start, columns: Columns, source: ReadOptions, rows: Rows) -> None:
         self.stream = uuid4().hex
         self.checkpoint = f"{CHECKPOINT}/{self.stream}"
         self.name = f"archive-{self.stream[:8]}"
@@ -104,7 +104,7 @@ class Sink:
         return (staged.path, path), File(path, topic_of(path), spans, staged.size, staged.modified_ms, schema)
 
 
-def note(rows: dict[tuple[str, int], int], batch: tuple[str, int], count: int) -> None:
+def note(rows: Rows, batch: tuple[str, int], count: int) -> None:
     """Keep the number of a batch's records, and forget those of batches that were told long ago."""
     rows[batch] = count
     for old in list(rows)[:-_TOLD]:

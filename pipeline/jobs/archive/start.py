@@ -106,10 +106,7 @@ def _lost(begin: Offsets, end: Offsets, first: Offsets) -> list[Loss]:
 
 
 def _partitions(brokers: Brokers, options: ReadOptions) -> list[Partition]:
-    known = brokers.topics()
-    if missing := options.subscription.missing(known):
-        raise UnknownTopic(f"there is no {', '.join(missing)} (or this user may not see it)")
-    if found := options.subscription.partitions(known):
+    if found := options.subscription.existing(brokers.topics()):
         return found
     raise UnknownTopic(f"no topic matches '{options.subscription.pattern}'")
 

@@ -21,14 +21,18 @@ _ORIGIN = "string(get(filter(headers, h -> h.key = 'odradek.topic'), 0).value)" 
 
 
 class InLog(NamedTuple):
-    """`awaited` are those that the archive did not read yet.
+    """`origins`: what there is, by the topic that dead letters come from, None for all other records.
 
-    `origins`: the same counts by the topic that dead letters come from, None for all other records.
+    `awaited` are those of them that the archive did not read yet.
     """
 
-    counts: Counts
-    awaited: Counts
     origins: Mapping[str | None, Counts]
+    awaited: Counts
+
+    @property
+    def counts(self) -> Counts:
+        """From wherever."""
+        return sum(self.origins.values(), Counter())
 
 
 class Archived(NamedTuple):
@@ -61,7 +65,7 @@ def in_log(
     from pyspark.sql import functions as sql
 
     if not topics:
-        return InLog(Counter(), Counter(), {})
+        return InLog({}, Counter())
     ends = spark.createDataFrame(
         [(*key, at) for key, at in archived.items()], "topic string, partition int, archived long"
     )
@@ -75,15 +79,13 @@ def in_log(
 
 
 def _summed(found: Iterable[Row]) -> InLog:
-    counts: Counts = Counter()
     awaited: Counts = Counter()
     origins: dict[str | None, Counts] = defaultdict(Counter)
     for row in found:
         key = row.topic, row.window
-        counts[key] += row.records
         awaited[key] += row.late
         origins[row.origin][key] += row.records
-    return InLog(counts, awaited, origins)
+    return InLog(origins, awaited)
 
 
 def archived(spark: SparkSession, root: str, topics: Collection[str] | None, period: Period) -> Archived:

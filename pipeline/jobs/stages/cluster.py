@@ -50,9 +50,9 @@ def _unknown(topic: str, known: Iterable[str], key: str) -> str:
 
 def make(pipeline: Pipeline, new: Mapping[str, int]) -> None:
     """Topics with so many partitions each; those for dead letters take what is a little larger than sources may be."""
-    dead = [topic for topic in new if topic in {stage.dead_letters for stage in pipeline.stages}]
+    dead = new.keys() & {stage.dead_letters for stage in pipeline.stages}
     topics.create(pipeline.kafka, {topic: new[topic] for topic in new if topic not in dead}, {}, may_exist=True)
-    for topic in dead:  # the sources are there by now: stages come in their order
+    for topic in sorted(dead):  # the sources are there by now: stages come in their order
         sources = {source for stage in pipeline.stages if stage.dead_letters == topic for source in stage.sources}
         limits = [int(config[_LIMIT]) for config in topics.configs(pipeline.kafka, sources).values()]
         topics.create(pipeline.kafka, {topic: new[topic]}, {_LIMIT: str(max(limits) + _ROOM)}, may_exist=True)

@@ -36,8 +36,3 @@ def every(blames: Iterable[Blame]) -> str:
     """What is the matter by all that apply, joined by semicolons, or null."""
     said = ", ".join(f"CASE WHEN {when} THEN {what} END" for when, what in blames)
     return f"nullif(concat_ws('; ', {said}), '')"
-
-
-def untouched(name: str) -> bool:
-    """Whether a column is the user's."""
-    return name not in HIDDEN
