@@ -22,8 +22,9 @@ ALL = 1 << 60  # a high watermark beyond everything
 
 @contextmanager
 def follower(root: Path, **config: Any) -> Iterator[Live]:
-    """`live`, but a follower."""
+    """`live`, but a follower, its log opened as a start opens it: there are files also before the first append."""
     with live(root, **config) as world:
+        recovery.recover(root / "t-0", world.partition().config)
         world.partition().slot.update(state=slots.FOLLOWER)
         yield world
 

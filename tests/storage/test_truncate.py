@@ -409,7 +409,7 @@ def test_killed_at_random_again_and_again(tmp_path: Path) -> None:
                     replicate_for_ever(random.Random(seed + turn))
                 finally:
                     os._exit(1)
-            time.sleep(dice.uniform(0.002, 0.1))
+            time.sleep(dice.uniform(0.002, 0.1) if turn else 0)  # first before it has done anything
             os.kill(pid, signal.SIGKILL)
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
             with world.partition(2).locked() as values:
