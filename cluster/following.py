@@ -241,7 +241,10 @@ class Following:
                 self._out[key] = now_ms + pause_ms
 
     def strike(self, key: Key, now_ms: int) -> int:
-        """What the leader sent is of no use: leave the partition out, longer each time in a row. Returns the ms."""
+        """What the leader sent is of no use: leave the partition out, longer each time in a row. Returns the ms.
+
+        `stand` says where the log ends now: the leader may have been told already that it has all that came (`ahead`).
+        """
         strikes = self._strikes[key] = self._strikes.get(key, 0) + 1
         pause = min(self.limits.backoff_ms << min(strikes - 1, 16), max(LONGEST_STRIKE_MS, self.limits.backoff_ms))
         if self._part(key):

@@ -18,6 +18,7 @@ from pathlib import Path
 from odradek.broker import config as configuration
 from odradek.broker import replicator
 from odradek.broker.process import Process, role_locks
+from odradek.cluster import throttles
 from odradek.cluster.fetch_session import Key
 from odradek.cluster.snapshot import raw_snapshot
 from odradek.ipc import roles, slots
@@ -334,3 +335,18 @@ class Follower:
         for end in (self.replicator._signals._read, self.replicator._signals._write):
             os.close(end)
         self.shared.destroy()
+
+
+def caught_up(follower: Follower, leader: PlayedLeader, *indexes: int) -> Callable[[], bool]:
+    return lambda: all(
+        (follower.state(index).leo, follower.state(index).hw) == (leader.log(index).end,) * 2
+        for index in indexes or [0]
+    )
+
+
+def throttle(follower: Follower, text: str, isr: list[int]) -> None:
+    follower.isr, follower.topic_config = isr, {throttles.FOLLOWER.replicas: text}
+    follower.publish()
+
+
+Maker = Callable[..., Follower]

@@ -1,0 +1,162 @@
+"""The next fetch, which goes out before the records are in the log; and what waits while somebody has the lock."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from odradek.broker import link
+from odradek.ipc.locks import PartitionLocks
+from odradek.storage import follow as follow_storage
+from odradek.storage.epochs import EpochCache
+
+from .leading import LEADER, Maker, PlayedLeader, caught_up, throttle
+
+
+def offsets(leader: PlayedLeader) -> list[int]:
+    """Those that have been asked for, in order."""
+    return [part.offset for request in leader.requests for part in request.parts]
+
+
+@pytest.mark.parametrize("hw", [2, 1])
+def test_what_lies_below_the_high_watermark_is_asked_beyond_at_once(
+    follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, hw: int
+) -> None:
+    """A fetch of the records behind it is under way while one is appended; not of those that nobody else may have."""
+    real, under_way = follow_storage.append, list[int]()
+
+    def append(partition: Any, *arguments: Any) -> int:
+        deadline = time.monotonic() + (0.1 if hw == 1 else 10)
+        while len(offsets(leader)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        under_way.append(offsets(leader)[-1])
+        return real(partition, *arguments)
+
+    monkeypatch.setattr(follow_storage, "append", append)
+    for _ in range(3):
+        leader.append()
+    leader.log().hw = hw
+    follower = follow(replica_fetch_max_bytes=1)
+    follower.turn_until(lambda: len(offsets(leader)) == 4, "a fetch from the log end")
+    assert under_way[0] == (1 if hw == 2 else 0)
+    assert offsets(leader) == [0, 1, 2, 3]
+    assert follower.content() == leader.log().content()
+    assert follower.count_of("errors") == 0
+
+
+def test_the_leader_hears_the_truth_after_a_fetch_that_was_ahead_of_it(follow: Maker, leader: PlayedLeader) -> None:
+    """The records are corrupt: it is known only when the next fetch has left."""
+    for _ in range(4):
+        leader.append()
+    first, end, sound = leader.log().batches[1]
+    leader.log().batches[1] = (first, end, sound[:-1] + b"?")
+    follower = follow(replica_fetch_max_bytes=1)
+    follower.turn_until(lambda: follower.count_of("errors"), "the damage")
+    assert follower.state().leo == 1
+    follower.turn_until(lambda: 2 in offsets(leader), "what had left ahead of the log to arrive")
+    follower.turn_until(lambda: offsets(leader)[-1] == 1, "a fetch of the same records")
+    assert follower.state().leo == 1, "what came behind them was not used"
+    leader.log().batches[1] = (first, end, sound)
+    follower.turn_until(caught_up(follower, leader), "the log end")
+    assert follower.content() == leader.log().content()
+
+
+def test_a_locked_partition_that_was_asked_beyond(follow: Maker, leader: PlayedLeader) -> None:
+    for _ in range(5):
+        leader.append()
+    follower = follow(replica_fetch_max_bytes=1)
+    other = PartitionLocks(follower.run_dir / "partition.lock")
+    assert other.try_lock(0)
+    follower.turn_until(lambda: follower.count_of("lock_waits") > 3, "the lock to be met")
+    assert offsets(leader) == [0, 1]
+    assert follower.state().leo == 0
+    other.unlock(0)
+    other.close()
+    follower.turn_until(caught_up(follower, leader), "the log end")
+    assert follower.content() == leader.log().content()
+    assert follower.count_of("errors") == 0
+
+
+def test_who_is_throttled_asks_for_nothing_before_it_has_counted(follow: Maker, leader: PlayedLeader) -> None:
+    for _ in range(3):
+        leader.append()
+    follower = follow(replica_fetch_max_bytes=1, follower_replication_throttled_rate=1 << 30)
+    throttle(follower, "*", [LEADER])
+    other = PartitionLocks(follower.run_dir / "partition.lock")
+    assert other.try_lock(0)
+    follower.turn_until(lambda: follower.count_of("lock_waits") > 3, "the lock to be met")
+    assert offsets(leader) == [0]
+    other.unlock(0)
+    other.close()
+
+
+def test_a_connection_that_breaks_under_a_fetch_ahead(
+    follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records in hand are used all the same."""
+    broken = list[int]()
+
+    def send(self: link.Link) -> None:
+        if offsets(leader) == [0] and not broken:
+            broken.append(1)
+            self._lose(OSError(32, "Broken pipe"))
+        else:
+            real(self)
+
+    real = link.Link._send
+    monkeypatch.setattr(link.Link, "_send", send)
+    for _ in range(3):
+        leader.append()
+    follower = follow(replica_fetch_max_bytes=1)
+    follower.turn_until(caught_up(follower, leader), "the log end")
+    assert broken
+    assert offsets(leader)[:2] == [0, 1], "the second over another connection"
+    assert leader.connections == 2
+    assert follower.content() == leader.log().content()
+
+
+def test_what_is_locked_is_kept_while_the_others_go_on(follow: Maker, leader: PlayedLeader) -> None:
+    follower = follow(count=2)
+    follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
+    other = PartitionLocks(follower.run_dir / "partition.lock")
+    assert other.try_lock(0)
+    leader.append(0, count=2)
+    follower.turn_until(lambda: follower.count_of("lock_waits"), "the lock to be met")
+    for _ in range(3):
+        leader.append(1, count=3, value=b"another")
+        follower.turn_until(lambda: follower.state(1).leo == leader.log(1).end, "the other's log end")
+    assert follower.state(0).leo == 0
+    held = [request for request in leader.requests if request.max_wait_ms < 100]
+    assert held, "the leader is asked again soon"
+    sent = sum(1 for request in leader.requests for part in request.parts if part.partition == 0)
+    other.unlock(0)
+    other.close()
+    follower.turn_until(caught_up(follower, leader, 0, 1), "what was kept")
+    follower.turn_until(
+        lambda: sum(1 for request in leader.requests for part in request.parts if part.partition == 0) > sent,
+        "a fetch behind what was kept",
+    )
+    assert follower.content(0) == leader.log(0).content()
+    assert follower.count_of("errors") == 0
+    assert all(part.offset in (0, 2) for request in leader.requests for part in request.parts if part.partition == 0)
+
+
+def test_what_is_kept_for_a_former_epoch_is_dropped(follow: Maker, leader: PlayedLeader) -> None:
+    follower = follow()
+    follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
+    other = PartitionLocks(follower.run_dir / "partition.lock")
+    assert other.try_lock(0)
+    leader.append(count=2)
+    follower.turn_until(lambda: follower.count_of("lock_waits"), "the lock to be met")
+    slot = follower.shared.slots[0]
+    slot.publish(slot.state()._replace(leader_epoch=1))
+    other.unlock(0)
+    other.close()
+    with leader.lock:
+        leader.log().epoch = 1
+        leader.log().batches.clear()
+        leader.log().epochs = EpochCache()
+    leader.append(count=1, value=b"another")
+    follower.turn_until(caught_up(follower, leader), "the log end")
+    assert follower.content() == leader.log().content()

@@ -1,0 +1,141 @@
+"""Connections that break, do not come or bring nonsense."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from collections.abc import Callable
+
+import pytest
+from odradek.broker import link
+
+from .leading import LEADER, Maker, PlayedLeader, caught_up
+
+
+def test_a_lost_connection_comes_again(follow: Maker, leader: PlayedLeader) -> None:
+    follower = follow()
+    follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
+    for number in range(2, 5):
+        leader.append()
+        leader.hang_up()
+        follower.turn_until(lambda number=number: leader.connections == number, "another connection")  # type: ignore[misc]
+        follower.turn_until(caught_up(follower, leader), "the log end")
+    assert follower.content() == leader.log().content()
+    assert set(leader.first_epochs) == {0}, "sessions begin anew"
+
+
+def test_new_metadata_end_the_wait_for_a_connection(
+    follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "AGAIN_MS", 3_600_000)
+    monkeypatch.setattr(link, "LONGEST_MS", 3_600_000)
+    follower = follow()
+    follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
+    leader.append()
+    leader.hang_up()
+    follower.turn_until(lambda: follower.count_of("errors") == 1, "the loss")
+    follower.turn_for(0.3)
+    assert leader.connections == 1
+    follower.publish()
+    follower.turn_until(caught_up(follower, leader), "the log end")
+
+
+def test_a_leader_that_is_not_there_yet(follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        address = nobody.getsockname()[:2]
+    follower = follow(leaders={LEADER: address})
+    follower.turn_for(0.5)
+    assert caplog.text.count("Connection refused") == 1, "said once"
+    assert 3 <= follower.count_of("errors") <= 8, "20 + 40 + 80 + … ms"
+    follower.leaders[LEADER] = leader.address
+    leader.append()
+    follower.publish()
+    follower.turn_until(caught_up(follower, leader), "the log end")
+
+
+def test_a_host_by_name(follow: Maker, leader: PlayedLeader) -> None:
+    leader.append()
+    follower = follow(leaders={LEADER: ("localhost", leader.address[1])})
+    follower.turn_until(caught_up(follower, leader), "the log end")
+
+
+def test_a_host_that_has_no_address(follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture) -> None:
+    follower = follow(leaders={LEADER: ("no.such.host.invalid", 1)})
+    follower.turn_until(lambda: "leader 1 at no.such.host.invalid:1: " in caplog.text, "the reason in the log")
+
+
+def test_a_leader_that_does_not_answer(follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture) -> None:
+    leader.silent = True
+    leader.append()
+    follower = follow(replica_socket_timeout_ms=100, replica_fetch_wait_max_ms=50)
+    follower.turn_until(lambda: leader.connections == 2, "another connection")
+    assert "no answer within 100 ms" in caplog.text
+    leader.silent = False
+    follower.turn_until(caught_up(follower, leader), "the log end")
+
+
+def _short(frame: bytes) -> bytes:
+    return struct.pack(">i", len(frame) - 10) + frame[4:-6]
+
+
+MANGLED: dict[str, Callable[[bytes], bytes]] = {
+    "cut short": _short,
+    "too long": lambda frame: struct.pack(">i", len(frame)) + frame[4:] + b"\0" * 4,
+    "another's answer": lambda frame: frame[:4] + b"\0\0\0\x63" + frame[8:],
+    "huge": lambda frame: b"\x7f\xff\xff\xff" + frame[4:],
+    "negative": lambda frame: b"\xff\xff\xff\xff" + frame[4:],
+    "empty": lambda frame: bytes(4),
+    "two": lambda frame: frame + frame,
+    "garbage": lambda frame: struct.pack(">i", 1000) + b"\xff" * 1000,
+}
+
+
+@pytest.mark.parametrize("how", MANGLED)
+def test_a_malformed_answer_closes_the_connection(
+    follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    caplog.set_level(logging.WARNING)
+    leader.mangle = MANGLED[how]
+    leader.append()
+    follower = follow()
+    follower.turn_until(lambda: leader.connections >= 3, "another connection")
+    assert len(caplog.records) == 1, "one line"
+    leader.mangle = lambda frame: frame
+    follower.turn_until(caught_up(follower, leader), "the log end")
+    assert follower.content() == leader.log().content()
+
+
+def test_answers_in_small_pieces(follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link.Frame, "room", property(lambda self: _frame_room(self)[:3]))
+    for _ in range(3):
+        leader.append(count=2)
+    follower = follow()
+    follower.turn_until(caught_up(follower, leader), "the log end")
+    assert follower.content() == leader.log().content()
+
+
+_frame_room = link.Frame.room.fget  # type: ignore[attr-defined]
+
+
+def test_a_large_buffer_is_given_back() -> None:
+    frame = link.Frame(link.Limits(1 << 20, 2 << 20, 1000, -1))
+
+    def receive(size: int) -> int:
+        data = struct.pack(">i", size) + bytes(size)
+        while data:
+            room = len(frame.room)
+            frame.room[: len(data[:room])] = data[:room]
+            frame.take(len(data[:room]))
+            data = data[room:]
+        assert frame.whole
+        used = len(frame._buffer)
+        frame.clear()
+        return used
+
+    assert receive(100) == link.SMALL
+    assert receive(link.SMALL) == 1 << 20
+    assert [receive(100) for _ in range(link.SMALL_IN_A_ROW)] == [1 << 20] * link.SMALL_IN_A_ROW
+    assert receive(100) == link.SMALL
+    assert receive(3 << 19) == (3 << 19) + 4
+    assert receive(100) == link.SMALL

@@ -1,0 +1,102 @@
+"""Logs that differ from the leader's."""
+
+from __future__ import annotations
+
+import pytest
+from odradek.protocol import errors
+from odradek.storage.epochs import EpochCache
+
+from .leading import LEADER, TOPIC_ID, Maker, PlayedLeader, caught_up
+
+KEY = (TOPIC_ID, 0)
+
+
+def test_a_log_that_has_diverged_is_cut_where_it_has(follow: Maker, leader: PlayedLeader) -> None:
+    """Three batches of epoch 0 in common, then two of each one's own; the former leader's were never committed."""
+    for _ in range(3):
+        leader.append(epoch=0)
+    leader.log().hw = 3
+    for _ in range(2):
+        leader.append(epoch=1, value=b"never committed")
+    leader.log().epoch = 1
+    follower = follow()
+    follower.lead(0, LEADER, 1)
+    follower.turn_until(lambda: follower.state().leo == 5, "the log end")
+    with leader.lock:
+        log = leader.log()
+        del log.batches[3:]
+        log.epochs, log.epoch = EpochCache([(0, 0)]), 2
+        log.append(count=3, value=b"the truth")
+        log.hw = -1
+    follower.lead(0, LEADER, 2)
+    follower.turn_until(caught_up(follower, leader), "the new leader's log end")
+    assert follower.content() == leader.log().content()
+    assert [tuple(one) for one in EpochCache.read(follower.partition().directory).entries] == [(0, 0), (2, 3)]
+    assert not leader.sought
+
+
+def test_a_cut_below_the_high_watermark_is_told(
+    follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader.append(count=1)
+    leader.append(count=4, epoch=1)
+    leader.log().epoch = 1
+    follower = follow()
+    follower.lead(0, LEADER, 1)
+    follower.turn_until(caught_up(follower, leader), "the log end")
+    with leader.lock:
+        log = leader.log()
+        del log.batches[1:]
+        log.epochs, log.epoch = EpochCache([(0, 0)]), 2
+        log.append(count=1, value=b"an unclean leader's")
+    follower.lead(0, LEADER, 2)
+    follower.turn_until(lambda: follower.content() == leader.log().content(), "the new leader's log")
+    assert (follower.state().leo, follower.state().hw) == (2, 2)
+    assert "t-0: truncated to offset 1, below the high watermark 5" in caplog.text
+
+
+def test_a_log_beyond_the_leaders_is_cut(follow: Maker, leader: PlayedLeader) -> None:
+    """The same epoch, fewer records, and no epochs: a leader that lost its disk's last writes."""
+    for _ in range(5):
+        leader.append()
+    follower = follow()
+    follower.turn_until(caught_up(follower, leader), "the log end")
+    with leader.lock:
+        leader.log().epoch = 1
+        del leader.log().batches[2:]
+    follower.lead(0, LEADER, 1)
+    follower.turn_until(lambda: follower.content() == leader.log().content(), "the leader's log")
+    assert follower.state().leo == 2
+    leader.append()
+    follower.turn_until(caught_up(follower, leader), "the next batch")
+
+
+def test_a_log_that_ends_before_the_leaders_begins_anew(
+    follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader.append(count=5)
+    follower = follow()
+    follower.turn_until(caught_up(follower, leader), "the log end")
+    with leader.lock:
+        log = leader.log()
+        log.append(count=100)
+        log.append(count=7)
+        log.start = 105
+        del log.batches[:2]
+        log.error = errors.NOT_LEADER_OR_FOLLOWER
+    follower.turn_until(lambda: KEY in leader.requests[-1].forgotten or not leader.requests[-1].parts, "a pause")
+    leader.log().error = 0
+    follower.turn_until(lambda: follower.state().leo == 112, "the log end")
+    assert follower.state().log_start == 105
+    assert follower.content() == leader.log().content()
+
+
+def test_out_of_range_is_asked_about(follow: Maker, leader: PlayedLeader) -> None:
+    """Its epoch tells the leader nothing: the log is empty, but does not begin where the leader's does."""
+    with leader.lock:
+        leader.log().start = 50
+    leader.append(count=3)
+    follower = follow()
+    follower.turn_until(caught_up(follower, leader), "the log end")
+    assert leader.sought == [-1, -2]
+    assert (follower.state().log_start, follower.state().leo) == (50, 53)

@@ -1,0 +1,77 @@
+"""Answers with errors."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from odradek.cluster import following
+from odradek.protocol import errors
+
+from .leading import Maker, PlayedLeader, caught_up
+
+
+@pytest.mark.parametrize("error", [errors.NOT_LEADER_OR_FOLLOWER, errors.UNKNOWN_TOPIC_ID, errors.KAFKA_STORAGE_ERROR])
+def test_a_part_in_error_is_left_out_for_a_while(
+    follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    monkeypatch.setattr(following, "FIRST_LEAVE_MS", 200)
+    follower = follow(count=2)
+    leader.log(0).error = error
+    leader.append(0)
+    leader.append(1)
+    began = time.monotonic()
+    follower.turn_until(caught_up(follower, leader, 1), "the other's log end")
+    assert follower.state(0).leo == 0
+    leader.log(0).error = 0
+    follower.turn_until(caught_up(follower, leader, 0), "the log end")
+    assert time.monotonic() - began >= 0.2
+    assert leader.connections == 1
+
+
+def test_new_metadata_end_the_pause(follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "FIRST_LEAVE_MS", 3_600_000)
+    follower = follow(replica_fetch_backoff_ms=3_600_000)
+    leader.log().error = errors.NOT_LEADER_OR_FOLLOWER
+    leader.append()
+    follower.turn_until(lambda: leader.requests, "a fetch")
+    follower.turn_for(0.1)
+    leader.log().error = 0
+    follower.publish()
+    follower.turn_until(caught_up(follower, leader), "the log end")
+
+
+def test_corrupt_records_are_not_appended(
+    follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        leader.append()
+    first, end, sound = leader.log().batches[1]
+    leader.log().batches[1] = (first, end, sound[:-1] + b"?")
+    follower = follow()
+    follower.turn_until(lambda: follower.count_of("errors") == 2, "two attempts")
+    assert follower.state().leo == 1, "what is before the damage"
+    assert "again in 200 ms" in caplog.text
+    assert "again in 400 ms" in caplog.text
+    leader.log().batches[1] = (first, end, sound)
+    follower.turn_until(caught_up(follower, leader), "the log end")
+    assert follower.content() == leader.log().content()
+    leader.append()
+    first, end, sound = leader.log().batches[3]
+    leader.log().batches[3] = (first, end, sound[:-1] + b"?")
+    leader.changed()
+    follower.turn_until(lambda: follower.count_of("errors") > 2, "another attempt")
+    assert caplog.text.count("again in 200 ms") == 2, "the first time in a row"
+
+
+def test_a_session_that_the_leader_forgets(follow: Maker, leader: PlayedLeader) -> None:
+    follower = follow()
+    follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
+    for error in (errors.FETCH_SESSION_ID_NOT_FOUND, errors.INVALID_FETCH_SESSION_EPOCH):
+        leader.session_error = error
+        leader.append()
+        follower.turn_until(caught_up(follower, leader), "the log end")
+        leader.append()
+        follower.turn_until(caught_up(follower, leader), "the log end after it")
+    assert sum(not request.session_epoch for request in leader.requests) == 3
+    assert leader.connections == 1

@@ -1,0 +1,39 @@
+"""What the tests of `odradek.cluster.following` start from."""
+
+from __future__ import annotations
+
+from odradek.cluster.fetch_session import Key
+from odradek.cluster.following import (
+    Following,
+    Limits,
+    Position,
+)
+from odradek.protocol.fetch import FetchPart, FetchRequest
+
+LIMITS = Limits(replica=7, max_wait_ms=500, min_bytes=1, max_bytes=1000, part_bytes=100, backoff_ms=1000)
+A, B, C = ((b"t" * 16, 0), (b"t" * 16, 1), (b"u" * 16, 0))
+SESSION = 99
+
+
+def at(offset: int, epoch: int = 3) -> Position:
+    return Position(epoch, offset, epoch - 1, 0)
+
+
+def part(key: Key, offset: int, epoch: int = 3) -> FetchPart:
+    return FetchPart(*key, epoch, offset, epoch - 1, 0, 100)
+
+
+def following_of(*keys: Key) -> Following:
+    """All from offset 10 on; the first request is answered."""
+    machine = Following(LIMITS)
+    for key in keys:
+        machine.assign(key, at(10))
+    fetched(machine)
+    assert machine.answered(0, SESSION, 0)
+    return machine
+
+
+def fetched(machine: Following, now_ms: int = 0) -> FetchRequest:
+    request = machine.request(now_ms)
+    assert isinstance(request, FetchRequest)
+    return request

@@ -1,0 +1,257 @@
+"""What a follower asks of a leader, in any order of events, against a leader's own sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from odradek.cluster.ahead import Coming
+from odradek.cluster.fetch_session import Key
+from odradek.cluster.following import (
+    LEAVE,
+    LONGEST_STRIKE_MS,
+    LOST_PLACE,
+    Following,
+    Position,
+    Seek,
+)
+from odradek.protocol import errors
+from odradek.protocol.fetch import FetchPart, FetchRequest
+from odradek.protocol.fetch_client import LATEST
+from odradek.workers.sessions import Sessions
+
+from .asking import LIMITS, A, B, C
+
+
+class Leader:
+    """As far as a follower can tell: logs by their ends, starts and epochs, and the sessions of a worker."""
+
+    def __init__(self) -> None:
+        self.sessions = Sessions(2)
+        self.session: Any = None
+        self.ends = dict.fromkeys((A, B, C), 5)
+        self.hws = dict.fromkeys((A, B, C), 3)
+        self.starts = dict.fromkeys((A, B, C), 0)
+        self.epochs = dict.fromkeys((A, B, C), 0)
+
+    def fetch(self, request: FetchRequest) -> tuple[int, int, dict[Key, FetchPart]]:
+        """(error, session id, what is to be looked at)."""
+        error, self.session = self.sessions.open(request, True, 0.0)
+        if error:
+            return error, 0, {}
+        if self.session is None:
+            return 0, 0, {(one.topic, one.partition): one for one in request.parts}
+        self.session.advance()
+        return 0, self.session.id, self.session.parts
+
+    def error_of(self, key: Key, one: FetchPart) -> int:
+        if one.leader_epoch != self.epochs[key]:
+            return errors.FENCED_LEADER_EPOCH if one.leader_epoch < self.epochs[key] else errors.UNKNOWN_LEADER_EPOCH
+        return 0 if self.starts[key] <= one.offset <= self.ends[key] else errors.OFFSET_OUT_OF_RANGE
+
+
+class Machine(RuleBasedStateMachine):
+    """A follower's logs are numbers; every rule is something that may happen between two requests."""
+
+    keys = st.sampled_from([A, B, C])
+
+    @initialize()
+    def begin(self) -> None:
+        self.machine, self.leader, self.now = Following(LIMITS), Leader(), 0
+        self.own = dict.fromkeys((A, B, C), 0)
+        self.assigned: dict[Key, int] = {}
+        self.held: dict[Key, int] = {}
+        self.under_way: FetchRequest | Seek | None = None
+        self.coming: dict[Key, int] = {}  # where logs are said to end already
+
+    def where(self, key: Key) -> Position:
+        return Position(self.assigned[key], self.own[key], 0, 0)
+
+    @rule(key=keys, newer=st.booleans())
+    def assign(self, key: Key, newer: bool) -> None:
+        self.leader.epochs[key] += newer
+        self.assigned[key] = self.leader.epochs[key]
+        self.held.pop(key, None)
+        self.machine.assign(key, self.where(key))
+
+    @rule(key=keys)
+    def remove(self, key: Key) -> None:
+        self.assigned.pop(key, None)
+        self.held.pop(key, None)
+        self.machine.remove(key)
+
+    @rule(key=keys)
+    def leader_moves_on(self, key: Key) -> None:
+        self.leader.epochs[key] += 1
+
+    @rule(key=keys, count=st.integers(1, 5))
+    def produce(self, key: Key, count: int) -> None:
+        self.leader.ends[key] += count
+
+    @rule(key=keys, end=st.integers(0, 10))
+    def lose_records(self, key: Key, end: int) -> None:
+        """Another leader, elected uncleanly, in the same epoch: as bad as can be."""
+        self.leader.ends[key] = max(self.leader.starts[key], min(end, self.leader.ends[key]))
+        self.leader.hws[key] = min(self.leader.hws[key], self.leader.ends[key])
+
+    @rule(key=keys, count=st.integers(1, 5))
+    def commit(self, key: Key, count: int) -> None:
+        self.leader.hws[key] = min(self.leader.hws[key] + count, self.leader.ends[key])
+
+    @rule(key=keys)
+    def retain(self, key: Key) -> None:
+        self.leader.starts[key] = self.leader.hws[key] = self.leader.ends[key]
+
+    @rule()
+    def forget_sessions(self) -> None:
+        self.leader.sessions = Sessions(2)
+
+    @rule()
+    def no_sessions(self) -> None:
+        self.leader.sessions = Sessions(0)
+
+    @rule()
+    def lose_connection(self) -> None:
+        self.under_way = None
+        self.machine.lost()
+
+    @rule(ms=st.integers(1, 3000))
+    def wait(self, ms: int) -> None:
+        self.now += ms
+
+    @rule()
+    def metadata(self) -> None:
+        self.machine.look_again()
+
+    @rule(key=keys)
+    def lock_is_free(self, key: Key) -> None:
+        if key in self.held:
+            self.own[key] = self.held.pop(key)
+            self.machine.moved(key, self.where(key))
+
+    @precondition(lambda self: self.under_way is None)
+    @rule()
+    def ask(self) -> None:
+        self.under_way = self.machine.request(self.now)
+        if isinstance(self.under_way, FetchRequest):
+            assert 1 <= self.under_way.max_wait_ms <= 500
+            self.answer_of = self.leader.fetch(self.under_way)
+            self.parts = dict(self.answer_of[2])
+            self.check_what_the_leader_knows()
+
+    def check_what_the_leader_knows(self) -> None:
+        """Exactly what is wanted now, and no offset that the follower has not, but below the high watermark."""
+        if not self.answer_of[0]:
+            assert len(self.parts) == self.machine._fetched
+            for key, one in self.parts.items():
+                assert one == FetchPart(*key, *self.where(key), 100)._replace(
+                    offset=self.coming.get(key, self.own[key])
+                )
+                assert one.offset == self.own[key] or one.offset < self.leader.hws[key]
+                assert key not in self.held
+
+    @precondition(lambda self: self.under_way is not None)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        asked, self.under_way = self.under_way, None
+        if isinstance(asked, Seek):
+            self.settle(asked)
+        elif self.machine.answered(*self.answer_of[:2], self.now):
+            wanted = {key: one for key, one in self.parts.items() if self.machine.asked(key) is not None}
+            for key, one in wanted.items():
+                assert self.machine.asked(key) == one, "what an answer is used for is what it was asked for"
+                assert one.offset == self.own[key], "and comes behind what is in the log"
+            ends = {key: self.sent(key, one, data) for key, one in wanted.items()}
+            self.go_ahead(wanted, ends)
+            for key, one in wanted.items():
+                self.take(key, one, ends[key], data)
+            self.coming = {}
+
+    def sent(self, key: Key, one: FetchPart, data: st.DataObject) -> int:
+        """Where the records end that the leader has sent."""
+        end, hw = self.leader.ends[key], self.leader.hws[key]
+        return max(one.offset, data.draw(st.sampled_from([one.offset + 1, hw - 1, min(hw, end), end])))
+
+    def go_ahead(self, wanted: dict[Key, FetchPart], ends: dict[Key, int]) -> None:
+        """As broker.leader: the next request leaves before the answer is used."""
+        if any(self.leader.error_of(key, one) for key, one in wanted.items()):
+            return
+        coming = [Coming(key, ends[key], 0, self.leader.hws[key]) for key in wanted if ends[key] > wanted[key].offset]
+        if self.machine.ahead(coming):
+            self.coming = {one.key: one.end for one in coming}
+            self.ask()
+
+    def take(self, key: Key, one: FetchPart, end: int, data: st.DataObject) -> None:
+        about = self.machine.judge(self.leader.error_of(key, one), None)
+        if about == LEAVE:
+            self.machine.leave(key, self.now)
+        elif about == LOST_PLACE:
+            self.machine.seek(key)
+        elif end > one.offset:
+            self.append(key, end, data.draw(st.sampled_from(["append", "append", "hold", "strike", "a part"])))
+
+    def append(self, key: Key, end: int, how: str) -> None:
+        if how == "append":
+            self.own[key] = end
+            self.machine.moved(key, self.where(key))
+            self.machine.succeeded(key)
+        elif how == "hold":
+            self.held[key] = end
+            self.machine.hold(key)
+        else:  # as broker.leader does, which may have said already that the log ends behind all that came
+            self.own[key] = (self.own[key] + end) // 2 if how == "a part" else self.own[key]
+            self.machine.strike(key, self.now)
+            self.machine.stand(key, self.where(key))
+
+    def settle(self, asked: Seek) -> None:
+        of = self.leader.ends if asked.at == LATEST else self.leader.starts
+        answers = {
+            key: (0, of[key]) if epoch == self.leader.epochs[key] else (errors.FENCED_LEADER_EPOCH, -1)
+            for key, epoch in asked.places
+        }
+        for cut in self.machine.found(asked, answers, self.now):
+            assert cut.offset != self.own[cut.key]
+            self.own[cut.key] = cut.offset
+            self.machine.moved(cut.key, self.where(cut.key))
+
+    @invariant()
+    def counts(self) -> None:
+        if hasattr(self, "assigned"):
+            assert len(self.machine) == len(self.assigned)
+            assert self.machine._fetched >= 0
+
+    def teardown(self) -> None:
+        """Once all goes well, everything is fetched up to the leader's ends, and then nothing more is named."""
+        if not hasattr(self, "assigned"):
+            return
+        self.leader.sessions = Sessions(2)
+        self.lose_connection()
+        for key in list(self.assigned):
+            self.lock_is_free(key)
+            self.assign(key, False)
+        for _ in range(12):
+            self.now += LONGEST_STRIKE_MS
+            self.ask()
+            if isinstance(self.under_way, Seek):
+                self.settle(self.under_way)
+            elif self.under_way is not None:
+                assert self.machine.answered(*self.answer_of[:2], self.now)
+                for key, one in self.parts.items():
+                    self.take_well(key, one)
+            self.under_way = None
+        assert all(self.own[key] == self.leader.ends[key] for key in self.assigned)
+        request = self.machine.request(self.now)
+        assert (request is None) == (not self.assigned)
+        assert request is None or (isinstance(request, FetchRequest) and request.parts == request.forgotten == [])
+
+    def take_well(self, key: Key, one: FetchPart) -> None:
+        if self.machine.judge(self.leader.error_of(key, one), None) == LOST_PLACE:
+            self.machine.seek(key)
+        elif self.leader.ends[key] > one.offset:
+            self.append(key, self.leader.ends[key], "append")
+
+
+TestAnyOrder = Machine.TestCase
+TestAnyOrder.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
