@@ -222,7 +222,9 @@ def test_sigkill_at_random_under_three_writers(tmp_path: Path, acks: list[tuple[
             os.set_blocking(read, False)
         acked = [-1, -1, -1]
         pids = [start(number, 0) for number in range(3)]
-        for _ in range(60):
+        for turn in range(2000):
+            if turn >= 60 and sum(acked) > 50:  # a busy machine may kill them before they have written
+                break
             time.sleep(dice.uniform(0.001, 0.03))
             victim = dice.randrange(3)
             os.kill(pids[victim], signal.SIGKILL)

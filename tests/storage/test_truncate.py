@@ -401,7 +401,9 @@ def test_killed_at_random_again_and_again(tmp_path: Path) -> None:
                 except Busy:
                     continue
 
-        for turn in range(25):
+        for turn in range(1000):
+            if turn >= 25 and world.partition().state().truncations > 10:  # a busy machine may kill too early for any
+                break
             pid = os.fork()
             if not pid:
                 die_with_parent()
