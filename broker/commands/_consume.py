@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
 from odradek.broker.commands._codecs import register
+from odradek.broker.commands._consumer import open_consumer
 from odradek.broker.commands._formatters import Format
 from odradek.broker.commands._options import reader_left
 from odradek.broker.commands._properties import client_config
@@ -49,17 +49,13 @@ def _end(consumer: KafkaConsumer, printing: Printing, options: Mapping[str, Any]
 
 def _consumer(options: Mapping[str, Any], properties: Mapping[str, str]) -> KafkaConsumer:
     config = client_config(properties, KafkaConsumer.DEFAULT_CONFIG)
-    config["bootstrap_servers"] = options["bootstrap_server"].split(",")
     config["group_id"] = options["group"]
     config.setdefault("client_id", "console-consumer")
     config.setdefault("metrics_enabled", False)
     config.setdefault("max_poll_records", POLL_RECORDS)
     if options["isolation_level"]:
         config["isolation_level"] = options["isolation_level"]
-    try:
-        return KafkaConsumer(**config)
-    except (KafkaError, ValueError, AssertionError) as error:
-        raise OdradekError(f"no consumer for {options['bootstrap_server']}: {error}") from error
+    return open_consumer(options["bootstrap_server"], config)
 
 
 def _subscribe(consumer: KafkaConsumer, options: Mapping[str, Any]) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 from kafka import ConsumerRebalanceListener, KafkaConsumer
-from kafka.errors import KafkaError
 from odradek.broker.commands._codecs import register
+from odradek.broker.commands._consumer import open_consumer
 from odradek.broker.commands._metrics import print_metrics
 from odradek.broker.commands._properties import client_config
-from odradek.broker.errors import OK, OdradekError
+from odradek.broker.errors import OK
 
 POLL_MS = 100
 POLL_RECORDS = 5000
@@ -51,7 +51,6 @@ def run(options: Mapping[str, Any], properties: Mapping[str, str]) -> int:
 def _consumer(options: Mapping[str, Any], properties: Mapping[str, str]) -> KafkaConsumer:
     config = client_config(properties, KafkaConsumer.DEFAULT_CONFIG)
     config |= {
-        "bootstrap_servers": options["bootstrap_server"].split(","),
         "group_id": options["group"] or f"perf-consumer-{random.randrange(100_000)}",
         "receive_buffer_bytes": options["socket_buffer_size"],
         "max_partition_fetch_bytes": options["fetch_size"],
@@ -60,10 +59,7 @@ def _consumer(options: Mapping[str, Any], properties: Mapping[str, str]) -> Kafk
         "metrics_enabled": options["print_metrics"],
     }
     config.setdefault("client_id", "perf-consumer-client")
-    try:
-        return KafkaConsumer(**config)
-    except (KafkaError, ValueError, AssertionError) as error:
-        raise OdradekError(f"no consumer for {options['bootstrap_server']}: {error}") from error
+    return open_consumer(options["bootstrap_server"], config)
 
 
 class _Joining(ConsumerRebalanceListener):

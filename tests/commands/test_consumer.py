@@ -1,0 +1,32 @@
+"""The consumer that the reading commands share."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from odradek.broker.commands._consumer import open_consumer
+from odradek.broker.errors import OdradekError
+
+from .conftest import Run
+
+
+@pytest.mark.parametrize("poll_ms", [1, 2, 4, 8, 16])
+def test_an_assignment_that_comes_after_a_poll_has_ended(broker: Any, run: Run, topic: str, poll_ms: int) -> None:
+    """The group is joined twice, the second time with the topic's partitions: any poll may end in the midst of it."""
+    run("console-producer", "--topic", topic, stdin=b"one\n")
+    consumer = open_consumer(broker.bootstrap, {"group_id": topic, "auto_offset_reset": "earliest"})
+    try:
+        consumer.subscribe([topic])
+        deadline, found = time.monotonic() + 20, {}
+        while not found and time.monotonic() < deadline:
+            found = consumer.poll(poll_ms)
+        assert [record.value for records in found.values() for record in records] == [b"one"]
+    finally:
+        consumer.close()
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(OdradekError, match=r"no consumer for 127\.0\.0\.1:1: "):
+        open_consumer("127.0.0.1:1", {"bootstrap_timeout_ms": 500})
