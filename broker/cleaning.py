@@ -86,9 +86,7 @@ class CleanerOffsets:
 
 
 def _is_live(partition: Partition) -> bool:
-    """Whether the slot is this partition's, and not of one that is being deleted."""
-    state = partition.state()
-    return state.incarnation == partition.incarnation and state.state not in (slots.FREE, slots.DELETING)
+    return partition.state().serves(partition.incarnation)
 
 
 class Cleaner:

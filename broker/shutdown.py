@@ -71,7 +71,7 @@ def _begin(partitions: Partitions, unclean: set[int]) -> Iterator[Flush]:
     """Write what a stop adds to the partitions, and find what is to be synced."""
     for partition in partitions:
         state = partition.state()
-        if state.incarnation != partition.incarnation or state.state in (slots.FREE, slots.DELETING):
+        if not state.serves(partition.incarnation):
             continue
         if state.state in (slots.OFFLINE, slots.RECOVERING):  # damaged, or stopped before it was looked at
             unclean.add(state.log_dir)

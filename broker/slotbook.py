@@ -71,8 +71,7 @@ class SlotBook:
 
     def matches(self, slot: int, incarnation: int) -> bool:
         """Whether a slot still is what a snapshot says of it."""
-        state = self._table[slot].state()
-        return state.incarnation == incarnation and state.state not in (slots.FREE, slots.DELETING)
+        return self._table[slot].state().serves(incarnation)
 
     def try_lock(self, slot: int) -> bool:
         """Take the partition's lock; while it is taken, say so to the supervisor's sweep."""

@@ -85,6 +85,10 @@ class SlotState(NamedTuple):
     led_since: int = 0
     recovers_to: int = LEADER
 
+    def serves(self, incarnation: int) -> bool:
+        """Whether the slot still is that partition's, which is not being deleted."""
+        return self.incarnation == incarnation and self.state not in (FREE, DELETING)
+
 
 FIELDS = SlotState._fields
 (
