@@ -38,6 +38,11 @@ class Disk:
         assert (target / machine.FILE_NAME).read_text(), "which boot of the machine it was is not on the disk"
         (target / machine.FILE_NAME).write_text("the boot before this one\n")
 
+    def durable(self, name: str) -> bytes:
+        """What would be left of a file right under `root` now; b"" if nothing."""
+        inode = self._synced_entries(self.root, entries(str(self.root))).get(name, "")
+        return self._contents[inode].read_bytes() if inode in self._contents else b""
+
     def _directory(self, source: Path, target: Path, luck: random.Random | None) -> None:
         target.mkdir(parents=True)
         now = entries(str(source))

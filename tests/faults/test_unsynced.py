@@ -30,7 +30,7 @@ def loaded(fresh_broker: Any, tmp_path: Path) -> tuple[Any, dict[str, int]]:
     kept = create_topic(broker, "kept", flush_messages=1, segment_bytes=20_000)
     lazy = create_topic(broker, "lazy", segment_bytes=20_000)
     acked = {kept: load(broker, kept), lazy: load(broker, lazy)}
-    wait_until(lambda: seen(broker).get((lazy, 0)) == ROUNDS, 20, "the high watermarks are on the disk")
+    wait_until(lambda: seen(broker, shadow).get((lazy, 0)) == ROUNDS, 20, "the high watermarks are on the disk")
     return broker, acked
 
 
@@ -42,8 +42,11 @@ def failed(fresh_broker: Any, tmp_path: Path) -> tuple[Any, Disk, dict[str, int]
     return broker, Disk(broker.data_dir, tmp_path / "shadow"), acked
 
 
-def seen(broker: Any) -> dict[tuple[str, int], int]:
-    """What the checkpoint of high watermarks says."""
+def seen(broker: Any, shadow: Path) -> dict[tuple[str, int], int]:
+    """What the checkpoint of high watermarks says, once it would survive: it has its name before that is synced."""
+    path = broker.data_dir / checkpoints.HIGH_WATERMARK
+    if not path.exists() or Disk(broker.data_dir, shadow).durable(path.name) != path.read_bytes():
+        return {}
     return checkpoints.read_offsets(broker.data_dir, checkpoints.HIGH_WATERMARK)
 
 
