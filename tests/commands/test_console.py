@@ -113,7 +113,7 @@ def test_a_line_that_is_too_long_costs_only_itself(run: Run, name: str) -> None:
 
 def test_partition_and_offset(run: Run, topic: str) -> None:
     run("console-producer", "--topic", topic, stdin=b"0\n1\n2\n3\n")
-    where = ("--topic", topic, "--partition", "0", "--offset", "2", "--timeout-ms", "1000")
+    where = ("--topic", topic, "--partition", "0", "--offset", "2", "--max-messages", "2", "--timeout-ms", "30000")
     assert run("console-consumer", *where).stdout == b"2\n3\n"
     absent = ("--topic", topic, "--partition", "7", "--timeout-ms", "1000")
     run("console-consumer", *absent, code=1)

@@ -251,5 +251,5 @@ def test_a_stream_waits_for_enough(spark: SparkSession, broker: Any, tmp_path: P
         send(broker, topic, range(10, 20))
         time.sleep(1)
         assert batches(query) == [10]
-        send(broker, topic, range(20, 100))
+        send(broker, topic, range(20, 100), linger_ms=500)  # in one request, or a first batch may take a part of them
         wait_until(lambda: batches(query) == [10, 90], 60, "a batch of both")

@@ -33,7 +33,7 @@ def test_who_keeps_up_is_not_held_back(follow: Maker, leader: PlayedLeader, isr:
     follower.turn_until(caught_up(follower, leader), "the leader's log end")
     for _ in range(3):
         leader.append(value=b"x" * 2000)
-        follower.turn_until(caught_up(follower, leader), "the leader's log end, however much that is", seconds=3)
+        follower.turn_until(caught_up(follower, leader), "the leader's log end, however much that is", seconds=8)
 
 
 def test_a_throttle_of_other_brokers(follow: Maker, leader: PlayedLeader) -> None:
@@ -41,4 +41,4 @@ def test_a_throttle_of_other_brokers(follow: Maker, leader: PlayedLeader) -> Non
     throttle(follower, f"0:{LEADER}", [LEADER])
     for _ in range(3):
         leader.append(value=b"x" * 2000)
-    follower.turn_until(caught_up(follower, leader), "the leader's log end", seconds=3)
+    follower.turn_until(caught_up(follower, leader), "the leader's log end", seconds=8)
