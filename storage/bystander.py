@@ -91,14 +91,15 @@ class Bystander:
         Raises Begins; Unsettled or another OSError where the directory is no good any more.
         """
         end = time.monotonic() + _PATIENCE
-        while time.monotonic() < end:
+        while True:
             changed = os.fstat(self._directory.fd).st_mtime_ns
             if time.time_ns() - changed > _QUIET_NS:
                 found = self._look(offset, changed)
                 if self._stands(changed) and found is not None:
                     return _told(found)
+            if time.monotonic() > end:
+                raise Unsettled(f"{self._path} does not come to rest")
             time.sleep(_PAUSE)
-        raise Unsettled(f"{self._path} does not come to rest")
 
     def _stands(self, changed: int) -> bool:
         """Whether nothing was renamed since `changed`; Unsettled when the directory itself was."""
