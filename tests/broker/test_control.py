@@ -23,7 +23,13 @@ def _fail() -> None:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Path]:
+def gone() -> threading.Event:
+    """What the command `late` waits for before it is answered."""
+    return threading.Event()
+
+
+@pytest.fixture
+def served(tmp_path: Path, gone: threading.Event) -> Iterator[Path]:
     """A server on `tmp_path` answering in a thread."""
     stop = threading.Event()
     ready = threading.Event()
@@ -32,6 +38,7 @@ def served(tmp_path: Path) -> Iterator[Path]:
         handlers: dict[str, control.Handler] = {
             "add": lambda a, b: {"sum": a + b},
             "nothing": lambda: None,
+            "late": lambda: {"gone": gone.wait(60)},
             "refuse": _refuse,
             "fail": _fail,
         }
@@ -87,9 +94,10 @@ def test_garbage_is_answered(served: Path, message: bytes) -> None:
     assert ask(served, "nothing") == {}
 
 
-def test_a_client_that_goes_away_harms_nobody(served: Path) -> None:
+def test_a_client_that_goes_away_harms_nobody(served: Path, gone: threading.Event) -> None:
     with pytest.raises(control.ControlTimeout):
-        control.request(served, "test", "nothing", 0)
+        control.request(served, "test", "late", 50)
+    gone.set()
     assert ask(served, "nothing") == {}
 
 

@@ -154,7 +154,7 @@ def test_one_writes_at_a_time(bench: Maker) -> None:
         other.start()
         other.join(0.1)
         assert not done and not (log.data / name).exists()
-    other.join(10)
+    other.join(60)
     assert done == [{}] and (log.data / name).exists()
 
 

@@ -183,7 +183,7 @@ class Place:
             self.turn()
             return len(self.done) >= count
 
-        wait_until(enough, 10, "the markers")
+        wait_until(enough, 60, "the markers")
         return self.done
 
     def close(self) -> None:
@@ -251,12 +251,12 @@ def test_it_goes_where_the_leader_goes(place: Place, other: PlayedBroker) -> Non
 
 
 def test_a_broker_that_is_gone_and_comes_elsewhere(place: Place, other: PlayedBroker) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
-    place.publish(OTHER, OTHER, port=port)
-    place.add(THERE)
-    for _ in range(20):
-        place.turn()
+    with socket.socket() as nobody:  # does not listen, and nobody else can on its port
+        nobody.bind(("127.0.0.1", 0))
+        place.publish(OTHER, OTHER, port=nobody.getsockname()[1])
+        place.add(THERE)
+        for _ in range(20):
+            place.turn()
     assert not other.asked
     place.publish(OTHER, OTHER)
     assert place.await_done() == [{THERE: Error.NONE}]
@@ -332,7 +332,7 @@ def test_a_partition_that_is_no_more_needs_none(place: Place, monkeypatch: pytes
     began = time.monotonic()
     place.add(("gone", 0))
     assert place.await_done() == [{("gone", 0): Error.UNKNOWN_TOPIC_OR_PARTITION}]
-    assert time.monotonic() - began > 0.3  # it may only not have been told of yet
+    assert time.monotonic() - began >= 0.299  # in whole ms; it may only not have been told of yet
 
 
 def _transactional(producer: int) -> bytearray:

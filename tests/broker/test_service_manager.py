@@ -72,7 +72,7 @@ def test_a_watchdog_that_nobody_set() -> None:
 
 
 def test_a_watchdog_is_fed_in_time(manager: socket.socket) -> None:
-    watchdog = Watchdog({"WATCHDOG_USEC": "40000000", "WATCHDOG_PID": str(os.getpid())})
+    watchdog = Watchdog({"WATCHDOG_USEC": "4000000000", "WATCHDOG_PID": str(os.getpid())})
     for _ in range(100):
         watchdog.beat()
     assert manager.recv(4096) == b"WATCHDOG=1"

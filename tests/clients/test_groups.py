@@ -175,7 +175,7 @@ def test_clients_of_different_make_share_a_group(broker: Any, tmp_path: Path) ->
     members = [DRIVERS[name].member(broker.bootstrap, topic, group, tmp_path) for name in names]
     try:
         with broker.wire(60) as wire:
-            wait_until(lambda: shared_by(wire, group, 4), 60, "four members share all partitions")
+            wait_until(lambda: shared_by(wire, group, 4), 120, "four members share all partitions")
         time.sleep(0.5)
         written = feed.finish()
         wait_until(lambda: written <= seen(members), 60, "everything is processed")

@@ -299,7 +299,7 @@ class Raw:
         request = self.protocol.EndTxnRequest[version](
             transactional_id=self.name, producer_id=self.id, producer_epoch=self.epoch, committed=commit
         )
-        return int(self.wire.call(request).error_code)
+        return int(self._loaded(request, lambda answer: answer.error_code).error_code)
 
     def add_offsets(self, group: str) -> int:
         request = self.protocol.AddOffsetsToTxnRequest[3](
@@ -313,24 +313,34 @@ class Raw:
         row = topic_class.TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
         )
-        answer = self.wire.call(
+        answer = self._loaded(
             request[version](
                 transactional_id=self.name, group_id=group, producer_id=self.id, producer_epoch=self.epoch,
                 topics=[topic_class(name=topic, partitions=[row])], **fields,
-            )
+            ),
+            lambda answer: answer.topics[0].partitions[0].error_code,
         )  # fmt: skip
         return int(answer.topics[0].partitions[0].error_code)
 
     def _patiently(self, request: Any, code: Callable[[Any], int]) -> Any:
-        """Again while the last transaction's markers are being written."""
-        answers: list[Any] = []
+        """Again while the last transaction's markers are being written, or the coordinator reads its log."""
+        return call_until(self.wire, request, lambda answer: code(answer) not in (14, 51))
 
-        def answered() -> bool:
-            answers.append(self.wire.call(request))
-            return code(answers[-1]) != 51
+    def _loaded(self, request: Any, code: Callable[[Any], int]) -> Any:
+        """Again while the coordinator, which was just started, reads its log."""
+        return call_until(self.wire, request, lambda answer: code(answer) != 14)
 
-        wait_until(answered, WAIT, "the last transaction is over")
-        return answers[-1]
+
+def call_until(wire: Wire, request: Any, settled: Callable[[Any], bool]) -> Any:
+    """The first answer that is `settled`."""
+    answers: list[Any] = []
+
+    def answered() -> bool:
+        answers.append(wire.call(request))
+        return settled(answers[-1])
+
+    wait_until(answered, WAIT, f"an answer to {type(request).__name__}")
+    return answers[-1]
 
 
 @pytest.fixture
@@ -344,7 +354,8 @@ def offsets_of(wire: Wire, group: str, topic: str, stable: bool = False) -> tupl
     from kafka.protocol.consumer import OffsetFetchRequest as Request
 
     topics = [Request.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
-    answer = wire.call(Request[7](group_id=group, topics=topics, require_stable=stable))
+    request = Request[7](group_id=group, topics=topics, require_stable=stable)
+    answer = call_until(wire, request, lambda answer: answer.error_code != 14)  # the coordinator reads its log
     assert answer.error_code == 0, answer
     row = answer.topics[0].partitions[0]
     return row.committed_offset, row.error_code
@@ -452,7 +463,7 @@ def test_a_forgotten_transaction_is_aborted(fresh_broker: Any) -> None:
     broker = fresh_broker(**QUICK)
     topic = create_topic(broker)
     with broker.wire() as wire:
-        raw = Raw(wire, timeout_ms=500)
+        raw = Raw(wire, timeout_ms=8000)  # in which the record is there
         raw.add(topic)
         raw.write(topic, b"forgotten")
         await_stable(broker, topic)
@@ -585,6 +596,8 @@ def test_javas_transactional_producer(broker: Any) -> None:
     done: subprocess.CompletedProcess[bytes] = java.run("4.1.0", "org.apache.kafka.tools.ProducerPerformance", *words)
     assert b"500 records sent" in done.stdout
     await_stable(broker, topic)
+    with broker.wire() as wire:  # the state follows the last marker
+        wait_until(lambda: state_of(wire, name) == "CompleteCommit", WAIT, "the last transaction is over")
     assert len(read(broker, topic, "read_committed")) == 500
     listed = java.run(
         "4.1.0", "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", broker.bootstrap, "describe",

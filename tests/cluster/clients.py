@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka.protocol.metadata import MetadataRequest
 
 from ..harness.broker import Broker
 from ..harness.cluster import Cluster
@@ -25,11 +26,23 @@ def make_topic(cluster: Cluster, partitions: int = 3, **config: Any) -> str:
     options = {key.replace("_", "."): str(value) for key, value in ({"min_insync_replicas": 2} | config).items()}
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(name, partitions, 3, config=options)])[name].result(30)
+    wait_until(lambda: all(_led(one, name, partitions) for one in cluster.running()), 60, f"all to know of {name}")
     return name
 
 
+def _led(broker: Broker, topic: str, partitions: int) -> bool:
+    """Whether a broker says that all partitions have a leader: those that did not make the topic hear of it later."""
+    asked = [MetadataRequest.MetadataRequestTopic(name=topic)]
+    try:
+        with broker.wire() as wire:
+            answer = wire.call(MetadataRequest[7](topics=asked, allow_auto_topic_creation=False))
+    except (OSError, EOFError):
+        return False
+    return [row.leader_id >= 0 for row in answer.topics[0].partitions] == [True] * partitions
+
+
 def coordinator(
-    cluster: Cluster, key: str, kind: int = 0, *, other_than: int = -1, of: Sequence[Broker] = (), seconds: float = 30
+    cluster: Cluster, key: str, kind: int = 0, *, other_than: int = -1, of: Sequence[Broker] = (), seconds: float = 60
 ) -> int:
     """The id of the broker that coordinates a group (or with `kind` 1 a transactional id), as soon as one of `of` (any
     that runs) names one."""

@@ -135,7 +135,7 @@ class ControllerHarness:
 
     def take(self, token: int) -> bytes:
         """The answer's body, waited for."""
-        wait_until(lambda: self.answered(token), 30, "an answer of the controller")
+        wait_until(lambda: self.answered(token), 60, "an answer of the controller")
         return self._answers.pop(token)
 
     def call(self, request: Any) -> Any:

@@ -30,7 +30,7 @@ def both(
     """A function that gives a request's answers of Kafka and of us, without what must differ."""
     apache = Apache("3.9.1", tmp_path_factory.mktemp("apache")).start()
     try:
-        with Wire(apache.bootstrap) as theirs, Wire(broker.bootstrap) as ours:
+        with Wire(apache.bootstrap, 60) as theirs, Wire(broker.bootstrap, 60) as ours:
             ports = {theirs: apache.bootstrap.split(":")[1], ours: broker.bootstrap.split(":")[1]}
 
             def ask(request: Any) -> tuple[str, str]:
@@ -40,7 +40,7 @@ def both(
             def call(request: Any) -> tuple[str, str]:
                 answers = ask(request)
                 if answers[0] != answers[1] and request.API_KEY in READS:  # Kafka's broker follows its controller
-                    wait_until(lambda: len(set(ask(request))) == 1, 5, fail=False)
+                    wait_until(lambda: len(set(ask(request))) == 1, 30, fail=False)
                     answers = ask(request)
                 return answers
 

@@ -105,13 +105,13 @@ def test_others_lead_what_was_in_a_directory_that_failed(disks: Disks, tree: Zoo
     with running(feed, member):
         wait_until(lambda: len(feed.acked) > 100, 60, "some to be acknowledged")
         disks.break_(victim, "pwritev", "pwrite", "fsync")
-        wait_until(lambda: offline(cluster, topic, 1) == hurt, 30, "its replicas there to be offline")
-        assert which(cluster, topic, lambda row: row.leader_id == 1) <= well
-        assert which(cluster, topic, lambda row: 1 not in row.isr_nodes) == hurt
+        wait_until(lambda: offline(cluster, topic, 1) == hurt, 60, "its replicas there to be offline")
+        wait_until(lambda: which(cluster, topic, lambda row: row.leader_id == 1) <= well, 60, "others to lead there")
+        wait_until(lambda: which(cluster, topic, lambda row: 1 not in row.isr_nodes) == hurt, 60, "the ISRs to be less")
         wanted = len(feed.acked) + 300
         wait_until(lambda: len(feed.acked) > wanted, 60, "the load to go on")
         assert errors_of_dirs(victim) == [0, STORAGE_ERROR]
-        wait_until(lambda: not tree.children(znodes.LOG_DIR_EVENTS), 10, "the notice to go")
+        wait_until(lambda: not tree.children(znodes.LOG_DIR_EVENTS), 60, "the notice to go")
         late = make_topic(cluster, PARTITIONS)
         for index in range(PARTITIONS):
             cluster.wait_isr(late, index, 3)
@@ -120,7 +120,7 @@ def test_others_lead_what_was_in_a_directory_that_failed(disks: Disks, tree: Zoo
         cluster.restart(1)
         for index in range(PARTITIONS):
             cluster.wait_isr(topic, index, 3)
-        wait_until(lambda: not offline(cluster, topic, 1), 20, "nothing to be offline")
+        wait_until(lambda: not offline(cluster, topic, 1), 60, "nothing to be offline")
         wanted = len(feed.acked) + 100
         wait_until(lambda: len(feed.acked) > wanted, 60, "the load to go on")
     assert feed.errors == []
@@ -202,7 +202,7 @@ def test_the_coordinator_of_a_group_loses_its_directory(disks: Disks) -> None:
         disks.break_(victim, "pwritev", "pwrite", "fsync")
         number = victim.properties["broker.id"]
         hurt = offsets[victim.port]
-        wait_until(lambda: offline(cluster, "__consumer_offsets", number) == hurt, 30, "its replicas to be offline")
+        wait_until(lambda: offline(cluster, "__consumer_offsets", number) == hurt, 60, "its replicas to be offline")
         before = [len(group.seen) for group in groups]
         wait_until(
             lambda: all(len(group.seen) > count + 20 for group, count in zip(groups, before, strict=True)), 60,

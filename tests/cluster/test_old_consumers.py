@@ -31,7 +31,7 @@ PARTITIONS = 3
 GROUP = "old"
 _CONFIG = """
 group.id={group}
-zookeeper.session.timeout.ms=3000
+zookeeper.session.timeout.ms=10000
 zookeeper.sync.time.ms=200
 rebalance.backoff.ms=500
 rebalance.max.retries=20
@@ -69,7 +69,7 @@ class OldConsumer:
         """SIGTERM has it commit and give its partitions back; SIGKILL leaves both to others."""
         if self.process.poll() is None:
             self.process.send_signal(how)
-        self.process.wait(30)
+        self.process.wait(60)
 
 
 class Group:
@@ -141,7 +141,7 @@ class World:
         printed = lambda: {value for one in self.consumers for value in one.values()}  # noqa: E731
         wait_until(lambda: printed() >= set(self._sent), 60, "everything to be consumed")
         assert printed() == set(self._sent)
-        wait_until(lambda: self.group.offsets() == self._ends, 20, "everything to be committed")
+        wait_until(lambda: self.group.offsets() == self._ends, 60, "everything to be committed")
 
 
 @contextmanager
@@ -171,7 +171,7 @@ def test_a_group_shares_partitions_and_keeps_its_offsets_in_zookeeper(
         old.send()
         old.await_all()
         old.leave(second)
-        wait_until(lambda: not old.group.owners(), 10, "nobody owns anything")
+        wait_until(lambda: not old.group.owners(), 60, "nobody owns anything")
         third = old.join()
         old.await_shared(1)
         old.send()

@@ -89,7 +89,7 @@ def test_no_produce_fails_and_leaders_return(cluster: Cluster, tree: ZooKeeperTr
             cluster.restart(number)
             for index in range(PARTITIONS):
                 cluster.wait_isr(topic, index, 3)
-        wait_until(lambda: leaders(tree, topic) == first, 30, "leaders to be where they are preferred")
+        wait_until(lambda: leaders(tree, topic) == first, 60, "leaders to be where they are preferred")
         load(feed)
     assert before < controllers(tree) <= before + 3, "who stops is elected no more"
     check(cluster, topic, feed, member)
@@ -106,4 +106,4 @@ def check(cluster: Cluster, topic: str, feed: Feed, member: Member) -> None:
         last = max(member.seen.intersection(numbers))
         assert {number for number in numbers if number <= last} <= member.seen
     apart = lambda: [line for index in range(PARTITIONS) for line in differences(cluster, topic, index)]  # noqa: E731
-    wait_until(lambda: not apart(), 20, "all replicas to be the same")
+    wait_until(lambda: not apart(), 60, "all replicas to be the same")

@@ -129,8 +129,11 @@ def test_a_move_takes_its_time_and_nobody_else_does(cluster: Cluster, admin: Adm
     began = time.monotonic()
     told = reassign(cluster, "--execute", file, "--throttle", str(2 * MB))
     assert f"The inter-broker throttle limit was set to {2 * MB} B/s" in told
-    assert rates(cluster, admin)[f"0 {LEADER_RATE}"] == str(2 * MB)
+    wait_until(lambda: rates(cluster, admin).get(f"0 {LEADER_RATE}") == str(2 * MB), 30, "the rate to be in force")
     meanwhile = acknowledged(cluster, steady, 2)
+    if meanwhile <= usual / 4:  # the machine may have stood still for so long
+        meanwhile = acknowledged(cluster, steady, 2)
+    wait_until(lambda: copied(cluster, moved, 1, 2), 60, "the move to begin")
     moved_bytes, so_far = copied(cluster, moved, 1, 2), time.monotonic() - began
     assert 0 < moved_bytes < 2 * 2 * MB * so_far, f"{moved_bytes} bytes in {so_far:.1f} s"
     assert meanwhile > usual / 4, f"{meanwhile} records were acknowledged one after the other, before that {usual}"
@@ -139,8 +142,8 @@ def test_a_move_takes_its_time_and_nobody_else_does(cluster: Cluster, admin: Adm
     took = time.monotonic() - began
     assert 5 <= took <= 60, f"{took:.1f} s"
     assert "Clearing broker-level throttles on brokers 0,1,2" in reassign(cluster, "--verify", file)
-    left = rates(cluster, admin)
-    assert {name for name in left if not name.startswith(steady)} == set(), "`--verify` removes what `--execute` set"
+    left = lambda: {name for name in rates(cluster, admin) if not name.startswith(steady)}  # noqa: E731
+    wait_until(lambda: not left(), 30, "`--verify` to remove what `--execute` set")
     cluster.wait_isr(moved, 0, 2)
     assert not differences(cluster, moved)
 
@@ -160,12 +163,13 @@ def test_each_side_alone(cluster: Cluster, admin: AdminClient, tmp_path: Path, s
     began = time.monotonic()
     reassign(cluster, "--execute", file)
     time.sleep(3)
+    wait_until(lambda: copied(cluster, topic, 1), 60, "the move to begin")
     moved_bytes, took = copied(cluster, topic, 1), time.monotonic() - began
     assert 0 < moved_bytes < 2 * MB * took, f"{moved_bytes} bytes in {took:.1f} s"
-    lifted = time.monotonic()
+    lifted, throttled = time.monotonic(), (30 * MB - moved_bytes) / MB  # s that the rest would take
     set_config(admin, ResourceType.BROKER, str(broker), {rate: None}, cluster)
     await_move(cluster, file, 60)
-    assert time.monotonic() - lifted < 10, "the rest of 30 MB has gone on at 1 MB/s"
+    assert time.monotonic() - lifted < 0.8 * throttled, "the rest of 30 MB has gone on at 1 MB/s"
     assert reassign(cluster, "--verify", file)
     assert not rates(cluster, admin).keys() & {f"{topic} {who}", f"{broker} {rate}"}
 

@@ -190,7 +190,7 @@ def test_what_was_decided_is_carried_out_by_the_next_coordinator(cluster: Cluste
         producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
     assert producer.flush(30) == 0
     cluster.kill(away)
-    wait_until(lambda: cluster.leader(topic) == -1, 30, "the partitions to have no leader")
+    wait_until(lambda: cluster.leader(topic) == -1, 60, "the partitions to have no leader")
     producer.commit_transaction(30)
     cluster.kill(deciding)
     coordinator(cluster, name, 1, other_than=deciding)

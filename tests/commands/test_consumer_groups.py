@@ -56,7 +56,10 @@ def test_list_by_state_and_type(run: Run, group: str) -> None:
 def test_members_of_a_live_group(run: Run, start: Any, topic: str, name: str) -> None:
     words = ("--topic", topic, "--group", name, "--consumer-property", "client.id=reader")
     start("console-consumer", *words)
-    wait_until(lambda: _state(run, name) == "Stable", 30, "the group is stable")
+    wait_until(lambda: _state(run, name) == "Stable", 90, "the group is stable")
+    # It is joined twice, the second time with the topic's partitions.
+    assigned = lambda: sum(row["partitions"] for row in _describe(run, name, "--members", "--verbose"))  # noqa: E731
+    wait_until(lambda: assigned() and _state(run, name) == "Stable", 90, "the member has its partition")
     (member,) = _describe(run, name, "--members", "--verbose")
     assert (member["clientId"], member["partitions"]) == ("reader", 1)
     assert member["assignment"] == [[topic, 0]]

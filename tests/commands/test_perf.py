@@ -22,7 +22,9 @@ def test_producer_and_consumer(broker: Any, run: Run, topic: str) -> None:
     assert sent.returncode == 0, sent.stderr
     match = TOTAL.fullmatch(sent.stdout.decode().splitlines()[-1])
     assert match and match[1] == "3000"
-    lines = run("consumer-perf-test", "--topic", topic, "--messages", "3000").stdout.decode().splitlines()
+    lines = (
+        run("consumer-perf-test", *words[:2], "--messages", "3000", "--timeout", "60000").stdout.decode().splitlines()
+    )
     assert lines[0].split(", ")[:3] == ["start.time", "end.time", "data.consumed.in.MB"]
     assert len(lines[0].split(", ")) == len(lines[1].split(", ")) == 10
     assert lines[1].split(", ")[4] == "3000" and float(lines[1].split(", ")[2]) == 0.2861

@@ -68,9 +68,10 @@ def test_a_broker_in_the_background(checkout: Checkout) -> None:
     start = f"bin/kafka-server-start.sh -daemon {file} --override zookeeper.connect="
     log = checkout.folder / "logs/start.out"
     for last in (False, True):
+        log.unlink(missing_ok=True)  # or what the first one has said is read before the second begins its own
         checkout.run(start)
         try:
-            wait_until(lambda: log.exists() and "\nREADY " in log.read_text(), 60, "the broker to be ready")
+            wait_until(lambda: log.exists() and "\nREADY " in log.read_text(), 120, "the broker to be ready")
             (supervisor,) = named(file)
             members = family(supervisor.pid)
             if last:
@@ -94,7 +95,7 @@ def cluster(checkout: Checkout) -> Iterator[subprocess.Popen[bytes]]:
     process = checkout.start("bin/odradek-cluster.sh", "log")
     log = checkout.folder / "log"
     try:
-        wait_until(lambda: process.poll() is not None or log.read_text().count("\nREADY ") == 3, 60, "READY thrice")
+        wait_until(lambda: process.poll() is not None or log.read_text().count("\nREADY ") == 3, 180, "READY thrice")
         assert process.poll() is None, log.read_text()
         yield process
     finally:

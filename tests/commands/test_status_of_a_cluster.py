@@ -128,7 +128,8 @@ def test_a_cluster_that_loses_a_broker(cluster: Cluster) -> None:
 
     cluster.kill(2)
     try:
-        cluster.wait_isr("three", 0, 2)
+        for index in range(2):
+            cluster.wait_isr("three", index, 2)
         wait_until(lambda: cluster.leader("one") == -1, 30, "no leader of the only replica")
         own = str(cluster.brokers[0].properties_file)
         wait_until(lambda: "broker 2 is dead" in status(cluster, own, code=1), 30, "its session to end")

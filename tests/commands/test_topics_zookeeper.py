@@ -21,12 +21,14 @@ from .conftest import SECONDS, command_line
 
 pytestmark = pytest.mark.needs("java-3.9.1")
 
+SESSION_MS = 60_000  # brokers are registered for as long as a test stands still; a server grants 20 ticks at most
+
 Topics = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    running = ZooKeeper(tmp_path_factory.mktemp("zookeeper")).start()
+    running = ZooKeeper(tmp_path_factory.mktemp("zookeeper"), SESSION_MS // 20).start()
     yield running
     running.kill()
 
@@ -39,7 +41,7 @@ def connect(server: ZooKeeper) -> str:
 
 @pytest.fixture
 def tree(connect: str) -> Iterator[Tree]:
-    opened = ZooKeeperTree(connect, 10_000)
+    opened = ZooKeeperTree(connect, SESSION_MS)
     yield opened
     opened.close()
 

@@ -81,7 +81,7 @@ def test_starts_and_stops(start: Start, properties: Path, port: int) -> None:
     server = start(CLASSPATH=f"{jars(VERSION)}/*")
     done = stop(str(properties))
     assert done.returncode == 0, done
-    assert server.wait(10) != 0 and not _answers(port)
+    assert server.wait(60) != 0 and not _answers(port)
     again = stop(str(properties))
     assert again.returncode == 1 and "no ZooKeeper server runs here" in again.stderr
 

@@ -99,7 +99,8 @@ def killed(fresh_broker: Any) -> tuple[Any, str]:
                 data = batch([b"%d." % number + b"v" * 90], producer=identity, epoch=epoch, sequence=number,
                              timestamp=1_700_000_000_000 + number)  # fmt: skip
                 assert produce(wire, topic, data, partition=index).error_code == 0
-    wait_until(lambda: set(seen(broker, topic)) == {RECORDS}, 20, "the checkpoints are written")
+    wait_until(lambda: set(seen(broker, topic)) == {RECORDS}, 60, "the high watermarks are written")
+    wait_until((broker.data_dir / checkpoints.RECOVERY_POINT).exists, 60, "the recovery points are written, too")
     broker.kill()
     return broker, topic
 

@@ -38,7 +38,7 @@ def test_a_worker_without_descriptors(fresh_broker: Any) -> None:
         assert produce(wire, topic, batch([b"x"]), partition=0).error_code == 0
         limit(pid, None)
         for index, code in enumerate(codes, 1):
-            wait_until(lambda: produce(wire, topic, batch([b"y"]), partition=index).error_code == 0, 20)  # noqa: B023
+            wait_until(lambda: produce(wire, topic, batch([b"y"]), partition=index).error_code == 0, 60)  # noqa: B023
             kept = [row.value for row in parse(fetch(wire, topic, 0, partition=index).records)]
             assert kept == ([b"x", b"y"] if not code else [b"y"])
     assert broker.pids("worker") == [pid]
@@ -62,7 +62,7 @@ def test_the_others(fresh_broker: Any, role: str) -> None:
     except OSError:
         assert role == "acceptor"
     limit(pid, None)
-    wait_until(lambda: answers(broker.bootstrap, 2), 20, "connections are taken again")
+    wait_until(lambda: answers(broker.bootstrap, 2), 60, "connections are taken again")
     other = create_topic(broker, "other")
     with broker.wire() as again:
         assert produce(again, other, batch([b"x"])).error_code == 0

@@ -71,15 +71,15 @@ def test_one_of_two_fails(fresh_broker: Any, tmp_path: Path, calls: tuple[str, .
     if "pread" in calls:
         for pid in workers:  # what they remember answers without the disk
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: len(set(broker.pids("worker")) - set(workers)) == 2, 20, "two workers again")
+        wait_until(lambda: len(set(broker.pids("worker")) - set(workers)) == 2, 60, "two workers again")
         workers = broker.pids("worker")
         broker.await_ready()
-        wait_until(lambda: world.count(world.hurt[0]) == -1, 10, "a read fails")
+        wait_until(lambda: world.count(world.hurt[0]) == -1, 60, "a read fails")
     else:
         assert world.put(world.hurt[0]) == STORAGE_ERROR
     # The others of that directory follow, though nobody has written to them.
     # (Of a fetch other errors are seen, too, while workers begin.)
-    wait_until(lambda: {world.put(index) for index in world.hurt} == {STORAGE_ERROR}, 20, "all are offline")
+    wait_until(lambda: {world.put(index) for index in world.hurt} == {STORAGE_ERROR}, 60, "all are offline")
     assert [world.count(index) for index in world.hurt] == [-1] * len(world.hurt)
     assert [world.put(index) for index in world.well] == [0] * len(world.well)
     assert [world.count(index) for index in world.well] == [2] * len(world.well)

@@ -63,7 +63,7 @@ def test_while_running(in_shm: Callable[..., tuple[Any, Path]]) -> None:
             assert produce(wire, plain, batch([b"x"])).error_code == 0
         assert {role: broker.pids(role) for role in before} == before
         (shm / "ballast").unlink()
-        wait_until(lambda: produce(wire, counted, first).error_code == 0, 10, "it heals")
+        wait_until(lambda: produce(wire, counted, first).error_code == 0, 60, "it heals")
         assert produce(wire, counted, first).base_offset == 0
     create_topic(broker, "later")
     assert {role: broker.pids(role) for role in before} == before

@@ -67,7 +67,7 @@ def each_stopped(world: World, seconds: float) -> None:
 
 def replaced(world: World, role: str, pid: int) -> None:
     """Process `pid` is ended, and another one is there."""
-    wait_until(lambda: not psutil.pid_exists(pid), 10, f"the stopped {role} is ended")
+    wait_until(lambda: not psutil.pid_exists(pid), 60, f"the stopped {role} is ended")
     await_role(world.broker, role, WORKERS if role == "worker" else 1)
     world.await_more()
 
@@ -90,6 +90,8 @@ def test_it_can_be_turned_off(fresh_broker: Any) -> None:
     broker = fresh_broker(odradek_stopped_kill_ms=-1)
     pid = broker.pids("janitor")[0]
     os.kill(pid, signal.SIGSTOP)
+    stopped = lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED  # noqa: E731
+    wait_until(stopped, 60, "it stops")  # not while it waits for the disk
     time.sleep(2)
-    assert psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    assert stopped()
     os.kill(pid, signal.SIGCONT)

@@ -61,7 +61,7 @@ class Innocent:
         if self._error is not None:
             raise AssertionError(f"an innocent client had trouble after {self.acked} records") from self._error
 
-    def await_more(self, more: int = 20, seconds: float = 30) -> None:
+    def await_more(self, more: int = 20, seconds: float = 60) -> None:
         """It is served now."""
         wanted, deadline = self.acked + more, time.monotonic() + seconds
         while self.acked < wanted:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 LANES = 12
 CHUNK = 20  # frames sent at once
 PATIENCE_S = 0.3  # without any answer: that request waits for something
-CLOSE_S = 10.0  # for a connection that must end
+CLOSE_S = 60.0  # for a connection that must end
 
 
 class Lane:

@@ -10,12 +10,15 @@ import os
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import pytest
 
 from ..clients.admin import create_named, topic_id
 from ..harness.broker import Broker
+from ..harness.process import wait_until
+from ..harness.wire import Wire
 from .golden import Golden, noise
 from .grammar import Grammar
 from .innocent import Innocent
@@ -47,12 +50,16 @@ class Range(NamedTuple):
     def replenish(self) -> None:
         """Make the topics again that a case has deleted, so that there is always something to hit."""
         with self.broker.wire() as wire:
-            for name, (partitions, config) in TOPICS.items():
-                try:
-                    create_named(wire, name, partitions, **config)
-                except AssertionError:
-                    pass  # it is there
-            self.grammar.ids[:] = [topic_id(wire, name).bytes for name in TOPICS]
+            self.grammar.ids[:] = wait_until(lambda: self._made(wire), 60, "the topics")
+
+    def _made(self, wire: Wire) -> list[bytes]:
+        """The ids of all topics; none where one has gone again, by a case that nobody waited for."""
+        for name, (partitions, config) in TOPICS.items():
+            with suppress(AssertionError):  # it is there
+                create_named(wire, name, partitions, **config)
+        with suppress(AssertionError):
+            return [topic_id(wire, name).bytes for name in TOPICS]
+        return []
 
     def case(self, kind: str, number: int) -> bytes:
         """Case `number` of a kind, the same each time."""

@@ -31,7 +31,7 @@ def retrying(call: Callable[[], Any]) -> Any:
 
 
 def find(broker: Broker) -> None:
-    """Wait for the coordinator to be found, which makes `__consumer_offsets` the first time."""
+    """Wait for the coordinator to be found, which makes `__consumer_offsets` the first time, and to have loaded it."""
     from kafka.protocol.metadata import FindCoordinatorRequest as Request
     from kafka.protocol.metadata import MetadataRequest
 
@@ -41,6 +41,7 @@ def find(broker: Broker) -> None:
             return wire.call(Request[1](key="g", key_type=0)).error_code == 0
 
     retrying(found)
+    fetched(broker)  # who is found may still be loading, where that takes long
 
 
 def commit(wire: Any, offset: int, group: str = "g") -> int:

@@ -154,7 +154,7 @@ class Broker:
         assert self.process is not None, "not running"
         members = family(self.process.pid)
         self.process.kill()
-        self._reap(10)
+        self._reap(STOP_SECONDS)  # it may wait for the disk
         left = wait_dead(members)
         for process in left:
             process.kill()
@@ -168,7 +168,7 @@ class Broker:
             members = family(self.process.pid)
             for process in members:
                 process.kill()
-            self.process.wait(10)
+            self.process.wait(STOP_SECONDS)
             raise AssertionError(f"the broker did not end in {seconds} s:\n{self.log}") from None
         finally:
             self.process = None

@@ -116,7 +116,7 @@ class Cluster:
         row = self.partition(topic, partition)
         return row.leader_id if row is not None else -1
 
-    def wait_leader(self, topic: str, partition: int = 0, *, other_than: int = -1, seconds: float = 30) -> int:
+    def wait_leader(self, topic: str, partition: int = 0, *, other_than: int = -1, seconds: float = 60) -> int:
         """The leader's id, as soon as there is one that is not `other_than`."""
         found: list[int] = []
 
@@ -127,7 +127,7 @@ class Cluster:
         wait_until(led, seconds, f"a leader of {topic}-{partition} other than {other_than}")
         return found[0]
 
-    def wait_isr(self, topic: str, partition: int, size: int, seconds: float = 30) -> list[int]:
+    def wait_isr(self, topic: str, partition: int, size: int, seconds: float = 60) -> list[int]:
         """The ids of the in-sync replicas, as soon as there are `size` of them."""
 
         def in_sync() -> list[int]:

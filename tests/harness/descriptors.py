@@ -40,7 +40,7 @@ def _sparks() -> set[int]:
 def assert_few_left(before: dict[int, str]) -> None:
     """Fail when many more are open than `before`, once garbage is gone and threads of clients have ended."""
     gc.collect()
-    wait_until(lambda: len(descriptors()) <= len(before) + MOST_LEFT, 5, fail=False)
+    wait_until(lambda: len(descriptors()) <= len(before) + MOST_LEFT, 30, fail=False)
     now = descriptors()
     if len(now) > len(before) + MOST_LEFT:
         new = Counter(what.split(":[")[0] for number, what in now.items() if before.get(number) != what)

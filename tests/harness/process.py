@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
+_given: deque[int] = deque(maxlen=1000)  # ports
 
 
 def die_with_parent() -> None:
@@ -25,10 +27,20 @@ def die_with_parent() -> None:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port of 127.0.0.1 that nobody listens on now, and that nobody else in this test run is given soon.
+
+    It is bound some seconds later only, and again after each restart. So what was given lately is not given again, and
+    every process of pytest-xdist has ports of its own.
+    """
+    mine, processes = os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:], os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        # By pairs: Linux gives one of each pair to who binds, the other one to who connects.
+        if port // 2 % int(processes) == int(mine) and port not in _given:
+            _given.append(port)
+            return port
 
 
 def readable(thing: Any, seconds: float) -> bool:

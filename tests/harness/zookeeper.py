@@ -73,7 +73,7 @@ class ZooKeeper:
         self.process.send_signal(signal.SIGSTOP)
         tasks = Path(f"/proc/{self.process.pid}/task")
         stopped = lambda: all(_state(task) == "T" for task in tasks.iterdir())  # noqa: E731
-        wait_until(stopped, 10, "all threads of ZooKeeper to stop")
+        wait_until(stopped, 60, "all threads of ZooKeeper to stop")
 
 
 def four_letter_word(port: int, word: str) -> str:

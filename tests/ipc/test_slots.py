@@ -14,6 +14,8 @@ from odradek.ipc.roles import COORDINATOR, JANITOR
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import FIELDS, SlotState
 
+from ..harness.process import wait_until
+
 
 def test_a_published_state_is_read_back(shared: Shared) -> None:
     state = SlotState(*range(100, 100 + len(FIELDS)))
@@ -55,6 +57,8 @@ def test_readers_never_see_a_mixture_while_writers_are_killed(shared: Shared) ->
         pid = os.fork()
         if not pid:
             _publish_for_ever(shared.prefix)
+        before = last
+        wait_until(lambda: slot.read()[0] > before, 60, "the writer to have begun")  # noqa: B023 (called at once)
         until = time.monotonic() + 0.01
         while time.monotonic() < until:
             values = slot.read()

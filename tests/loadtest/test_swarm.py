@@ -43,7 +43,7 @@ def swarmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarmed]:
     room = tmp_path_factory.mktemp("swarm")
     broker = Broker(room / "broker").start()
     try:
-        plan = Plan(10, 10, 2, "steady", None, room / "report.html", ("--partitions", "4"))
+        plan = Plan(10, 20, 2, "steady", None, room / "report.html", ("--partitions", "4"))
         done = _run(plan.words(broker.bootstrap, room / "ledger"), room)
         yield Swarmed(broker.bootstrap, room / "ledger", done.stdout, done.returncode)
     finally:
@@ -144,7 +144,7 @@ def test_users_while_every_kind_of_process_is_killed(tmp_path: Path) -> None:
 
 def test_a_whole_run_with_a_shape(tmp_path: Path) -> None:
     report = tmp_path / "out" / "report.html"
-    words = ["--users", "5", "--minutes", "0.1", "--shape", "spike", "--report", str(report), "--", "--partitions", "2"]
+    words = ["--users", "5", "--minutes", "0.2", "--shape", "spike", "--report", str(report), "--", "--partitions", "2"]
     done = _run([*SWARM, *words], tmp_path)
     assert done.returncode == 0, done.stdout
     assert "Shape test updating to 5 users" in done.stdout
@@ -216,7 +216,7 @@ def _charted(url: str) -> bool:
 
 def _get(url: str, form: bytes | None = None) -> str:
     try:
-        with urllib.request.urlopen(url, form, timeout=10) as answer:
+        with urllib.request.urlopen(url, form, timeout=60) as answer:
             return str(answer.read().decode())
     except OSError:
         return ""

@@ -203,7 +203,7 @@ def test_nobody_there() -> None:
     nobody = Brokers({"bootstrap.servers": f"127.0.0.1:{port}", **SHORT})
     with pytest.raises(PipelineError, match=why):
         nobody.topics()
-    assert 0.7 <= time.monotonic() - started < 5
+    assert 0.7 <= time.monotonic() - started < 30  # the default is 60 s
 
 
 def test_after_a_failure_another_is_asked() -> None:
@@ -253,7 +253,7 @@ def test_partitions_that_nobody_leads(tmp_path: Path) -> None:
         send(cluster, topic, range(10), partitions=2)
         dead = cluster.leader(topic, 0)
         cluster.kill(dead)
-        wait_until(lambda: cluster.leader(topic, 0) == -1, what="nobody leads")
+        wait_until(lambda: cluster.leader(topic, 0) == -1, 60, "nobody leads")
         with asking(cluster, **SHORT) as brokers:
             with pytest.raises(PipelineError, match=f"^{topic}-0 has no leader"):
                 brokers.leaders([topic])

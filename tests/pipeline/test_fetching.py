@@ -23,7 +23,7 @@ from ..harness.cluster import Cluster
 from ..harness.process import wait_until
 from ..harness.zookeeper import ZooKeeper
 from .test_brokers import asking, cut, replicated
-from .topics import send, transaction
+from .topics import await_decided, send, transaction
 
 PIECES = {"max.partition.fetch.bytes": "3000"}  # some ten batches of `fill`
 SHORT = {"default.api.timeout.ms": "700", "retry.backoff.ms": "20", "fetch.max.wait.ms": "100"}
@@ -205,6 +205,8 @@ def _transactions(broker: Any, topic: str) -> None:
     for name, end in (("a", "abort"), ("b", "commit"), ("c", "leave")):
         with transaction(broker, unique(name), end) as producer:
             producer.produce(topic, name.encode())
+        if end != "leave":
+            await_decided(broker, topic)
 
 
 def _check_transactions(broker: Any, topic: str) -> None:
@@ -244,7 +246,7 @@ def test_a_broker_that_stays_away(fresh_broker: Callable[..., Any]) -> None:
     started = time.monotonic()
     with pytest.raises(PipelineError, match="no broker answers"):
         list(chunks)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30  # the default is 60 s
 
 
 def test_patience_is_new_after_each_chunk(fresh_broker: Callable[..., Any]) -> None:

@@ -111,7 +111,7 @@ def test_a_record_larger_than_a_request(broker: Any) -> None:
 def test_no_broker_there() -> None:
     """The reason is that of the connection, not only that time is up."""
     server = f"127.0.0.1:{free_port()}"
-    settings = {"bootstrap.servers": server, "delivery.timeout.ms": "1000"}
+    settings = {"bootstrap.servers": server, "delivery.timeout.ms": "3000"}
     with pytest.raises(PipelineError, match=f"^t: _MSG_TIMED_OUT.*{server}.*refused"):
         writer.write(Plan("t", settings, True, False, False), iter([value()]))
 

@@ -217,7 +217,7 @@ def test_progress_is_committed_to_a_group(spark: SparkSession, broker: Any, tmp_
     options = {"subscribe": topic, "startingOffsets": "earliest", "odradek_commit_group": group}
     with running(load(spark.readStream, broker, "odradek", **options), tmp_path) as (query, _):
         query.processAllAvailable()
-        send(broker, topic, range(10, 12), 2)  # Spark commits a batch when it begins the next
+        send(broker, topic, [10], 2)  # Spark commits a batch when it begins the next; with two there may be two more
         query.processAllAvailable()
         wait_until(lambda: committed(broker, group) >= {0: 5, 1: 5}.items(), 60, "the offsets are committed")
 
@@ -251,5 +251,5 @@ def test_a_stream_waits_for_enough(spark: SparkSession, broker: Any, tmp_path: P
         send(broker, topic, range(10, 20))
         time.sleep(1)
         assert batches(query) == [10]
-        send(broker, topic, range(20, 100), linger_ms=500)  # in one request, or a first batch may take a part of them
+        send(broker, topic, range(20, 100))
         wait_until(lambda: batches(query) == [10, 90], 60, "a batch of both")

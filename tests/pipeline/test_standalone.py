@@ -79,8 +79,10 @@ def words(cluster: Cluster, topic: Topic, to: Path) -> list[str]:
 
 
 def settings(standalone: Standalone) -> list[str]:
-    """Where the job runs; it begins when there are both executors."""
-    conf = {**standalone.conf, "spark.scheduler.minRegisteredResourcesRatio": "1"}
+    """Where the job runs; it begins when there are both executors: all of `cores.max`, of which the ratio is."""
+    both = {"cores.max": "2", "scheduler.minRegisteredResourcesRatio": "1"}
+    both["scheduler.maxRegisteredResourcesWaitingTime"] = f"{SECONDS}s"
+    conf = standalone.conf | {f"spark.{name}": value for name, value in both.items()}
     pairs = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
     return ["--master", standalone.url, *pairs]
 
@@ -117,4 +119,5 @@ def test_a_worker_is_lost(cluster: Cluster, standalone: Standalone, topic: Topic
     standalone.kill(1)
     assert job.wait(SECONDS) == 0, log.read_text()[-4000:]
     assert archived(to, topic) == topic.rows
-    assert "Lost executor" in log.read_text() and standalone.alive() == 1
+    assert "Lost executor" in log.read_text()
+    wait_until(lambda: standalone.alive() == 1, SECONDS, "the master knows it as well")

@@ -12,14 +12,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from odradek.pipeline.errors import OptionError, PipelineError
+from odradek.pipeline.types import LATEST
+from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.writing import producer_settings, transactions, writer
 from odradek.pipeline.writing.transactions import Mark
 from odradek.pipeline.writing.writer import Plan, Sent
 from pyspark.sql.types import StructType
 
 from ..clients.admin import create_topic, unique
-from ..harness.process import free_port
-from .written import written
+from ..harness.process import free_port, wait_until
+from .topics import WAIT
+from .written import committed, written
 
 SCHEMA = StructType().add("topic", "string").add("value", "binary")
 
@@ -37,7 +40,7 @@ def rows(*values: str, topic: str = "") -> pa.RecordBatch:
 
 def seen(broker: Any, topic: str) -> list[str]:
     """What a careful reader has of a topic."""
-    return [(record.value or b"").decode() for record in written(broker, topic, "read_committed")]
+    return [(record.value or b"").decode() for record in committed(broker, topic)]
 
 
 def once(told: Plan, mark: Mark, *batches: pa.RecordBatch) -> Sent:
@@ -198,16 +201,22 @@ def test_a_record_that_is_refused_undoes_the_task(broker: Any) -> None:
 def test_a_task_that_takes_too_long(fresh_broker: Callable[..., Any]) -> None:
     broker = fresh_broker(transaction_abort_timed_out_transaction_cleanup_interval_ms=100)
     topic, task = create_topic(broker), mark()
+    once(plan(broker, create_topic(broker)), mark(), rows("x"))  # or the timeout is of making the coordinator, too
 
-    def slow() -> Iterator[pa.RecordBatch]:
+    def slow(until: Callable[[], Any]) -> Iterator[pa.RecordBatch]:
         yield rows("a")
-        time.sleep(2)
+        until()
         yield rows("b")
 
-    with pytest.raises(PipelineError, match=r"longer than kafka\.transaction\.timeout\.ms=1000"):
-        writer.write_once(plan(broker, topic, transaction_timeout_ms="1000"), slow(), task)
+    def aborted() -> None:
+        with Brokers({"bootstrap.servers": broker.bootstrap}) as brokers:
+            last = lambda: brokers.offsets([(topic, 0)], LATEST, committed=True)[topic, 0]  # noqa: E731
+            wait_until(last, WAIT, "the coordinator has aborted it")
+
+    with pytest.raises(PipelineError, match=r"longer than kafka\.transaction\.timeout\.ms=4000"):
+        writer.write_once(plan(broker, topic, transaction_timeout_ms="4000"), slow(aborted), task)
     assert seen(broker, topic) == []
-    writer.write_once(plan(broker, topic), slow(), task)
+    writer.write_once(plan(broker, topic), slow(lambda: time.sleep(5)), task)
     assert seen(broker, topic) == ["a", "b"]
 
 
@@ -220,7 +229,7 @@ def test_a_timeout_that_brokers_do_not_allow(broker: Any) -> None:
 def test_no_broker_there() -> None:
     """The reason is that of the connection."""
     server = f"127.0.0.1:{free_port()}"
-    settings = producer_settings.librdkafka({"bootstrap.servers": server, "transaction.timeout.ms": "1000"})
+    settings = producer_settings.librdkafka({"bootstrap.servers": server, "transaction.timeout.ms": "3000"})
     with pytest.raises(PipelineError, match=f"^transaction task.*: _TIMED_OUT.*{server}.*refused"):
         once(Plan("t", settings, True, False, False, transactional=True), mark(), rows("a"))
 

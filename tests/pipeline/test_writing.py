@@ -18,7 +18,7 @@ import pytest
 
 from ..clients.admin import create_topic, unique
 from . import frames
-from .written import Written, written
+from .written import Written, committed, written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,9 +100,9 @@ def test_a_batch_with_a_name_is_written_once(spark: SparkSession, broker: Any) -
     write(frame.where("id % 3 > 0"), broker, topic=topic, **name)
     write(frame.where("id % 3 > 0"), broker, topic=topic, **name)
     write(frame.where("id % 3 = 0"), broker, topic=topic, **{"odradek.transactional": "true"})
-    found = sorted(int(record.value or b"") for record in written(broker, topic, "read_committed"))
-    assert found == list(range(100))
-    assert all(record.id is None for record in written(broker, topic, "read_committed"))
+    found = committed(broker, topic)
+    assert sorted(int(record.value or b"") for record in found) == list(range(100))
+    assert all(record.id is None for record in found)
 
 
 @pytest.mark.parametrize(

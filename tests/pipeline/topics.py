@@ -8,11 +8,15 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from confluent_kafka import Message, Producer
+from odradek.pipeline.types import LATEST
+from odradek.pipeline.wire.brokers import Brokers
 
 from ..clients.admin import unique
+from ..harness.process import wait_until
 
 WAIT = 60
-NOW = int(time.time()) * 1000  # ms; young enough for the default retention
+HOUR = 3600  # seconds
+NOW = int(time.time()) // HOUR * HOUR * 1000  # ms; young enough for the default retention, an hour from its begin on
 
 
 class Sent(NamedTuple):
@@ -29,10 +33,10 @@ class Sent(NamedTuple):
 def send(broker: Any, topic: str, numbers: Iterable[int], partitions: int = 1, **config: Any) -> list[Sent]:
     """Write records made of `numbers`, in turn to each partition, a second apart; returns them as acknowledged.
 
-    `_` in a name of `config` stands for `.`.
+    `_` in a name of `config` stands for `.`. A partition gets all of its own in one request: no stream sees a part.
     """
     sent: list[Sent] = []
-    producer = _producer(broker, config)
+    producer = _producer(broker, {"linger_ms": WAIT * 1000, **config})  # `flush` does not wait for that
     for number in numbers:
         producer.produce(
             topic,
@@ -75,6 +79,14 @@ def transaction(broker: Any, name: str, end: str) -> Iterator[Producer]:
         {"commit": producer.commit_transaction, "abort": producer.abort_transaction}[end](WAIT)
 
 
+def await_decided(broker: Any, topic: str) -> None:
+    """Wait until no transaction is open in the topic: markers follow the answer to EndTxn."""
+    with Brokers({"bootstrap.servers": broker.bootstrap}) as brokers:
+        keys = [(topic, index) for index in range(brokers.topics()[topic])]
+        settled = lambda: brokers.offsets(keys, LATEST, committed=True) == brokers.offsets(keys, LATEST)  # noqa: E731
+        wait_until(settled, WAIT, f"all transactions in {topic} are over")
+
+
 def undecided(broker: Any, topic: str) -> dict[str, list[str]]:
     """Write transactions that were committed, aborted, committed and left open; what each isolation level sees."""
     ends = ("commit", "abort", "commit", "leave")
@@ -82,6 +94,8 @@ def undecided(broker: Any, topic: str) -> dict[str, list[str]]:
         with transaction(broker, unique("id"), end) as producer:
             for number in range(10):
                 producer.produce(topic, f"{at}.{number}")
+        if end != "leave":
+            await_decided(broker, topic)
     every = [f"{at}.{number}" for at in range(4) for number in range(10)]
     return {
         "read_uncommitted": every,

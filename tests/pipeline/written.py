@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from .topics import await_decided
+
 WAIT = 30
 
 
@@ -35,6 +37,12 @@ def written(broker: Any, topic: str, isolation: str = "read_uncommitted") -> lis
         return _read(consumer, {part.partition for part in parts})
     finally:
         consumer.close()
+
+
+def committed(broker: Any, topic: str) -> list[Written]:
+    """All that is committed in `topic`, where nobody writes any more."""
+    await_decided(broker, topic)
+    return written(broker, topic, "read_committed")
 
 
 def _read(consumer: Consumer, partitions: set[int]) -> list[Written]:

@@ -23,6 +23,14 @@ from .live import NOW, Live, live, put
 COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0"}
 
 
+@pytest.fixture(autouse=True)
+def patient() -> Iterator[None]:
+    """Not the two seconds of a reader, which a busy machine takes between two of our own lines."""
+    with pytest.MonkeyPatch.context() as patched:  # of its own: tests undo theirs
+        patched.setattr(bystander, "_PATIENCE", 60)
+        yield
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Live]:
     with live(tmp_path, **COMPACTED) as made:
@@ -169,8 +177,8 @@ def test_names_are_listed_again_only_when_some_have_changed(
 def test_it_waits_for_a_swap_to_end(partition: Partition) -> None:
     renamed(partition, 3, names.LOG, "", names.SWAP)
     done = threading.Timer(0.3, renamed, (partition, 3, names.LOG, names.SWAP, ""))
+    begun = time.monotonic()  # before the timer's own beginning: we may be held up behind it
     done.start()
-    begun = time.monotonic()
     assert offsets(partition) == list(range(12))
     assert time.monotonic() - begun > 0.3
     done.join()
@@ -179,8 +187,8 @@ def test_it_waits_for_a_swap_to_end(partition: Partition) -> None:
 def test_a_directory_that_has_just_changed_is_let_rest(partition: Partition) -> None:
     """What came within one tick of the clock bears the same time."""
     files = Bystander(partition.directory)
+    begun = time.monotonic()  # before the change: held up behind it, we would find it at rest
     os.utime(partition.directory)
-    begun = time.monotonic()
     files.segment(0)
     assert time.monotonic() - begun > 0.015
 
@@ -208,7 +216,9 @@ def test_readers_beside_a_swapping_janitor_miss_nothing(world: Live) -> None:
 
     reader = threading.Thread(target=look)
     reader.start()
-    for number in range(160):
+    for number in range(2000):
+        if number >= 160 and len(seen) > 20:  # a busy machine may give the reader little time
+            break
         put(partition, keyed([(b"k%d" % number, b"value")]))
         seal(partition)
         if number % 4 == 3:

@@ -129,7 +129,7 @@ class Machine:
                 stderr=log,
                 preexec_fn=self._enter,
             )
-        self.pid = wait_until(self._find_systemd, 20, "systemd runs") or 0
+        self.pid = wait_until(self._find_systemd, 60, "systemd runs") or 0
         wait_until(lambda: self.state("proof.target") == "active", 60, self.console)
         self.odradek("systemd", "install")
         return self
@@ -186,7 +186,7 @@ class Machine:
             psutil.wait_procs(members, 20)
         if self._group is not None:
             group = self._group
-            wait_until(lambda: _remove(group), 20, "its cgroups are empty")
+            wait_until(lambda: _remove(group), 60, "its cgroups are empty")
 
     def stop(self) -> None:
         """Stop the broker. `systemctl` waits for the target alone, which is the first to stop; memory is the last."""

@@ -100,7 +100,7 @@ def _connections(machine: Machine, number: int) -> int:
         rows = json.loads(machine.odradek("status", "--json"))["processes"]
         return int(next(row["connections"] for row in rows if row["name"] == f"worker-{number}"))
 
-    return int(wait_until(found, 10, fail=False) or 0)
+    return int(wait_until(found, 60, fail=False) or 0)
 
 
 def test_the_sockets_outlive_the_acceptor(machine: Machine) -> None:
@@ -138,7 +138,7 @@ def test_a_connection_starts_the_acceptor(machine: Machine) -> None:
     machine.systemctl("stop", "odradek-acceptor.service")
     with machine.wire(30) as wire:
         assert wire.api_versions()
-    assert machine.state("odradek-acceptor.service") == "active"
+    wait_until(lambda: machine.state("odradek-acceptor.service") == "active", 60, "systemd hears that it is ready")
 
 
 def test_a_stopped_worker_is_replaced(machine: Machine) -> None:
@@ -153,16 +153,17 @@ def test_a_hung_process_is_replaced(machine: Machine) -> None:
     machine.systemctl("stop", "odradek-supervisor")
     drop_in = machine.root / "run/systemd/system/odradek-janitor.service.d/watchdog.conf"
     drop_in.parent.mkdir(parents=True)
-    drop_in.write_text("[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\n")
+    drop_in.write_text("[Service]\nWatchdogSec=8\nTimeoutAbortSec=1\n")  # a busy machine stalls for less
     try:
         machine.systemctl("daemon-reload")
         machine.systemctl("restart", "odradek-janitor")
         pid = machine.main_pid("odradek-janitor")
-        machine.run("sleep", "4")
+        machine.run("sleep", "10")
         assert machine.main_pid("odradek-janitor") == pid, "one that works is left alone"
         machine.signal("odradek-janitor", "STOP")
-        machine.await_another("odradek-janitor.service", pid, 20)
-        assert "Watchdog timeout" in machine.run("journalctl", "--unit=odradek-janitor", "--no-pager")
+        machine.await_another("odradek-janitor.service", pid)
+        said = lambda: machine.run("journalctl", "--unit=odradek-janitor", "--no-pager")  # noqa: E731
+        wait_until(lambda: "Watchdog timeout" in said(), 60, "the journal has it, which comes after")
     finally:
         drop_in.unlink()
         machine.systemctl("daemon-reload")
@@ -186,7 +187,7 @@ def test_commands_know_who_runs_the_broker(machine: Machine) -> None:
     machine.odradek("log-level", "broker.acceptor", "DEBUG")
     with machine.wire() as wire:
         assert wire.api_versions()
-    wait_until(lambda: "127.0.0.1" in machine.run("journalctl", "ODRADEK_PROCESS=acceptor"), 10, "the new level")
+    wait_until(lambda: "127.0.0.1" in machine.run("journalctl", "ODRADEK_PROCESS=acceptor"), 60, "the new level")
     machine.odradek("log-level", "broker.acceptor", "INFO")
 
 
@@ -197,6 +198,7 @@ def test_stop_and_start(machine: Machine) -> None:
     load.finish()
     machine.run("journalctl", "--rotate", "--vacuum-time=1s")
     machine.stop()
+    wait_until(lambda: "memory" in _stopped(machine), 60, "the journal has the last, which comes after")
     assert _stopped(machine) == ["acceptor", "worker@0", "coordinator", "controller", "supervisor", "memory"]
     assert {machine.state(unit) for unit in (*UNITS, "odradek.socket", "odradek-memory.service")} == {"inactive"}
     assert (machine.data_dir / ".kafka_cleanshutdown").exists(), machine.log
@@ -291,7 +293,8 @@ def test_a_bad_configuration_starts_nothing(machine: Machine) -> None:
         machine.systemctl("start", "odradek.target", check=False)
         assert machine.state("odradek-memory.service") == "failed"
         assert {machine.state(unit) for unit in UNITS} <= {"inactive", "failed"}
-        assert "num.partitions" in machine.run("journalctl", "--unit=odradek-memory", "--no-pager", "-n", "40")
+        said = lambda: machine.run("journalctl", "--unit=odradek-memory", "--no-pager", "-n", "40")  # noqa: E731
+        wait_until(lambda: "num.partitions" in said(), 60, "the journal has it, which comes after")
     finally:
         config.write_text(good)
         machine.systemctl("reset-failed")

@@ -88,7 +88,7 @@ def test_it_leaves_when_its_controller_process_is_just_started(
     wait_until(lambda: machine.main_pid(CONTROLLER) not in (0, killed), 30, "systemd to start another")
     machine.signal(CONTROLLER, "STOP")  # long before it serves
     machine.systemctl("stop", "--no-block", "odradek.target")
-    wait_until(lambda: "systemd leave" in machine.run("ps", "ax"), 20, "somebody to wait for it")
+    wait_until(lambda: "systemd leave" in machine.run("ps", "ax"), 60, "somebody to wait for it")
     time.sleep(LOOKS_S)
     assert machine.state("odradek-cluster.service") == "deactivating"
     machine.signal(CONTROLLER, "CONT")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from odradek.workers import followers
 
 from .inprocess import Bench, Client
 from .inprocess import bench as make
@@ -22,3 +25,16 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def client(bench: Bench) -> Client:
     """One connection to it."""
     return bench.connect()
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """`later(seconds)` moves the clock of what is told to followers, which stands still otherwise."""
+    now = [time.monotonic()]
+    clock = SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns)
+    monkeypatch.setattr(followers, "time", clock)
+
+    def move(seconds: float) -> None:
+        now[0] += seconds
+
+    return move

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from odradek.workers.worker import Worker
 
 from ..harness.wire import decode_response, header
 
+SECONDS = 60  # for an answer: a disk may take its time
 BROKERS = [{"id": 0, "rack": None, "endpoints": {"PLAINTEXT": ["h", 1]}}]
 
 
@@ -80,7 +82,8 @@ class Client:
     def answers(self, count: int = 1) -> list[bytes]:
         """Run the worker until `count` answers are there."""
         found: list[bytes] = []
-        for _ in range(2000):
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
             found += self.frames()
             if len(found) >= count or self.closed:
                 return found

@@ -49,7 +49,7 @@ def shrink(bench: Bench, leaving: int, topic: str = "t", index: int = 0) -> None
     publish(bench, topic, index, isr_count=state.isr_count - 1, voters=state.voters - 1, hw=hw)
 
 
-def produce(client: Client, values: list[bytes], acks: int = -1, timeout_ms: int = 10_000, **options: Any) -> bytes:
+def produce(client: Client, values: list[bytes], acks: int = -1, timeout_ms: int = 60_000, **options: Any) -> bytes:
     """A Produce frame."""
     fields = {name: options.pop(name) for name in ("producer", "epoch", "sequence") if name in options}
     topic = options.pop("topic", "t")

@@ -82,7 +82,7 @@ def test_every_byte_once_and_in_order(pair: tuple[socket.socket, socket.socket],
     sending = threading.Thread(target=send, args=(ours, pieces))
     sending.start()
     assert received(theirs, len(expected)) == expected
-    sending.join(10)
+    sending.join(60)
     assert not sending.is_alive()
 
 

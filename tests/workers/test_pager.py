@@ -11,6 +11,8 @@ from odradek.storage.openfile import FileSlice, OpenFile
 from odradek.workers import pager
 from odradek.workers.pager import Pager, cached
 
+from ..harness.process import wait_until
+
 SIZE = 4 << 20
 
 
@@ -75,4 +77,4 @@ def test_reading_ahead_brings_it_in(cold: FileSlice) -> None:
     while worker.work and not worker.work[0]():
         pass
     assert sent == [1]
-    assert cached(cold)
+    wait_until(lambda: cached(cold), 60, "all of it")  # from a slow disk after patience has ended

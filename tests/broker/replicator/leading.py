@@ -350,3 +350,5 @@ def throttle(follower: Follower, text: str, isr: list[int]) -> None:
 
 
 Maker = Callable[..., Follower]
+PARKED = {"replica_fetch_wait_max_ms": 20_000}
+"""For a follower whose idle fetch is not answered, and asked again, before there is something new."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import struct
+import time
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +16,7 @@ from .leading import LEADER, Maker, PlayedLeader, caught_up
 
 def test_a_lost_connection_comes_again(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow()
-    follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
     for number in range(2, 5):
         leader.append()
         leader.hang_up()
@@ -31,7 +32,7 @@ def test_new_metadata_end_the_wait_for_a_connection(
     monkeypatch.setattr(link, "AGAIN_MS", 3_600_000)
     monkeypatch.setattr(link, "LONGEST_MS", 3_600_000)
     follower = follow()
-    follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
     leader.append()
     leader.hang_up()
     follower.turn_until(lambda: follower.count_of("errors") == 1, "the loss")
@@ -42,12 +43,13 @@ def test_new_metadata_end_the_wait_for_a_connection(
 
 
 def test_a_leader_that_is_not_there_yet(follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        address = nobody.getsockname()[:2]
-    follower = follow(leaders={LEADER: address})
-    follower.turn_for(0.5)
+    began = time.monotonic()
+    with socket.socket() as nobody:  # does not listen, and nobody else can on its port
+        nobody.bind(("127.0.0.1", 0))
+        follower = follow(leaders={LEADER: nobody.getsockname()[:2]})
+        follower.turn_until(lambda: follower.count_of("errors") >= 5, "5 attempts")
+    assert time.monotonic() - began > 0.29, "20 + 40 + 80 + 160 ms"
     assert caplog.text.count("Connection refused") == 1, "said once"
-    assert 3 <= follower.count_of("errors") <= 8, "20 + 40 + 80 + … ms"
     follower.leaders[LEADER] = leader.address
     leader.append()
     follower.publish()
@@ -62,14 +64,14 @@ def test_a_host_by_name(follow: Maker, leader: PlayedLeader) -> None:
 
 def test_a_host_that_has_no_address(follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture) -> None:
     follower = follow(leaders={LEADER: ("no.such.host.invalid", 1)})
-    follower.turn_until(lambda: "leader 1 at no.such.host.invalid:1: " in caplog.text, "the reason in the log")
+    follower.turn_until(lambda: "leader 1 at no.such.host.invalid:1: " in caplog.text, "the reason in the log", 60)
 
 
 def test_a_leader_that_does_not_answer(follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture) -> None:
     leader.silent = True
     leader.append()
     follower = follow(replica_socket_timeout_ms=100, replica_fetch_wait_max_ms=50)
-    follower.turn_until(lambda: leader.connections == 2, "another connection")
+    follower.turn_until(lambda: leader.connections >= 2, "another connection")
     assert "no answer within 100 ms" in caplog.text
     leader.silent = False
     follower.turn_until(caught_up(follower, leader), "the log end")

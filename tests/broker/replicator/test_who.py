@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from odradek.broker import replicator
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Ringer
 
-from .leading import LEADER, OWN, TOPIC_ID, Maker, PlayedLeader, caught_up
+from .leading import LEADER, OWN, PARKED, TOPIC_ID, Maker, PlayedLeader, caught_up
 
 KEY = (TOPIC_ID, 0)
 
@@ -26,17 +24,18 @@ def test_follows_only_others(follow: Maker, leader: PlayedLeader) -> None:
     assert {part.partition for request in leader.requests for part in request.parts} == {4}
 
 
-def test_a_new_leader_is_followed_at_once_when_rung(follow: Maker, leader: PlayedLeader) -> None:
+def test_a_new_leader_is_followed_at_once_when_rung(
+    follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicator, "LOOK_MS", 3_600_000)
     other = PlayedLeader()
     other.log().epoch = 1
     other.append(count=5)
     follower = follow(leaders={LEADER: leader.address, 2: other.address})
-    follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
     follower.lead(0, 2, 1)
     Ringer(follower.run_dir).ring(roles.REPLICATOR)
-    began = time.monotonic()
     follower.turn_until(caught_up(follower, other), "the new leader's log end")
-    assert time.monotonic() - began < 5
     assert other.requests[0].parts[0].leader_epoch == 1
     assert follower.count_of("connections") == 1
     other.close()
@@ -46,7 +45,7 @@ def test_a_leader_that_moves_to_another_address(follow: Maker, leader: PlayedLea
     other = PlayedLeader()
     other.append(count=5)
     follower = follow()
-    follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
     follower.leaders[LEADER] = other.address
     follower.publish()
     follower.turn_until(caught_up(follower, other), "the log end at the new address")
@@ -58,8 +57,8 @@ def test_an_answer_to_a_former_epoch_is_dropped(
 ) -> None:
     """The slot moves on while the answer is under way, and the replicator has not noticed."""
     monkeypatch.setattr(replicator, "LOOK_MS", 3_600_000)
-    follower = follow()
-    follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
+    follower = follow(**PARKED)
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
     follower.change(leader_epoch=1)
     leader.append()
     follower.turn_until(lambda: len(leader.requests) > 2 and leader.requests[2].parts, "a fetch in the new epoch")
@@ -71,7 +70,7 @@ def test_an_answer_to_a_former_epoch_is_dropped(
 
 def test_a_partition_that_this_broker_leads_now_is_left_alone(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow(count=2)
-    follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
     follower.change(0, state=slots.LEADER)
     leader.append(0)
     leader.append(1)
@@ -84,7 +83,7 @@ def test_a_partition_that_this_broker_leads_now_is_left_alone(follow: Maker, lea
 
 def test_a_deleted_topic(follow: Maker, leader: PlayedLeader) -> None:
     follower = follow()
-    follower.turn_until(lambda: len(leader.requests) == 2, "the parked fetch")
+    follower.turn_until(lambda: len(leader.requests) >= 2, "the parked fetch")
     follower.shared.slots[0].update(state=slots.DELETING)
     leader.append()
     follower.turn_for(0.5)

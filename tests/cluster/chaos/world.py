@@ -112,7 +112,7 @@ class World:
 
     def _group(self, log: Log) -> list[str]:
         """Wait until the group has seen every record, each at least once; what it skipped."""
-        wait_until(lambda: not any(self._unseen(log)), 60, fail=False)
+        wait_until(lambda: not any(self._unseen(log)), 180, fail=False)
         missing = self._unseen(log)
         return [
             f"skipped: the group has not seen {len(rows)} records of partition {partition}, the first {min(rows)}"

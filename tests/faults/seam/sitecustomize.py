@@ -22,11 +22,18 @@ def _path(fd: int) -> str:
     return os.readlink(f"/proc/self/fd/{fd}")
 
 
+def _fault() -> Any:
+    try:
+        with open(_FAULTS) as file:
+            return json.load(file)
+    except FileNotFoundError:  # also when it has just been taken away
+        return None
+
+
 def _failing(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
     def call(first: Any, *rest: Any, **named: Any) -> Any:
-        if os.path.exists(_FAULTS):
-            with open(_FAULTS) as file:
-                fault = json.load(file)
+        fault = _fault()
+        if fault is not None:
             path = _path(first) if isinstance(first, int) else os.fspath(first)
             if name in fault["calls"] and path.startswith(fault["under"]):
                 raise OSError(fault["errno"], os.strerror(fault["errno"]), path)

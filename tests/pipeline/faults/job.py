@@ -13,13 +13,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 from odradek.pipeline.session import session
 from odradek.pipeline.source import OdradekDataSource
-from odradek.pipeline.writing import stamps, writer
+from odradek.pipeline.writing import stamps, transactions, writer
+from odradek.pipeline.writing.outgoing import Record
 from odradek.pipeline.writing.writer import Plan, StreamWriter
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.streaming import StreamingQuery
@@ -52,6 +53,7 @@ class Dying(StreamWriter):
         if death == "stray" and not (self._folder / "died" / name).exists():
             return self._stray(name, iterator)
         if death == "sent" and self._first(name):
+            transactions.Transaction = Delivering  # type: ignore[misc]
             iterator = dying_after_one(iterator)
         written = super().write(iterator)
         if death == "committed" and self._first(name):
@@ -84,10 +86,18 @@ class Dying(StreamWriter):
         return True
 
 
+class Delivering(transactions.Transaction):
+    """Of a task that is about to die."""
+
+    def send(self, records: Iterable[Record]) -> None:
+        """They are on the broker when this returns."""
+        super().send(records)
+        self.finish()
+
+
 def dying_after_one(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The first batch, and then the end of this process, as by the kernel's out-of-memory killer."""
     yield next(batches)
-    time.sleep(0.5)  # it is on the broker by then
     kill_this()
 
 

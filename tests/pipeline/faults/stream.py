@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +82,9 @@ class Stream:
         assert self._driver is not None
         self._family += family(self._driver.pid)
         for process in family(self._driver.pid):
-            if process.pid == self._driver.pid or process.name() == "java":
-                process.kill()
+            with suppress(psutil.NoSuchProcess):  # Java ends by itself when the driver is dead
+                if process.pid == self._driver.pid or process.name() == "java":
+                    process.kill()
         self._driver.wait(STOP_SECONDS)
         self._driver = None
 
@@ -92,8 +93,7 @@ class Stream:
         assert self._driver is not None
         daemons = [one for one in family(self._driver.pid) if command_words(one)[-2:] == TASKS]
         workers = [child for daemon in living(daemons) for child in living(family(daemon.pid)[1:])]
-        for one in workers:
-            one.kill()
+        kill_all(workers)
         assert not wait_dead(workers)
         return len(workers)
 
@@ -113,12 +113,18 @@ class Stream:
         """End what is left of it."""
         if self._driver is not None:
             self.kill()
-        for process in living(self._family):
-            process.kill()
+        kill_all(self._family)
         wait_dead(self._family)
 
     def _ended(self) -> bool:
         return self._driver is None or self._driver.poll() is not None
+
+
+def kill_all(processes: Iterable[psutil.Process]) -> None:
+    """SIGKILL each that is still there: some end when others do."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 @contextmanager

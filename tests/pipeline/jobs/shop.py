@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...clients.admin import create_named, unique
+from ..topics import await_decided
 from ..written import Written, written
 from . import orders
 
@@ -34,6 +35,8 @@ class Shop:
 
     def check(self, *runs: list[bytes]) -> None:
         """Everything that the stages wrote is there once, and nothing else."""
+        for name in ("dead", "cleaned", "unique", "priced", "hourly"):
+            await_decided(self.broker, f"{self.stem}-{name}")
         bad = [value for run in runs for value in run if orders.good(value) is None]
         assert Counter(self.values("dead")) == Counter(bad)
         assert all(dict(record.headers)["odradek.stage"] == b"cleaned" for record in self.records("dead"))

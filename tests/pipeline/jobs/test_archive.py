@@ -27,13 +27,11 @@ from ...clients.admin import create_topic, unique
 from ...harness.process import wait_until
 from ..frames import rows
 from ..test_source import delete_before
-from ..topics import NOW, WAIT, Sent, send, undecided
+from ..topics import HOUR, NOW, WAIT, Sent, send, undecided
 from .archives import Ids, archive, assert_whole, ids, live, source, visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-HOUR = 3600  # records of `send` are a second apart
 
 
 def hours(sent: list[Sent]) -> set[str]:

@@ -20,7 +20,7 @@ from .archives import archive, assert_whole, ids, source, visible
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HOURS = range(-7200, 0, 61)  # two hours or three of records, each a minute apart
+HOURS = range(-7200, 0, 61)  # two hours of records, each a minute apart
 FATES = [
     ("write", "_spark_metadata/1", 1),  # the batch is in the manifest; neither Spark's view nor its checkpoint know
     ("rename", "group=1", 1),  # small files become one; one is in place, and its records are there twice

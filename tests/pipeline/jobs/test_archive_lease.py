@@ -118,9 +118,9 @@ def test_a_fault_that_passes_is_no_end(spark: SparkSession, tmp_path: Path) -> N
     lease = Lease(files, renewed=0.01)
     lease.take()
     files.faults = 3
-    wait_until(lambda: files.faults == 0, 10, "it tries again")
+    wait_until(lambda: files.faults == 0, 60, "it tries again")
     first = files.read(LEASE)
-    wait_until(lambda: files.read(LEASE) != first, 10, "it is written anew")
+    wait_until(lambda: files.read(LEASE) != first, 60, "it is written anew")
     lease.check()
     lease.release()
 
@@ -130,7 +130,7 @@ def test_a_lease_is_written_again_and_again(spark: SparkSession, tmp_path: Path)
     lease = Lease(files, renewed=0.01)
     lease.take()
     first = files.read(LEASE)
-    wait_until(lambda: files.read(LEASE) != first, 10, "it is written anew")
+    wait_until(lambda: files.read(LEASE) != first, 60, "it is written anew")
     lease.release()
     assert not files.exists(LEASE)
 

@@ -196,12 +196,12 @@ def test_records_too_many_are_told_and_are_no_failure(full: World, audit: Callab
 def test_young_windows_are_not_judged(world: World, audit: Callable[..., Result]) -> None:
     """Nor those of which the grace is not over."""
     counting = world.counting()
-    counting.acknowledged(world.name, NOW, 5)
+    counting.acknowledged(world.name, int(time.time() * 1000), 5)  # NOW may be long ago
     counting.acknowledged(world.name, OLD, 3)
     world.close(counting)
     words = ["--audit-topic", world.audit_topic, "--topics", world.name]
     assert [line["missing"] for line in told(audit(*words))] == [{"log": 3}]
-    assert told(audit(*words, "--grace", "3h")) == []
+    assert told(audit(*words, "--grace", "23h")) == []
     assert told(audit(*words, "--last", "1h")) == []
 
 
@@ -377,7 +377,7 @@ def test_a_failed_delivery_is_not_counted(world: World) -> None:
     with Audit(lambda _key, value: sent.append(Message.decoded(value)), "web-1") as audit:
         audit.on_delivery("an error", None)
         world.produce(audit, 2)
-    assert sent[-1].counts == {world.name: {str(OLD): 2}}
+    assert sum((each.records() for each in sent), Counter()) == {(world.name, OLD): 2}  # a window may have ended
 
 
 # -- what is asked

@@ -27,7 +27,7 @@ from odradek.pipeline.wire.brokers import Brokers
 
 from ...clients.admin import create_topic
 from ...harness.process import die_with_parent, wait_until
-from ..topics import NOW, WAIT
+from ..topics import NOW, WAIT, await_decided
 from .archives import archive, source
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class Made(NamedTuple):
         """What is in the target then."""
         files = Files(self.spark, str(self.folder))
         restore.run(self.spark, files, kafka(self.broker), Wish((self.topic,), prefix, **wish))
+        await_decided(self.broker, f"{prefix}{self.topic}")
         return read(self.broker, f"{prefix}{self.topic}")
 
 

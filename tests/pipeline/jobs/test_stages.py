@@ -17,8 +17,8 @@ from odradek.pipeline.jobs.stages.streams import Streams
 from odradek.pipeline.wire.brokers import Brokers
 
 from ...clients.admin import create_topic, unique
-from ..topics import transaction
-from ..written import written
+from ..topics import WAIT, transaction
+from ..written import committed
 from . import orders
 from .shop import Shop
 from .stages import as_the_job_has_it, pipeline, stage
@@ -73,7 +73,7 @@ def test_a_table_is_read_anew_for_each_batch(spark: SparkSession, broker: Any, t
                 query.processAllAvailable()
         finally:
             query.stop()
-    values = [record.value for record in written(broker, to, "read_committed")]
+    values = [record.value for record in committed(broker, to)]
     assert values == [b'{"id":"1","person":{"value":"%s"}}' % name for name in (b"old", b"new")]
 
 
@@ -125,11 +125,11 @@ def test_topics_are_made(broker: Any) -> None:
 
 def test_what_is_undecided_is_waited_for(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as a writer that ends by itself may take."""
-    monkeypatch.setattr(cluster, "_SECONDS", 1)
     topic, kafka = create_topic(broker), {"bootstrap.servers": broker.bootstrap}
-    for end in ("commit", "leave"):
+    for end, seconds in (("commit", WAIT), ("leave", 1)):
+        monkeypatch.setattr(cluster, "_SECONDS", seconds)
         with transaction(broker, unique("id"), end) as producer:
             producer.produce(topic, b"x")
         before = time.monotonic()
         cluster.settle(kafka, [topic])
-        assert (time.monotonic() - before >= 1) == (end == "leave")
+        assert (time.monotonic() - before >= seconds) == (end == "leave")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...harness.process import family, wait_dead, wait_until
+from ..faults.stream import kill_all
 from . import orders
 from .shop import Shop
 from .stages import as_the_job_has_it
@@ -30,8 +31,7 @@ def test_killed_twice(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     for stage, batch, where in (("cleaned", 0, "task"), ("hourly", 1, "commit")):
         with halted(shop.file, stage, str(batch), where, tmp_path / stage) as processes:
             wait_until(lambda stage=stage: shop.records(stage), SECONDS, f"{stage} has written")
-            for process in processes:
-                process.kill()
+            kill_all(processes)
             wait_dead(processes)
         assert not (tmp_path / "checkpoint" / stage / "commits" / str(batch)).exists()
     with as_the_job_has_it(spark):

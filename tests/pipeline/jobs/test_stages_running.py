@@ -14,7 +14,7 @@ from odradek.pipeline.jobs.stages.analysis import analysed
 from odradek.pipeline.jobs.stages.streams import Streams
 
 from ...clients.admin import create_topic, unique
-from ..written import written
+from ..written import committed
 from . import orders
 from .stages import as_the_job_has_it, pipeline, stage
 from .test_stages import run
@@ -48,7 +48,7 @@ def test_the_first_batch_again_when_some_of_it_is_gone(spark: SparkSession, brok
         with pytest.raises(Exception, match=f"{source}-1: offsets 0 to 2 are gone, the log begins at 3"):
             once()
         once(fail_on_data_loss=False)
-    assert sorted(record.value or b"" for record in written(broker, to, "read_committed")) == sorted(values)
+    assert sorted(record.value or b"" for record in committed(broker, to)) == sorted(values)
 
 
 TOML = """
@@ -87,7 +87,7 @@ def test_dead_letters_of_any_size_are_read_in_turn(spark: SparkSession, broker: 
         assert not producer.flush(30)  # each in a batch of its own
     with as_the_job_has_it(spark):
         assert run(file, "--once").exit_code == 0
-    found = {name: [each.value for each in written(broker, f"{stem}-{name}", "read_committed")] for name in NAMES}
+    found = {name: [each.value for each in committed(broker, f"{stem}-{name}")] for name in NAMES}
     assert found["cleaned"] == [good]
     assert [len(value or b"") for value in found["dead"]] == [LARGEST, 9]
     assert found["saved"] == [b'{"size":%d}' % LARGEST, b'{"size":9}']

@@ -29,7 +29,7 @@ class Oracle:
 
     def close(self) -> None:
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def ask(self, *words: object) -> str:
         """The answer to one command; Refused when Kafka throws."""
