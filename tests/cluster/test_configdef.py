@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.cluster import configdef as c
 from odradek.cluster.configtypes import DOUBLE, TYPE_NAMES
@@ -145,7 +145,6 @@ def test_compaction_lags_must_not_cross() -> None:
         c.validate_topic({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
 
 
-@settings(deadline=None)
 @given(st.floats(allow_nan=False))
 def test_doubles_keep_their_value_as_text(value: float) -> None:
     text = c.to_text(DOUBLE, value)

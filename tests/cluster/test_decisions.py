@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.cluster import alter, configdef, errors, planning, topicnames
 from odradek.cluster.alter import APPEND, DELETE, SET, SUBTRACT, Change
@@ -53,7 +53,6 @@ def test_bad_names(name: str) -> None:
     assert refused(lambda: topicnames.validate(name)).code == errors.INVALID_TOPIC_EXCEPTION
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="ab._", min_size=1, max_size=6), st.text(alphabet="ab._", min_size=1, max_size=6))
 def test_names_collide_when_their_metrics_would(left: str, right: str) -> None:
     same = left.replace(".", "_") == right.replace(".", "_")
@@ -92,7 +91,6 @@ def test_racks_as_in_kafkas_own_example() -> None:
     }
 
 
-@settings(deadline=None)
 @given(
     brokers=st.lists(st.integers(0, 50), min_size=1, max_size=12, unique=True),
     racked=st.booleans(),
@@ -254,7 +252,6 @@ def test_brokers_are_named_by_number() -> None:
 # -- slots
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 5))
 def test_slots_are_reused_and_incarnations_are_not(operations: list[int], start: int) -> None:
     allocator = SlotAllocator(6, start)

@@ -107,7 +107,7 @@ class Cluster(RuleBasedStateMachine):
             assert now.leader in there or not set(now.isr) & self.state.online(partition)
 
 
-Cluster.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Cluster.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestAnyOrderOfEvents = Cluster.TestCase
 
 

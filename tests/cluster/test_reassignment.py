@@ -80,7 +80,7 @@ class Moving(Cluster):
                     pass
 
 
-Moving.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Moving.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestAnyOrderOfEvents = Moving.TestCase
 
 

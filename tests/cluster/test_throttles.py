@@ -29,7 +29,6 @@ def throttle(rate: int, over: Window, counts: Traffic, own: int = WORKERS[0]) ->
 # -- the rate
 
 
-@settings(deadline=None)
 @given(
     WINDOWS, st.integers(0, 5000),
     st.lists(st.tuples(st.sampled_from(WORKERS), st.integers(1, 10_000), st.integers(0, 3000)), min_size=1),
@@ -50,7 +49,6 @@ def test_all_workers_know_what_all_have_sent(over: Window, rate: int, sent: list
         assert [one.exceeded(now_ms) for one in all_of_them.values()] == [exceeded] * len(WORKERS)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 11), st.integers(500, 5000), st.lists(st.tuples(st.integers(1, 2000), st.integers(1, 400))))
 def test_who_sends_whenever_allowed_keeps_to_the_rate(samples: int, rate: int, attempts: list[tuple[int, int]]) -> None:
     """In any window's length no more than the rate and what the last one to be allowed sent."""
@@ -66,7 +64,7 @@ def test_who_sends_whenever_allowed_keeps_to_the_rate(samples: int, rate: int, a
         assert moved <= rate * samples + 2000
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(100, 5000), st.integers(1, 500), st.integers(30, 100))
 def test_who_always_has_something_gets_what_the_rate_allows(rate: int, size: int, pause_ms: int) -> None:
     one, start, moved = throttle(rate, Window(11, 1000), traffic()), 50_000, 0

@@ -164,7 +164,7 @@ class TreeMachine(RuleBasedStateMachine):
 def test_behaves_as_the_model(tmp_path: Path) -> None:
     machine: Any = type("Machine", (TreeMachine,), {"directory": tmp_path})
     case = machine.TestCase
-    case.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+    case.settings = settings(max_examples=40, stateful_step_count=25)
     case().runTest()
 
 

@@ -96,7 +96,7 @@ class ZooKeeperMachine(TreeMachine):
 
 def test_behaves_as_the_model(server: ZooKeeper) -> None:
     machine: Any = type("Machine", (ZooKeeperMachine,), {"connect": server.connect})
-    run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=20, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=20))
 
 
 def test_a_session_that_is_cut_off_loses_its_watches_and_keeps_its_nodes(tree: ZooKeeperTree, connect: Open) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.groups.records import (
     GroupKey,
@@ -48,7 +48,6 @@ def test_the_smallest_hash_goes_to_partition_0_as_kafkas_abs_does() -> None:
     assert partition_for("polygenelubricants", 50) == 0
 
 
-@settings(deadline=None)
 @given(TEXT, st.integers(1, 1000))
 def test_the_partition_exists(group: str, partitions: int) -> None:
     assert 0 <= partition_for(group, partitions) < partitions
@@ -91,7 +90,6 @@ def test_older_and_flexible_values_are_read() -> None:
     )
 
 
-@settings(deadline=None)
 @given(TEXT, TEXT, I32, st.builds(OffsetValue, I64, I32, TEXT, I64, st.just(-1)))
 def test_offsets_round_trip(group: str, topic: str, partition: int, value: OffsetValue) -> None:
     assert decode_key(offset_key(group, topic, partition)) == OffsetKey(group, topic, partition)
@@ -101,7 +99,6 @@ def test_offsets_round_trip(group: str, topic: str, partition: int, value: Offse
 members = st.builds(MemberValue, TEXT, st.none() | TEXT, TEXT, TEXT, I32, I32, st.binary(), st.binary())
 
 
-@settings(deadline=None)
 @given(
     TEXT,
     st.builds(GroupValue, TEXT, I32, st.none() | TEXT, st.none() | TEXT, I64, st.lists(members, max_size=3).map(tuple)),
@@ -112,7 +109,6 @@ def test_groups_round_trip(group: str, value: GroupValue) -> None:
 
 
 @pytest.mark.parametrize("decode", [decode_key, decode_offset_value, decode_group_value])
-@settings(deadline=None)
 @given(data=st.binary(max_size=60))
 def test_damage_is_a_record_error_or_read(decode, data: bytes) -> None:
     try:

@@ -245,5 +245,5 @@ class Machine(RuleBasedStateMachine):
 
 TestGroupMachine = Machine.TestCase
 TestGroupMachine.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=100, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]
 )

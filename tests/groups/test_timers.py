@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.groups.timers import Deadlines
 
@@ -15,7 +15,6 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(STEPS)
 def test_like_a_dict(steps: list[tuple[str, str, int]]) -> None:
     timers: Deadlines[str] = Deadlines()

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.groups.records import RecordError
 from odradek.groups.transactions.loading import Replay
@@ -52,7 +52,6 @@ def test_version_1_with_its_tags() -> None:
     assert decode_value(head + b"\0" + times + b"\0").partitions == frozenset()
 
 
-@settings(deadline=None)
 @given(
     I64,
     st.integers(-1, 32767),
@@ -69,7 +68,6 @@ def test_roundtrip(
     assert decode_value(value(m)) == m
 
 
-@settings(deadline=None)
 @given(TEXT, st.integers(1, 200))
 def test_keys_roundtrip_and_have_a_partition(name: str, partitions: int) -> None:
     assert decode_key(key(name)) == name
@@ -82,7 +80,6 @@ def test_cut_values_are_told(cut: int) -> None:
         decode_value(value(ONGOING)[:cut])
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=80))
 def test_noise_is_told_or_read(data: bytes) -> None:
     for decode in (decode_key, decode_value):

@@ -218,6 +218,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestTransactions = Machine.TestCase
-TestTransactions.settings = settings(
-    max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestTransactions.settings = settings(max_examples=300, stateful_step_count=60, suppress_health_check=list(HealthCheck))

@@ -11,7 +11,7 @@ from odradek.ipc.producers import KEPT, ProducerBatch, ProducerTable
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(1, 5)), max_size=120))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_like_a_dict_of_the_last_five(appends: list[tuple[int, int, int]]) -> None:
     name = f"/odradek-test{secrets.token_hex(4)}-p"
     table = ProducerTable.create(name, 1)
@@ -60,7 +60,7 @@ def test_appending_again_changes_nothing() -> None:
 
 
 @given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=8), min_size=1, max_size=8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_going_on_is_appending_one_by_one(appends: list[list[int]]) -> None:
     names = [f"/odradek-test{secrets.token_hex(4)}-{which}" for which in "ab"]
     one, other = (ProducerTable.create(name, 1) for name in names)

@@ -23,7 +23,7 @@ def read(log: Log, asked: Range | None = None, committed: bool = True, sizes=(),
     return shown(arrow.batches(log.chunks(sizes, committed), asked or whole(log), **more))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 1 << 32),
     count=st.sampled_from((1, 5, 30)),
@@ -195,7 +195,7 @@ def test_no_damaged_byte_makes_a_wrong_record(magic: int, codec: int, bits: int)
             assert magic < 2 or position not in harmless
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(seed=st.integers(0, 1 << 32), data=st.data())
 def test_damage_without_checksums_is_an_error_or_seen_as_by_the_slow_reader(seed, data) -> None:
     """Whatever stands in a batch: the same records as protocol.records reads, or an error where that has one too."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.pipeline.decoding import bodies, columns
 from odradek.pipeline.decoding.bodies import Bodies, Unpacker
@@ -47,7 +47,6 @@ def slow(*batches: bytes) -> list[tuple]:
     return [record[:4] for one in batches for record in batch_v2.iterate(one)]
 
 
-@settings(deadline=None)
 @given(numbers=st.lists(NUMBERS, min_size=1, max_size=20))
 def test_numbers_of_any_length(numbers) -> None:
     encoded = [varint.encode(number) for number in numbers]
@@ -57,7 +56,6 @@ def test_numbers_of_any_length(numbers) -> None:
     assert after.tolist() == starts[1:].tolist()
 
 
-@settings(deadline=None)
 @given(number=st.integers(-70, 70), padding=st.integers(1, 8))
 def test_numbers_written_longer_than_need_be(number, padding) -> None:
     short = varint.encode(number)
@@ -73,7 +71,6 @@ def test_numbers_too_long_or_cut_short() -> None:
         columns.varints(np.frombuffer(b"\xff" * 9, np.uint8), np.array([0]))
 
 
-@settings(deadline=None)
 @given(records=record_lists(), codec=st.integers(0, 4), appended=st.booleans(), rows=st.integers(1, 13))
 def test_one_batch(records, codec, appended, rows) -> None:
     kind = {"timestamp_type": batch_v2.LOG_APPEND_TIME, "append_time": 17} if appended else {}

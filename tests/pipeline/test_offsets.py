@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.reading import offsets
@@ -76,7 +76,6 @@ def test_errors_name_the_partitions(spec: Spec, what: str, told: str) -> None:
 PARTITION = st.tuples(st.text(max_size=5), st.integers(0, 2**31 - 1))
 
 
-@settings(deadline=None)
 @given(st.dictionaries(PARTITION, st.integers(-2, 2**63 - 1)))
 def test_json_and_back(found: dict[tuple[str, int], int]) -> None:
     assert offsets.from_json(json.loads(json.dumps(offsets.as_json(found)))) == found

@@ -63,7 +63,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     return pq.ParquetFile(path).read().to_pylist()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(-2, 3 * HOUR), min_size=1, max_size=30), max_size=5), st.booleans())
 def test_every_record_once_in_its_hour(times: list[list[int]], hourly: bool) -> None:
     firsts = [sum(map(len, times[:at])) for at in range(len(times))]

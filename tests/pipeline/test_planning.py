@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.pipeline.errors import DataLoss, OptionError
 from odradek.pipeline.reading import planning
@@ -28,7 +28,6 @@ def steps(start: dict[Partition, int], end: dict[Partition, int]) -> dict[Partit
     return {key: end[key] - start[key] for key in end}
 
 
-@settings(deadline=None)
 @given(BACKLOG, st.integers(1, 10_000))
 def test_a_limit_is_kept_and_shared_in_proportion(backlog: dict[Partition, tuple[int, int]], most: int) -> None:
     start, available = starts_and_ends(backlog)
@@ -43,7 +42,6 @@ def test_a_limit_is_kept_and_shared_in_proportion(backlog: dict[Partition, tuple
     assert {key: step[key] for key in step if not size[key]} == {key: 0 for key in size if not size[key]}
 
 
-@settings(deadline=None)
 @given(BACKLOG, st.integers(1, 10_000))
 def test_where_no_share_is_small_they_are_spark_s(backlog: dict[Partition, tuple[int, int]], most: int) -> None:
     start, available = starts_and_ends({key: both for key, both in backlog.items() if both[1]})
@@ -54,7 +52,6 @@ def test_where_no_share_is_small_they_are_spark_s(backlog: dict[Partition, tuple
         assert step == {key: most * each // total for key, each in size.items()}
 
 
-@settings(deadline=None)
 @given(st.dictionaries(PARTITION, st.tuples(st.integers(0, 99), st.integers(0, 60)), max_size=12), st.integers(1, 50))
 def test_all_is_read_in_the_end(backlog: dict[Partition, tuple[int, int]], most: int) -> None:
     at, available = starts_and_ends(backlog)
@@ -97,7 +94,6 @@ RANGES = st.dictionaries(PARTITION, st.tuples(st.integers(0, 2**50), st.integers
 )
 
 
-@settings(deadline=None)
 @given(
     RANGES,
     st.dictionaries(PARTITION, st.integers(0, 10_000)),
@@ -126,7 +122,6 @@ def test_splits(
     assert len(pieces) >= min(min_partitions or 0, sum(each.size for each in whole))
 
 
-@settings(deadline=None)
 @given(RANGES, st.integers(1, 300))
 def test_no_more_pieces_than_asked_for(ranges: list[Range], min_partitions: int) -> None:
     pieces = planning.split(ranges, {}, min_partitions, 1, None)

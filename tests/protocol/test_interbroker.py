@@ -118,7 +118,7 @@ def value(field, message_class, version: int) -> st.SearchStrategy:
 
 
 @pytest.mark.parametrize(("name", "version"), ZERO_TO_LAST)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_round_trips(name, version, data) -> None:
     for kind in ("Request", "Response"):
@@ -129,7 +129,7 @@ def test_round_trips(name, version, data) -> None:
         assert requests.decode(message_class, version, memoryview(body)) == sent
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(sample=st.sampled_from(OURS), at=st.floats(0, 1, exclude_max=True), junk=st.binary(min_size=1, max_size=9))
 def test_damaged_messages_are_refused_or_read(sample, at, junk) -> None:
     frame = bytearray(sample.frame[4:])

@@ -82,7 +82,7 @@ def produce_body(
 
 @pytest.mark.parametrize("version", PRODUCE)
 @given(acks=int16, timeout=int32, transaction=st.none() | names, topics=parts_to_write)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_produce_requests(
     version: int, acks: int, timeout: int, transaction: str | None, topics: dict[str, list[tuple[int, bytes | None]]]
 ) -> None:
@@ -152,7 +152,7 @@ def topic_said(topic: Any, by_id: bool) -> bytes:
 
 @pytest.mark.parametrize("version", PRODUCE)
 @given(topics=st.dictionaries(names, st.lists(results, min_size=1, max_size=3), max_size=3))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_produce_answers(version: int, topics: dict[str, list[PartResult]]) -> None:
     by_id = version >= produce.TOPIC_IDS
     rows = [part._replace(topic=topic_of(name, by_id)[0]) for name, parts in topics.items() for part in parts]
@@ -167,7 +167,7 @@ def test_produce_answers(version: int, topics: dict[str, list[PartResult]]) -> N
 
 @pytest.mark.parametrize("version", PRODUCE)
 @given(name=names, partition=index, base=int64, time=int64, start=int64)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_the_short_way_answers_the_same(
     version: int, name: str, partition: int, base: int, time: int, start: int
 ) -> None:
@@ -222,7 +222,7 @@ def fetch_body(version: int, topics: dict[str, list[Any]], forgotten: dict[str, 
     topics=fetched_topics, forgotten=forgotten_topics, replica=int32, wait=int32, least=int32, most=int32,
     isolation=st.integers(0, 1), session=int32, epoch=int32, rack=names,
 )  # fmt: skip
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_fetch_requests(
     version: int, topics: dict[str, list[Any]], forgotten: dict[str, list[int]], replica: int, wait: int, least: int,
     most: int, isolation: int, session: int, epoch: int, rack: str,
@@ -279,7 +279,7 @@ fetched = st.builds(
 
 @pytest.mark.parametrize("version", FETCH)
 @given(topics=st.dictionaries(names, st.lists(fetched, min_size=1, max_size=3), max_size=3), error=int16, session=int32)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_fetch_answers(version: int, topics: dict[str, list[FetchResult]], error: int, session: int) -> None:
     by_id = version >= fetch.TOPIC_IDS
     rows = [part._replace(topic=topic_of(name, by_id)[0]) for name, parts in topics.items() for part in parts]
@@ -312,7 +312,7 @@ def test_fetch_answers(version: int, topics: dict[str, list[FetchResult]], error
 
 
 @given(st.binary(max_size=200), st.sampled_from(PRODUCE), st.sampled_from(FETCH))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_bytes_without_sense_are_malformed_or_read_within_their_frame(data: bytes, one: int, other: int) -> None:
     buffer, start, end = around(data)
     try:

@@ -28,7 +28,7 @@ from .live import NOW, batch, live, put, records
     st.sampled_from([200, 1000, 5000, 1 << 20]),
     st.integers(1, 2000),
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_goes_in_comes_out(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[bytes]], segment: int, limit: int
 ) -> None:

@@ -2,7 +2,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import CheckpointError, MetaProperties
@@ -59,7 +59,6 @@ def test_the_mark_is_gone_on_the_disk_before_it_is_believed(tmp_path: Path) -> N
         checkpoints.take_clean_shutdown(tmp_path, files=files)
 
 
-@settings(deadline=None)
 @given(st.binary(min_size=16, max_size=16))
 def test_topic_ids_go_there_and_back(value: bytes) -> None:
     text = checkpoints.format_uuid(value)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.epochs import EpochCache, UnknownEpoch, common_end, diverges
@@ -46,7 +46,6 @@ def test_truncation() -> None:
     assert not cache.truncate_from_start(3)
 
 
-@settings(deadline=None)
 @given(ASSIGNMENTS)
 def test_both_columns_rise_whatever_is_assigned(pairs: list[tuple[int, int]]) -> None:
     entries = EpochCache(pairs).entries
@@ -54,7 +53,6 @@ def test_both_columns_rise_whatever_is_assigned(pairs: list[tuple[int, int]]) ->
     assert len({start for _, start in entries}) == len(entries)
 
 
-@settings(deadline=None)
 @given(ASSIGNMENTS, st.integers(0, 60), st.integers(0, 60))
 def test_truncation_changes_no_epoch_of_an_offset_that_stays(
     pairs: list[tuple[int, int]], start: int, end: int
@@ -148,7 +146,6 @@ class Replica:
         return False
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 4), st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)))),

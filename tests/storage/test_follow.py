@@ -32,7 +32,7 @@ def epochs_of(world: Live) -> tuple[tuple[int, int], ...]:
 
 
 @given(histories(), st.lists(st.integers(1, 3000), min_size=1, max_size=40), st.sampled_from([300, 900, 1 << 20]))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_log_is_the_leaders(
     tmp_path_factory: pytest.TempPathFactory, batches: list[bytes], sizes: list[int], segment: int
 ) -> None:

@@ -4,7 +4,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.storage import index_files, names
 from odradek.storage.index_files import IndexBuilder
@@ -30,7 +30,6 @@ def test_entries_come_after_more_than_the_interval() -> None:
     assert list(struct.iter_unpack(">qi", builder.times)) == [(9, 5), (12, 13)]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 300), st.integers(-1, 1000)), max_size=60), st.integers(0, 500)
 )

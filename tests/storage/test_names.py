@@ -1,19 +1,17 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.storage import names
 
 TOPICS = st.from_regex(r"\A[a-zA-Z0-9._-]{1,249}\Z")
 
 
-@settings(deadline=None)
 @given(TOPICS, st.integers(0, 2**31 - 1))
 def test_a_partition_directory_parses_back(topic: str, partition: int) -> None:
     parsed = names.parse_partition_dir(names.partition_dir(topic, partition))
     assert parsed == names.PartitionDir(topic, partition)
 
 
-@settings(deadline=None)
 @given(TOPICS, st.integers(0, 10**9), st.sampled_from(names.MARKED_DIRS))
 def test_a_marked_directory_keeps_partition_and_mark(topic: str, partition: int, mark: str) -> None:
     name = names.marked_dir(topic, partition, mark)

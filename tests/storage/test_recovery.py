@@ -376,7 +376,7 @@ def test_a_new_epoch_forgets_the_batches_of_the_old(tmp_path: Path) -> None:
 # --- as a whole ---
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_log_cut_anywhere_keeps_a_prefix_of_whole_batches(tmp_path_factory: pytest.TempPathFactory, data) -> None:
     directory = tmp_path_factory.mktemp("cut")

@@ -1,4 +1,4 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.storage.producers import ProducerEntry
 from odradek.storage.retention import Limits, SegmentFacts, expired_producers, segments_to_delete
@@ -52,7 +52,6 @@ def test_an_empty_active_segment_stays() -> None:
     assert doomed(Limits(0, 0), now_ms=9999, log=[SegmentFacts(40, 0, 0)]) == []
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.integers(0, 5000)), min_size=1, max_size=12),
     st.integers(-1, 500),

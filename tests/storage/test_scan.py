@@ -117,7 +117,7 @@ def test_the_first_offset_is_not_below_the_least(opened) -> None:
     assert scan.bad is not None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_every_flipped_bit_that_the_checksum_covers_is_seen(data: st.DataObject) -> None:
     raw = bytearray(batch(7, 2, size=20))
@@ -133,7 +133,7 @@ def test_every_flipped_bit_that_the_checksum_covers_is_seen(data: st.DataObject)
         os.close(fd)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=400))
 def test_rubbish_never_raises(content: bytes) -> None:
     fd = os.memfd_create("segment")

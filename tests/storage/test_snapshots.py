@@ -2,7 +2,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.storage import snapshots
 from odradek.storage.producers import MAX_SEQUENCE, ProducedBatch, ProducerEntry, previous_sequence
@@ -21,7 +21,6 @@ def entries(draw: st.DrawFn) -> ProducerEntry:
     return entry
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.integers(0, 2**62), entries(), max_size=8))
 def test_a_snapshot_reads_back(producers: dict[int, ProducerEntry]) -> None:
     assert snapshots.decode(snapshots.encode(producers)) == producers
@@ -34,14 +33,12 @@ def test_layout_is_kafkas_version_1() -> None:
     assert data[6:] == struct.pack(">iqhiqiqiq", 1, 4711, 3, 14, 104, 4, 1700, 7, -1)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_rubbish_is_a_snapshot_error(data: bytes) -> None:
     with pytest.raises(SnapshotError):
         snapshots.decode(data)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_any_flipped_bit_is_seen(data: st.DataObject) -> None:
     content = bytearray(snapshots.encode({1: ProducerEntry(1), 2: ProducerEntry(2)}))

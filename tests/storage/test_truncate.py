@@ -62,7 +62,7 @@ def but_gaps(found: list[str]) -> list[str]:
 
 
 @given(histories(), st.lists(st.integers(0, 80), min_size=1, max_size=4), st.sampled_from([300, 900, 1 << 20]))
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_all_below_the_offset_stays_and_all_else_goes(
     tmp_path_factory: pytest.TempPathFactory, batches: list[bytes], offsets: list[int], segment: int
 ) -> None:

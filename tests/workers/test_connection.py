@@ -368,7 +368,7 @@ def _pipelined(client: Client) -> tuple[bytes, int]:
 
 
 @given(st.lists(st.integers(1, 4500), max_size=12), st.booleans())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_any_split_of_the_stream_gives_the_same_answers(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], held: bool
 ) -> None:

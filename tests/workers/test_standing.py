@@ -246,7 +246,7 @@ def _steps(draw: st.DrawFn) -> list[Step]:
 
 
 @given(_steps())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_any_sequence(tmp_path_factory: pytest.TempPathFactory, steps: list[Step]) -> None:
     with make(tmp_path_factory.mktemp("standing")) as bench:
         pair = _Pair(bench)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive import compaction, shapes, staging
@@ -28,7 +28,6 @@ FILES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(FILES, st.integers(2, 4))
 def test_groups(made: list[tuple[str, str, str, int]], least: int) -> None:
     """Small files of the same hour and columns, no more than the target together; few enough stay alone."""
@@ -50,7 +49,6 @@ def test_groups(made: list[tuple[str, str, str, int]], least: int) -> None:
     assert all(count < least for count in left.values())
 
 
-@settings(deadline=None)
 @given(st.lists(st.dictionaries(st.integers(0, 3), st.tuples(st.integers(1, 9), st.integers(0, 99)), max_size=3)))
 def test_what_files_have_together(made: list[dict[int, tuple[int, int]]]) -> None:
     files = [

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive import manifest
@@ -66,13 +66,11 @@ def written(commits: list[Commit], snapshots: set[int]) -> dict[str, str]:
     return texts
 
 
-@settings(deadline=None)
 @given(histories())
 def test_a_commit_is_read_as_it_was_written(commits: list[Commit]) -> None:
     assert [manifest.commit_from_json(manifest.commit_to_json(each)) for each in commits] == commits
 
 
-@settings(deadline=None)
 @given(histories(), st.sets(st.integers(0, 25)))
 def test_snapshots_change_nothing(commits: list[Commit], snapshots: set[int]) -> None:
     """Nor does it when what is outdated is deleted, whole or in part."""
@@ -85,7 +83,6 @@ def test_snapshots_change_nothing(commits: list[Commit], snapshots: set[int]) ->
     assert len(texts) >= min(len(commits), 1)
 
 
-@settings(deadline=None)
 @given(histories(), st.sets(st.integers(0, 25)))
 def test_the_last_snapshot_but_one_stays_readable(commits: list[Commit], snapshots: set[int]) -> None:
     """A reader has seen it as the newest, and takes its time."""
@@ -97,7 +94,6 @@ def test_the_last_snapshot_but_one_stays_readable(commits: list[Commit], snapsho
     assert not set(wanted) & set(gone)
 
 
-@settings(deadline=None)
 @given(histories())
 def test_files_and_offsets(commits: list[Commit]) -> None:
     """What is live was added and not removed since; a partition goes on where batches ended, and never back."""

@@ -88,7 +88,7 @@ prefixed = values.map(lambda value: value and b"\0\0\0\0\7" + value)
 
 
 @pytest.mark.parametrize("kind", ["avro", "avro-confluent"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_avro_comes_back(kind: str, data: Any) -> None:
     """Whatever it is: nothing, noise, a message, one cut off or going on."""
@@ -253,7 +253,7 @@ jsons = st.builds(
 )
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_text_comes_back(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     values = data.draw(st.lists(st.none() | st.binary(max_size=8) | texts.map(str.encode) | jsons, min_size=150))

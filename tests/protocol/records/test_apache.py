@@ -16,7 +16,7 @@ from .strategies import NOW, header_lists, mixed, plain, record_lists, timestamp
 pytestmark = pytest.mark.needs("java-3.9.1")
 APPENDED = NOW + 5
 FORMATS = [(magic, codec) for magic in (0, 1, 2) for codec in range(5) if magic == 2 or codec != codecs.ZSTD]
-relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+relaxed = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,6 @@ def test_golden_batch() -> None:
     assert batch_v2.check(GOLDEN, dense=True).last_offset == 6
 
 
-@settings(deadline=None)
 @given(records=record_lists(), codec=st.integers(0, 4))
 def test_round_trip(records, codec) -> None:
     batch = batch_v2.build(records, codec=codec)
@@ -36,7 +35,6 @@ def test_round_trip(records, codec) -> None:
     assert head.size == len(batch) and head.num_records == len(records)
 
 
-@settings(deadline=None)
 @given(records=record_lists(gaps=False, base=0))
 def test_kafka_python_agrees(records) -> None:
     from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -99,7 +97,6 @@ def test_timestamp_that_is_right_is_left_alone() -> None:
     assert bytes(batch) == before
 
 
-@settings(deadline=None)
 @given(records=record_lists(), codec=st.integers(0, 4), target=st.integers(0, 4))
 def test_recompress(records, codec, target) -> None:
     batch = batch_v2.build(records, codec=codec, producer_id=7, producer_epoch=1, base_sequence=3, leader_epoch=2)
@@ -114,7 +111,7 @@ def test_no_records_make_no_batch() -> None:
         batch_v2.build([])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(records=record_lists(), codec=st.sampled_from([0, 1]), data=st.data())
 def test_every_flipped_bit_is_seen(records, codec, data) -> None:
     """Base offset (its low bytes) and leader epoch are the leader's to change; all else is covered."""
@@ -126,7 +123,7 @@ def test_every_flipped_bit_is_seen(records, codec, data) -> None:
     assert caught.value.code == CORRUPT_MESSAGE
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(records=record_lists(), data=st.data())
 def test_damage_under_a_right_crc_never_escapes(records, data) -> None:
     """Whatever a producer puts into a batch, reading ends in records or a RecordError."""

@@ -7,7 +7,7 @@ import struct
 
 import cramjam
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from odradek.protocol.records import codecs, lz4_frames, snappy_frames
 from odradek.protocol.records.errors import (
@@ -21,7 +21,6 @@ PACKING = [codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD]
 TEXT = b"Odradek, " * 30000
 
 
-@settings(deadline=None)
 @given(data=st.binary(max_size=2000), times=st.integers(0, 100), codec=st.integers(0, 4), magic=st.integers(0, 2))
 def test_round_trip(data, times, codec, magic) -> None:
     if codec == codecs.ZSTD:
@@ -30,7 +29,6 @@ def test_round_trip(data, times, codec, magic) -> None:
     assert codecs.decompress(codec, memoryview(packed), magic=magic) == data * times
 
 
-@settings(deadline=None)
 @given(data=st.binary(max_size=2000), times=st.integers(0, 100), codec=st.integers(0, 4), more=st.integers(0, 9))
 def test_into_a_buffer(data, times, codec, more) -> None:
     """To its front and nowhere else; one byte too few is too few."""
@@ -145,7 +143,6 @@ def test_a_snappy_block_that_claims_4_gib() -> None:
 
 
 @pytest.mark.parametrize("codec", PACKING)
-@settings(deadline=None)
 @given(cut=st.integers(0, 200), junk=st.binary(max_size=30))
 def test_broken_data_is_an_error_of_ours(codec, cut, junk) -> None:
     packed = codecs.compress(codec, TEXT)

@@ -45,7 +45,6 @@ def timeless(records, magic: int) -> list[tuple]:
     return [(o, t if magic else -1, k, v, []) for o, t, k, v, _ in records]
 
 
-@settings(deadline=None)
 @given(records=bare, magic=magics, codec=st.integers(0, 3))
 def test_round_trip(records, magic, codec) -> None:
     data = message_sets.build(records, magic, codec=codec)
@@ -55,7 +54,6 @@ def test_round_trip(records, magic, codec) -> None:
     assert shallow[-1].offset == records[-1][0] and shallow[-1].codec == codec
 
 
-@settings(deadline=None)
 @given(records=bare, magic=magics, codec=st.sampled_from([0, 1]))
 def test_kafka_python_agrees(records, magic, codec) -> None:
     from kafka.record import MemoryRecords
@@ -69,7 +67,6 @@ def test_kafka_python_agrees(records, magic, codec) -> None:
     assert read == expected
 
 
-@settings(deadline=None)
 @given(records=record_lists(headers=st.just([]), gaps=False, base=0), magic=magics, codec=st.sampled_from([0, 1]))
 def test_kafka_python_writes_what_we_read(records, magic, codec) -> None:
     from kafka.record.legacy_records import LegacyRecordBatchBuilder
@@ -83,7 +80,7 @@ def test_kafka_python_writes_what_we_read(records, magic, codec) -> None:
     assert batch_v2.check(stored, dense=True).codec == codec
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(records=bare, magic=magics, data=st.data())
 def test_every_flipped_bit_is_seen(records, magic, data) -> None:
     original = message_sets.build(records, magic)
@@ -96,7 +93,7 @@ def test_every_flipped_bit_is_seen(records, magic, data) -> None:
     assert caught.value.code == CORRUPT_MESSAGE
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(records=bare, magic=magics, junk=st.binary(max_size=60), cut=st.integers(0, 60))
 def test_damage_never_escapes(records, magic, junk, cut) -> None:
     data = message_sets.build(records, magic)
@@ -116,7 +113,6 @@ def test_damage_never_escapes(records, magic, junk, cut) -> None:
             pass
 
 
-@settings(deadline=None)
 @given(records=record_lists(), magic=magics, codec=st.integers(0, 3), start=st.integers(0, 12))
 def test_down_conversion(records, magic, codec, start) -> None:
     first = records[min(start, len(records) - 1)][0]
