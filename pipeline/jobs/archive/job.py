@@ -155,9 +155,11 @@ def _stream(
 
 
 def _source(job: Job, begin: Start) -> dict[str, str]:
-    which = {"subscribe": ",".join(begin.topics)} if begin.others else {}
+    which = dict(job.source)
+    if begin.others:  # of a pattern, which finds them as well
+        which.pop("subscribePattern", None)
+        which["subscribe"] = ",".join(begin.topics)
     return {
-        **{name: value for name, value in job.source.items() if not (which and name == "subscribePattern")},
         **which,
         "includeHeaders": "true",
         "startingOffsets": json.dumps(offsets.as_json(begin.begin)),
