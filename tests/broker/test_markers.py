@@ -33,7 +33,7 @@ from odradek.storage.partition import Partition
 from odradek.workers.catalog import Catalog
 from odradek.workers.coordination import Wanted
 
-from ..harness.process import wait_until
+from ..harness.process import nobody, wait_until
 from .partitions import now_ms
 
 OWN, OTHER = 0, 1
@@ -251,9 +251,8 @@ def test_it_goes_where_the_leader_goes(place: Place, other: PlayedBroker) -> Non
 
 
 def test_a_broker_that_is_gone_and_comes_elsewhere(place: Place, other: PlayedBroker) -> None:
-    with socket.socket() as nobody:  # does not listen, and nobody else can on its port
-        nobody.bind(("127.0.0.1", 0))
-        place.publish(OTHER, OTHER, port=nobody.getsockname()[1])
+    with nobody() as silent:
+        place.publish(OTHER, OTHER, port=silent.getsockname()[1])
         place.add(THERE)
         for _ in range(20):
             place.turn()

@@ -15,6 +15,7 @@ from odradek.broker import link
 from odradek.broker.peers import REACHED, REFUSED, Peer, Switchboard
 
 from ..cluster.chaos.network import Network
+from ..harness.process import nobody
 
 OTHER = 7
 
@@ -154,11 +155,10 @@ def impatient() -> Iterator[Desk]:
 
 
 @pytest.fixture
-def nobody() -> Iterator[socket.socket]:
-    """Has a port on which nobody listens, and nobody else can."""
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        yield silent
+def silent() -> Iterator[socket.socket]:
+    """See harness.process.nobody."""
+    with nobody() as made:
+        yield made
 
 
 def port_of(sock: socket.socket) -> int:
@@ -240,29 +240,29 @@ def test_a_dead_broker_is_known_at_once(desk: Desk, monkeypatch: pytest.MonkeyPa
     desk.turn_until(lambda: desk.told == [REACHED, REFUSED], "the refusal")
 
 
-def test_who_was_dead_is_reached_again(desk: Desk, nobody: socket.socket) -> None:
-    desk.connect("127.0.0.1", port_of(nobody))
+def test_who_was_dead_is_reached_again(desk: Desk, silent: socket.socket) -> None:
+    desk.connect("127.0.0.1", port_of(silent))
     desk.turn_until(lambda: desk.told == [REFUSED], "the refusal")
-    nobody.listen()
+    silent.listen()
     desk.turn_until(lambda: desk.told == [REFUSED, REACHED], "the connection")
 
 
-def test_who_comes_late_is_reached_soon(desk: Desk, nobody: socket.socket) -> None:
+def test_who_comes_late_is_reached_soon(desk: Desk, silent: socket.socket) -> None:
     """What has registered tells clients nothing of use before it has heard from the controller."""
-    desk.connect("127.0.0.1", port_of(nobody))
+    desk.connect("127.0.0.1", port_of(silent))
     desk.turn_for(1.4)  # 20 + 40 + … + 640 ms, were the pauses doubled all the time: the next one would be of a second
     assert desk.peer.link._again_ms < 400
-    nobody.listen()
+    silent.listen()
     desk.turn_until(lambda: desk.told == [REFUSED, REACHED], "the connection")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_who_is_not_there_is_not_pestered(
-    desk: Desk, nobody: socket.socket, host: str, caplog: pytest.LogCaptureFixture
+    desk: Desk, silent: socket.socket, host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", link.__name__)
     began = time.monotonic()
-    desk.connect(host, port_of(nobody))
+    desk.connect(host, port_of(silent))
     desk.turn_until(lambda: caplog.text.count("Connection refused") >= 8, "8 attempts", 30)
     assert time.monotonic() - began > 0.5, "20 + 40 + 80 + 100 + … ms"
     assert desk.told == [REFUSED]
@@ -287,9 +287,9 @@ class TwoAddresses:
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)) for port in self._ports]
 
 
-def test_a_host_is_dead_when_all_its_addresses_refuse(desk: Desk, nobody: socket.socket) -> None:
+def test_a_host_is_dead_when_all_its_addresses_refuse(desk: Desk, silent: socket.socket) -> None:
     other, limits = desk.play(), link.Limits(1 << 16, 1 << 20, 1000, -1)
-    resolver: Any = TwoAddresses(port_of(nobody), other.address[1])
+    resolver: Any = TwoAddresses(port_of(silent), other.address[1])
     desk.peer = Peer(OTHER, ("two", 1), desk, resolver, limits, lambda _, standing: desk.told.append(standing))
     desk.turn_until(lambda: desk.told, "some standing")
     assert desk.told == [REACHED]

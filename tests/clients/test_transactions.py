@@ -17,64 +17,12 @@ from ..harness import java
 from ..harness.process import wait_until
 from ..harness.wire import Wire
 from .admin import create_topic, unique
-from .raw.batches import batch
-from .raw.calls import list_offsets, produce
+from .transactions import WAIT, Confluent, KafkaPython, Raw, await_stable, offsets_of, read, stable_end, state_of
 
-WAIT = 60
-TRANSACTIONAL = 0x10
 QUICK = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 200}
 
 
 # -- clients ----------------------------------------------------------------------------------------------------
-
-
-class Confluent:
-    """A transactional producer of librdkafka."""
-
-    def __init__(self, broker: Any, name: str, **config: Any) -> None:
-        from confluent_kafka import Producer
-
-        settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": name, **config}
-        self._producer = Producer(settings)
-        self._producer.init_transactions(WAIT)
-        self.begin = self._producer.begin_transaction
-
-    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
-        self._producer.produce(topic, value, partition=partition)
-
-    def flush(self) -> None:
-        assert not self._producer.flush(WAIT)
-
-    def commit(self) -> None:
-        self._producer.commit_transaction(WAIT)
-
-    def abort(self) -> None:
-        self._producer.abort_transaction(WAIT)
-
-    def close(self) -> None:
-        del self._producer
-
-
-class KafkaPython:
-    """The same of kafka-python."""
-
-    def __init__(self, broker: Any, name: str) -> None:
-        from kafka import KafkaProducer
-
-        self._producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=name)
-        self._producer.init_transactions()
-        self.begin = self._producer.begin_transaction
-        self.commit = self._producer.commit_transaction
-        self.abort = self._producer.abort_transaction
-
-    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
-        self._producer.send(topic, value, partition=partition)
-
-    def flush(self) -> None:
-        self._producer.flush(WAIT)
-
-    def close(self) -> None:
-        self._producer.close(5)
 
 
 @pytest.fixture(params=[Confluent, KafkaPython], ids=["confluent-kafka", "kafka-python"])
@@ -89,26 +37,6 @@ def producer(request: Any, broker: Any) -> Any:
     yield make
     for each in made:
         each.close()
-
-
-def read(broker: Any, topic: str, isolation: str, partition: int = 0) -> list[bytes]:
-    """All that a consumer of librdkafka gets up to the end of the partition."""
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-    config = {"group.id": unique("reader"), "enable.partition.eof": True, "isolation.level": isolation}
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "enable.auto.commit": False, **config})
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    found = []
-    try:
-        while True:
-            message = consumer.poll(WAIT)
-            assert message is not None, f"{len(found)} records and then nothing"
-            if message.error():
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                return found
-            found.append(message.value())
-    finally:
-        consumer.close()
 
 
 def read_with_kafka_python(broker: Any, topic: str, isolation: str) -> list[bytes]:
@@ -130,21 +58,6 @@ def read_with_kafka_python(broker: Any, topic: str, isolation: str) -> list[byte
         return found
     finally:
         consumer.close()
-
-
-def stable_end(broker: Any, topic: str) -> int:
-    with broker.wire() as wire:
-        return int(list_offsets(wire, topic, -1, isolation=1).offset)
-
-
-def await_stable(broker: Any, topic: str) -> None:
-    """Wait until no transaction is open in the topic: markers follow the answer to EndTxn."""
-
-    def settled() -> bool:
-        with broker.wire() as wire:
-            return bool(list_offsets(wire, topic, -1).offset == list_offsets(wire, topic, -1, isolation=1).offset)
-
-    wait_until(settled, WAIT, f"all transactions in {topic} are over")
 
 
 # -- what they promise ------------------------------------------------------------------------------------------
@@ -244,121 +157,10 @@ def test_consume_transform_produce(broker: Any) -> None:
 # -- raw: what can be asked at the right moment -----------------------------------------------------------------
 
 
-class Raw:
-    """A transactional producer request by request, over one connection."""
-
-    def __init__(self, wire: Wire, name: str | None = None, timeout_ms: int = 60_000) -> None:
-        from kafka.protocol import producer as protocol
-
-        self.wire = wire
-        self.protocol = protocol
-        self.name = name or unique("raw")
-        self.find()
-        self.id, self.epoch = self.init(timeout_ms)
-        self.sequence = 0
-
-    def find(self) -> None:
-        from kafka.protocol.metadata import FindCoordinatorRequest as Request
-
-        wait_until(lambda: self.wire.call(Request[2](key=self.name, key_type=1)).error_code == 0, WAIT, "a coordinator")
-
-    def init(self, timeout_ms: int = 60_000, **fields: Any) -> tuple[int, int]:
-        asked = {"producer_id": -1, "producer_epoch": -1, **fields}
-        request = self.protocol.InitProducerIdRequest[4](
-            transactional_id=self.name, transaction_timeout_ms=timeout_ms, **asked
-        )
-        answers: list[Any] = []
-
-        def answered() -> bool:
-            answers.append(self.wire.call(request))
-            return answers[-1].error_code not in (14, 51)  # loading, concurrent transactions
-
-        wait_until(answered, WAIT, "InitProducerId")
-        assert answers[-1].error_code == 0, answers[-1]
-        return answers[-1].producer_id, answers[-1].producer_epoch
-
-    def add(self, topic: str, *partitions: int, version: int = 3) -> list[int]:
-        request = self.protocol.AddPartitionsToTxnRequest
-        answer = self._patiently(
-            request[version](
-                v3_and_below_transactional_id=self.name,
-                v3_and_below_producer_id=self.id,
-                v3_and_below_producer_epoch=self.epoch,
-                v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=topic, partitions=list(partitions or [0]))],
-            ),
-            lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
-        )
-        return [row.partition_error_code for row in answer.results_by_topic_v3_and_below[0].results_by_partition]
-
-    def write(self, topic: str, *values: bytes, partition: int = 0) -> Any:
-        data = batch(values, producer=self.id, epoch=self.epoch, sequence=self.sequence, attributes=TRANSACTIONAL)
-        self.sequence += len(values)
-        return produce(self.wire, topic, data, partition=partition)
-
-    def end(self, commit: bool = True, version: int = 3) -> int:
-        request = self.protocol.EndTxnRequest[version](
-            transactional_id=self.name, producer_id=self.id, producer_epoch=self.epoch, committed=commit
-        )
-        return int(self._loaded(request, lambda answer: answer.error_code).error_code)
-
-    def add_offsets(self, group: str) -> int:
-        request = self.protocol.AddOffsetsToTxnRequest[3](
-            transactional_id=self.name, producer_id=self.id, producer_epoch=self.epoch, group_id=group
-        )
-        return int(self._patiently(request, lambda answer: answer.error_code).error_code)
-
-    def commit_offset(self, group: str, topic: str, offset: int, version: int = 3, **fields: Any) -> int:
-        request = self.protocol.TxnOffsetCommitRequest
-        topic_class = request.TxnOffsetCommitRequestTopic
-        row = topic_class.TxnOffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
-        )
-        answer = self._loaded(
-            request[version](
-                transactional_id=self.name, group_id=group, producer_id=self.id, producer_epoch=self.epoch,
-                topics=[topic_class(name=topic, partitions=[row])], **fields,
-            ),
-            lambda answer: answer.topics[0].partitions[0].error_code,
-        )  # fmt: skip
-        return int(answer.topics[0].partitions[0].error_code)
-
-    def _patiently(self, request: Any, code: Callable[[Any], int]) -> Any:
-        """Again while the last transaction's markers are being written, or the coordinator reads its log."""
-        return call_until(self.wire, request, lambda answer: code(answer) not in (14, 51))
-
-    def _loaded(self, request: Any, code: Callable[[Any], int]) -> Any:
-        """Again while the coordinator, which was just started, reads its log."""
-        return call_until(self.wire, request, lambda answer: code(answer) != 14)
-
-
-def call_until(wire: Wire, request: Any, settled: Callable[[Any], bool]) -> Any:
-    """The first answer that is `settled`."""
-    answers: list[Any] = []
-
-    def answered() -> bool:
-        answers.append(wire.call(request))
-        return settled(answers[-1])
-
-    wait_until(answered, WAIT, f"an answer to {type(request).__name__}")
-    return answers[-1]
-
-
 @pytest.fixture
 def wire(broker: Any) -> Any:
     with broker.wire() as connection:
         yield connection
-
-
-def offsets_of(wire: Wire, group: str, topic: str, stable: bool = False) -> tuple[int, int]:
-    """(committed offset, error)."""
-    from kafka.protocol.consumer import OffsetFetchRequest as Request
-
-    topics = [Request.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
-    request = Request[7](group_id=group, topics=topics, require_stable=stable)
-    answer = call_until(wire, request, lambda answer: answer.error_code != 14)  # the coordinator reads its log
-    assert answer.error_code == 0, answer
-    row = answer.topics[0].partitions[0]
-    return row.committed_offset, row.error_code
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -510,13 +312,6 @@ def held(broker: Any, topic: str, partition: int) -> Iterator[None]:
         yield
     finally:
         locks.close()
-
-
-def state_of(wire: Wire, name: str) -> str:
-    from kafka.protocol.admin import DescribeTransactionsRequest as Request
-
-    (found,) = wire.call(Request[0](transactional_ids=[name])).transaction_states
-    return str(found.transaction_state)
 
 
 @pytest.mark.parametrize("commit", [True, False])

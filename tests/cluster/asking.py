@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from odradek.cluster.fetch_session import Key
-from odradek.cluster.following import (
-    Following,
-    Limits,
-    Position,
-)
+from odradek.cluster.following import Following, Limits, Position
 from odradek.protocol.fetch import FetchPart, FetchRequest
 
 LIMITS = Limits(replica=7, max_wait_ms=500, min_bytes=1, max_bytes=1000, part_bytes=100, backoff_ms=1000)

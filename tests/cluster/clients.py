@@ -11,7 +11,6 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka.protocol.metadata import MetadataRequest
 
 from ..harness.broker import Broker
 from ..harness.cluster import Cluster
@@ -32,10 +31,9 @@ def make_topic(cluster: Cluster, partitions: int = 3, **config: Any) -> str:
 
 def _led(broker: Broker, topic: str, partitions: int) -> bool:
     """Whether a broker says that all partitions have a leader: those that did not make the topic hear of it later."""
-    asked = [MetadataRequest.MetadataRequestTopic(name=topic)]
     try:
         with broker.wire() as wire:
-            answer = wire.call(MetadataRequest[7](topics=asked, allow_auto_topic_creation=False))
+            answer = wire.metadata(topic)
     except (OSError, EOFError):
         return False
     return [row.leader_id >= 0 for row in answer.topics[0].partitions] == [True] * partitions

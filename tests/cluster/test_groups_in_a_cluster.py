@@ -202,7 +202,7 @@ def test_alone_nothing_is_made_or_committed_and_nothing_is_lost(tmp_path: Path) 
         found = coordinator(cluster, group)
         topic = make_topic(cluster)
         in_sync(cluster)
-        wait_until(lambda: commit(cluster.broker(found), 5, group, topic) == 0, 30, "a commit")
+        assert_committed(cluster.broker(found), 5, group, topic)
         for number in {0, 1, 2} - {found}:
             cluster.kill(number)
         alone = cluster.broker(found)

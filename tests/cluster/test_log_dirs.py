@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ from odradek.cluster import znodes
 from odradek.cluster.zookeeper import ZooKeeperTree
 from odradek.workers.api import message_class as message
 
+from ..faults.failing import fail
 from ..faults.power import SEAM
 from ..harness.broker import Broker
 from ..harness.cluster import Cluster
@@ -45,10 +44,7 @@ class Disks:
 
     def break_(self, broker: Broker, *calls: str, under: Path | None = None) -> None:
         """From now on these system calls fail under `two`, or `under`."""
-        text = json.dumps({"under": str(under or self.two(broker)), "errno": errno.EIO, "calls": calls})
-        beside = self._faults(broker).with_suffix(".new")
-        beside.write_text(text)
-        beside.rename(self._faults(broker))
+        fail(self._faults(broker), under or self.two(broker), calls)
 
     def mend(self, broker: Broker) -> None:
         self._faults(broker).unlink()

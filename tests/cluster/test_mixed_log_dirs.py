@@ -5,8 +5,6 @@ A directory is taken from Kafka's broker by a file in its place: its next checkp
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.cluster import znodes
 from odradek.cluster.zookeeper import ZooKeeperTree
 
+from ..faults.failing import fail
 from ..faults.power import SEAM
 from ..harness.apache import ApacheMember
 from ..harness.broker import Broker
@@ -79,10 +78,7 @@ class Mixed:
             self.two[KAFKA].rename(self.two[KAFKA].with_name("gone"))
             self.two[KAFKA].write_text("no directory")
         else:
-            calls = ("pwritev", "pwrite", "fsync")
-            beside = self._faults.with_suffix(".new")  # nobody may read a half of it
-            beside.write_text(json.dumps({"under": str(self.two[OURS]), "errno": errno.EIO, "calls": calls}))
-            beside.rename(self._faults)
+            fail(self._faults, self.two[OURS], ("pwritev", "pwrite", "fsync"))
         return lost
 
     def states(self) -> list[znodes.PartitionState]:

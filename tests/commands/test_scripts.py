@@ -14,7 +14,7 @@ import pytest
 from odradek.broker import config as configuration
 
 from ..harness.checkout import ROOT, Checkout
-from ..harness.process import command_words, family, living, wait_dead, wait_until
+from ..harness.process import command_words, family, kill_all, living, wait_dead, wait_until
 from .conftest import SECONDS
 
 OWN = {"odradek-run.sh", "odradek-cluster.sh"}
@@ -80,8 +80,7 @@ def test_a_broker_in_the_background(checkout: Checkout) -> None:
                 supervisor.kill()
             assert not wait_dead(members)
         finally:
-            for process in named(file):
-                process.kill()
+            kill_all(named(file))
 
 
 def named(file: Path) -> list[psutil.Process]:
@@ -99,8 +98,7 @@ def cluster(checkout: Checkout) -> Iterator[subprocess.Popen[bytes]]:
         assert process.poll() is None, log.read_text()
         yield process
     finally:
-        for one in family(process.pid):
-            one.kill()
+        kill_all(family(process.pid))
         process.wait()
 
 

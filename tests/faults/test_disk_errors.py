@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import signal
 from pathlib import Path
@@ -16,6 +14,7 @@ from ..clients.admin import create_topic
 from ..clients.raw.batches import batch, parse
 from ..clients.raw.calls import fetch, produce
 from ..harness.process import wait_until
+from .failing import fail
 from .power import SEAM
 
 STORAGE_ERROR = 56
@@ -39,10 +38,7 @@ class World:
 
     def break_(self, *calls: str) -> None:
         """From now on these system calls fail under `two`."""
-        text = json.dumps({"under": str(self.two), "errno": errno.EIO, "calls": calls})
-        beside = self._faults.with_suffix(".new")
-        beside.write_text(text)
-        beside.rename(self._faults)
+        fail(self._faults, self.two, calls)
 
     def mend(self) -> None:
         self._faults.unlink()

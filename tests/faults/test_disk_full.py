@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from odradek.storage.reserve import Reserve
 
 from ..clients.admin import create_named, create_topic
 from ..clients.raw.batches import batch, parse
@@ -66,12 +67,6 @@ def stored(wire: Any, topic: str) -> list[int]:
         numbers += found
 
 
-def reserved(disk: Path) -> int:
-    """Bytes that the reserve holds."""
-    path = disk / "odradek-reserve"
-    return path.stat().st_blocks * 512 if path.exists() else 0
-
-
 def free(disk: Path) -> int:
     """Bytes that are free."""
     found = os.statvfs(disk)
@@ -103,7 +98,8 @@ def test_full_at_start(on_disk: Callable[..., tuple[Any, Path]]) -> None:
     settings = {"log_segment_bytes": 3 * MIB, "odradek_disk_reserve_bytes": 2 * MIB}
     broker, disk = on_disk(32, **settings)
     topic = create_topic(broker, "kept")
-    wait_until(lambda: reserved(disk) >= 2 * MIB, 60, "the reserve is there")  # the file is, before its blocks are
+    # The file is there before its blocks are.
+    wait_until(lambda: Reserve(str(disk), 0).held >= 2 * MIB, 60, "the reserve is there")
     ballast = disk / "ballast"  # somebody else's file
     ballast.write_bytes(bytes(8 * MIB))
     with broker.wire() as wire:

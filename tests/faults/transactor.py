@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from ..clients.admin import unique
-from ..clients.test_transactions import Raw, read
+from ..clients.transactions import Raw, read
 from ..harness.wire import Wire
 from .load import Client
 

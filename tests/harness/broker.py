@@ -20,6 +20,7 @@ from .process import (
     family,
     free_port,
     kernel_state,
+    kill_all,
     living,
     shm_names,
     wait_dead,
@@ -143,8 +144,7 @@ class Broker:
         self.process.send_signal(signal.SIGTERM)
         status = self._reap(STOP_SECONDS)
         left = wait_dead(members)
-        for process in left:
-            process.kill()
+        kill_all(left)
         assert status == 0, f"exit code {status} after SIGTERM:\n{self.log}"
         assert not left, f"left after stop: {[command_words(process) for process in left]}"
         assert not self.shared_memory(), f"left in /dev/shm after stop: {self.shared_memory()}"
@@ -156,8 +156,7 @@ class Broker:
         self.process.kill()
         self._reap(STOP_SECONDS)  # it may wait for the disk
         left = wait_dead(members)
-        for process in left:
-            process.kill()
+        kill_all(left)
         assert not left, f"outlived the supervisor: {[command_words(process) for process in left]}"
 
     def _reap(self, seconds: float) -> int:
@@ -166,8 +165,7 @@ class Broker:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             members = family(self.process.pid)
-            for process in members:
-                process.kill()
+            kill_all(members)
             self.process.wait(STOP_SECONDS)
             raise AssertionError(f"the broker did not end in {seconds} s:\n{self.log}") from None
         finally:

@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from kafka.protocol.metadata import MetadataRequest
-
 from .broker import Broker
 from .process import wait_until
 from .zookeeper import ZooKeeper
@@ -97,11 +95,10 @@ class Cluster:
 
     def metadata(self, *topics: str) -> Any:
         """What the first broker that answers says (Metadata version 7); no topics: all."""
-        asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics] or None
         for broker in self.running():
             try:
                 with broker.wire() as wire:
-                    return wire.call(MetadataRequest[7](topics=asked, allow_auto_topic_creation=False))
+                    return wire.metadata(*topics)
             except (OSError, EOFError):
                 continue
         raise AssertionError("no broker of the cluster answers")

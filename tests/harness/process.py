@@ -9,7 +9,8 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ def free_port() -> int:
             return port
 
 
+@contextmanager
+def nobody() -> Iterator[socket.socket]:
+    """A socket of 127.0.0.1 that does not listen: who connects is refused, and nobody else can listen on its port."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        yield silent
+
+
 def readable(thing: Any, seconds: float) -> bool:
     """Whether something can be read from a descriptor or socket, after waiting up to `seconds` for it."""
     poll = select.poll()
@@ -69,6 +78,13 @@ def _alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:
         return False
+
+
+def kill_all(processes: Iterable[psutil.Process]) -> None:
+    """SIGKILL each that is still there: some end when others do."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def wait_dead(processes: Iterable[psutil.Process], seconds: float = 60) -> list[psutil.Process]:
@@ -99,6 +115,14 @@ def wait_until(check: Callable[[], Any], seconds: float = 20, what: str = "", *,
         time.sleep(0.02)
     assert found or not fail, f"not within {seconds} s: {what or check}"
     return found
+
+
+def turns(least: int, enough: Callable[[], Any], most: int = 2000) -> Iterator[int]:
+    """Numbers from 0 on: `least` of them, and more until there is `enough`, as a busy machine may need them."""
+    for turn in range(most):
+        if turn >= least and enough():
+            return
+        yield turn
 
 
 def command_words(process: psutil.Process) -> list[str]:

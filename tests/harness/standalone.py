@@ -14,7 +14,7 @@ import psutil
 import pyspark
 from odradek.pipeline import java
 
-from .process import die_with_parent, family, free_port, wait_dead, wait_until
+from .process import die_with_parent, family, free_port, kill_all, wait_dead, wait_until
 
 HERE = "127.0.0.1"
 SECONDS = 60
@@ -130,10 +130,6 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     members: list[psutil.Process] = family(process.pid)
-    for one in members:
-        try:
-            one.kill()
-        except psutil.NoSuchProcess:
-            pass
+    kill_all(members)
     process.wait()
     assert wait_dead(members) == []

@@ -103,6 +103,12 @@ class Wire:
         request.with_header(correlation_id=self.correlation, client_id=CLIENT_ID)
         self.send_raw(bytes(request.encode(header=True, framed=True)))
 
+    def metadata(self, *topics: str) -> Any:
+        """What the broker says of these topics, which are not made, or of all (Metadata version 7)."""
+        request = importlib.import_module("kafka.protocol.metadata").MetadataRequest
+        asked = [request.MetadataRequestTopic(name=name) for name in topics] or None
+        return self.call(request[7](topics=asked, allow_auto_topic_creation=False))
+
     def take(self, request: Any) -> Any:
         """Decode the next response as the answer to `request`."""
         return decode_response(request, self.read_frame())

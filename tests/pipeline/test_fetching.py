@@ -17,13 +17,14 @@ from odradek.pipeline.wire.fetching import read
 from ..clients.admin import create_named, create_topic, unique
 from ..clients.raw.batches import batch, parse
 from ..clients.raw.calls import fetch, produce
+from ..clients.transactions import await_stable
 from ..harness.apache import Apache, ApacheMember
 from ..harness.broker import ExternalBroker
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until
 from ..harness.zookeeper import ZooKeeper
 from .test_brokers import asking, cut, replicated
-from .topics import await_decided, send, transaction
+from .topics import send, transaction
 
 PIECES = {"max.partition.fetch.bytes": "3000"}  # some ten batches of `fill`
 SHORT = {"default.api.timeout.ms": "700", "retry.backoff.ms": "20", "fetch.max.wait.ms": "100"}
@@ -206,7 +207,7 @@ def _transactions(broker: Any, topic: str) -> None:
         with transaction(broker, unique(name), end) as producer:
             producer.produce(topic, name.encode())
         if end != "leave":
-            await_decided(broker, topic)
+            await_stable(broker, topic)
 
 
 def _check_transactions(broker: Any, topic: str) -> None:

@@ -14,11 +14,12 @@ from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.jobs.restore import Wish
 
 from ..clients.admin import create_topic
+from ..clients.transactions import await_stable
 from ..harness.hdfs import Hdfs
 from .jobs.archives import archive, ids, seen, source
 from .jobs.test_archive_faults import FATES, HOURS, killed
 from .jobs.test_restore import read
-from .topics import await_decided, send
+from .topics import send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,5 +47,5 @@ def test_the_driver_is_killed(spark: SparkSession, broker: Any, hdfs: Hdfs) -> N
     report = verify(spark, files, kafka, [topic])
     assert (report.differences, report.records) == ([], len(sent))
     restore.run(spark, files, kafka, Wish((topic,), "restored-"))
-    await_decided(broker, f"restored-{topic}")
+    await_stable(broker, f"restored-{topic}")
     assert read(broker, f"restored-{topic}") == read(broker, topic)

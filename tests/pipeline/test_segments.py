@@ -16,9 +16,10 @@ from odradek.pipeline.reading import segments
 from odradek.pipeline.reading.segments import NotHere
 from odradek.storage import checkpoints, logdirs, names
 
-from ..clients.admin import create_named
+from ..clients.admin import create_named, unique
 from ..clients.raw.batches import batch
 from ..clients.raw.calls import produce
+from ..clients.transactions import Confluent, await_stable
 from ..harness.broker import Broker
 from ..harness.process import wait_until
 from .local import Local, Row, rows
@@ -123,8 +124,6 @@ def test_a_sealed_segment_that_ends_within_a_batch_is_not_gone_over(broker: Any)
 
 
 def test_aborted_transactions_are_named_and_open_ones_out_of_reach(broker: Any) -> None:
-    from ..clients.test_transactions import Confluent, await_stable, unique
-
     topic = Local(broker, **SMALL)
     producers = [Confluent(broker, unique("id")) for _ in range(2)]
     for number in range(8):

@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from confluent_kafka import Message, Producer
-from odradek.pipeline.types import LATEST
-from odradek.pipeline.wire.brokers import Brokers
 
 from ..clients.admin import unique
-from ..harness.process import wait_until
+from ..clients.transactions import await_stable
 
 WAIT = 60
 HOUR = 3600  # seconds
@@ -79,14 +77,6 @@ def transaction(broker: Any, name: str, end: str) -> Iterator[Producer]:
         {"commit": producer.commit_transaction, "abort": producer.abort_transaction}[end](WAIT)
 
 
-def await_decided(broker: Any, topic: str) -> None:
-    """Wait until no transaction is open in the topic: markers follow the answer to EndTxn."""
-    with Brokers({"bootstrap.servers": broker.bootstrap}) as brokers:
-        keys = [(topic, index) for index in range(brokers.topics()[topic])]
-        settled = lambda: brokers.offsets(keys, LATEST, committed=True) == brokers.offsets(keys, LATEST)  # noqa: E731
-        wait_until(settled, WAIT, f"all transactions in {topic} are over")
-
-
 def undecided(broker: Any, topic: str) -> dict[str, list[str]]:
     """Write transactions that were committed, aborted, committed and left open; what each isolation level sees."""
     ends = ("commit", "abort", "commit", "leave")
@@ -95,7 +85,7 @@ def undecided(broker: Any, topic: str) -> dict[str, list[str]]:
             for number in range(10):
                 producer.produce(topic, f"{at}.{number}")
         if end != "leave":
-            await_decided(broker, topic)
+            await_stable(broker, topic)
     every = [f"{at}.{number}" for at in range(4) for number in range(10)]
     return {
         "read_uncommitted": every,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from .topics import await_decided
+from ..clients.transactions import await_stable
 
 WAIT = 30
 
@@ -41,7 +41,7 @@ def written(broker: Any, topic: str, isolation: str = "read_uncommitted") -> lis
 
 def committed(broker: Any, topic: str) -> list[Written]:
     """All that is committed in `topic`, where nobody writes any more."""
-    await_decided(broker, topic)
+    await_stable(broker, topic)
     return written(broker, topic, "read_committed")
 
 

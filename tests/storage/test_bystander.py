@@ -17,6 +17,7 @@ from odradek.storage.bystander import Begins, Bystander, Unsettled
 from odradek.storage.partition import Partition
 from odradek.storage.producers import AbortedTxn
 
+from ..harness.process import turns
 from .compacting import compact, keyed
 from .live import NOW, Live, live, put
 
@@ -216,9 +217,7 @@ def test_readers_beside_a_swapping_janitor_miss_nothing(world: Live) -> None:
 
     reader = threading.Thread(target=look)
     reader.start()
-    for number in range(2000):
-        if number >= 160 and len(seen) > 20:  # a busy machine may give the reader little time
-            break
+    for number in turns(160, lambda: len(seen) > 20):
         put(partition, keyed([(b"k%d" % number, b"value")]))
         seal(partition)
         if number % 4 == 3:

@@ -23,7 +23,7 @@ from odradek.protocol import errors
 from odradek.storage import check, transactions, trim
 from odradek.storage.partition import Busy, Partition
 
-from ..harness.process import die_with_parent
+from ..harness.process import die_with_parent, turns
 from .live import NOW, Live, batch, live, put, records
 
 _CALLS = ("pwritev", "pwrite", "write", "open", "close", "rename", "replace", "unlink", "ftruncate", "truncate")
@@ -222,9 +222,7 @@ def test_sigkill_at_random_under_three_writers(tmp_path: Path, acks: list[tuple[
             os.set_blocking(read, False)
         acked = [-1, -1, -1]
         pids = [start(number, 0) for number in range(3)]
-        for turn in range(2000):
-            if turn >= 60 and sum(acked) > 50:  # a busy machine may kill them before they have written
-                break
+        for _ in turns(60, lambda: sum(acked) > 50):
             time.sleep(dice.uniform(0.001, 0.03))
             victim = dice.randrange(3)
             os.kill(pids[victim], signal.SIGKILL)

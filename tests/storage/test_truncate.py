@@ -18,7 +18,7 @@ from odradek.storage import check, checkpoints, compaction, names, recovery, tru
 from odradek.storage.epochs import EpochCache
 from odradek.storage.partition import Busy, Partition
 
-from ..harness.process import die_with_parent
+from ..harness.process import die_with_parent, turns
 from . import logs
 from .following import faults, follower, histories, receive, sent, stored
 from .live import NOW, Live, batch, put
@@ -401,9 +401,7 @@ def test_killed_at_random_again_and_again(tmp_path: Path) -> None:
                 except Busy:
                     continue
 
-        for turn in range(1000):
-            if turn >= 25 and world.partition().state().truncations > 10:  # a busy machine may kill too early for any
-                break
+        for turn in turns(25, lambda: world.partition().state().truncations > 10):
             pid = os.fork()
             if not pid:
                 die_with_parent()

@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from ..harness.needs import must_not_skip
-from ..harness.process import command_words, die_with_parent, family, free_port, wait_until
+from ..harness.process import command_words, die_with_parent, family, free_port, kill_all, wait_until
 from ..harness.wire import Wire
 
 ROOT = Path(__file__).parents[2]
@@ -177,11 +177,7 @@ class Machine:
         """Switch it off at the mains."""
         if self._process is not None:
             members = family(self._process.pid)
-            for process in members:
-                try:
-                    process.kill()
-                except psutil.NoSuchProcess:
-                    pass
+            kill_all(members)
             self._process.wait(20)
             psutil.wait_procs(members, 20)
         if self._group is not None:

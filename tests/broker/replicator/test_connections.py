@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import struct
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from odradek.broker import link
 
+from ...harness.process import nobody
 from .leading import LEADER, Maker, PlayedLeader, caught_up
 
 
@@ -44,9 +44,8 @@ def test_new_metadata_end_the_wait_for_a_connection(
 
 def test_a_leader_that_is_not_there_yet(follow: Maker, leader: PlayedLeader, caplog: pytest.LogCaptureFixture) -> None:
     began = time.monotonic()
-    with socket.socket() as nobody:  # does not listen, and nobody else can on its port
-        nobody.bind(("127.0.0.1", 0))
-        follower = follow(leaders={LEADER: nobody.getsockname()[:2]})
+    with nobody() as silent:
+        follower = follow(leaders={LEADER: silent.getsockname()})
         follower.turn_until(lambda: follower.count_of("errors") >= 5, "5 attempts")
     assert time.monotonic() - began > 0.29, "20 + 40 + 80 + 160 ms"
     assert caplog.text.count("Connection refused") == 1, "said once"

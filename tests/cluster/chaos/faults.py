@@ -6,8 +6,6 @@ long as they are left in any order by the thread that entered them.
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import shutil
 import signal
@@ -21,6 +19,7 @@ from kazoo.client import KazooClient
 from odradek.broker.joining import SESSION_FILE
 from odradek.ipc.rundir import run_dir
 
+from ...faults.failing import fail
 from ...harness.process import command_words, family, living, wait_until
 from .ground import Ground
 from .network import HUB
@@ -233,8 +232,7 @@ def disk_failing(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
     """Writing and syncing fail; it is started again with a sound one."""
     one = ground.broker(broker)
     faults = one.folder / "faults"
-    calls = ["pwritev", "pwrite", "fsync"]
-    _write(faults, json.dumps({"under": str(one.data_dir), "errno": errno.EIO, "calls": calls}))
+    fail(faults, one.data_dir, ("pwritev", "pwrite", "fsync"))
     yield
     faults.unlink()
     if one.process is not None and one.process.poll() is not None:

@@ -9,8 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from kafka.protocol.metadata import MetadataRequest
-
 from ...clients.admin import unique
 from ...faults.mounts import Mounts
 from ...harness.broker import Broker
@@ -114,10 +112,9 @@ class Ground:
 
     def metadata(self, number: int, *topics: str) -> Any:
         """What one broker says of these topics, or all; None when it does not say anything in two seconds."""
-        asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics] or None
         try:
             with Wire(self.broker(number).bootstrap, 2) as wire:
-                return wire.call(MetadataRequest[7](topics=asked, allow_auto_topic_creation=False))
+                return wire.metadata(*topics)
         except (OSError, EOFError):
             return None
 

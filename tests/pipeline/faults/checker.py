@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ..topics import await_decided
+from ...clients.transactions import await_stable
 from ..written import written
 
 TOLD = 10
@@ -45,6 +45,6 @@ def ids(broker: Any, topic: str) -> list[str]:
 
 def assert_each_once(broker: Any, topic: str, sent: Iterable[str]) -> None:
     """AssertionError that tells what was lost, doubled or is strange; once nothing is undecided any more."""
-    await_decided(broker, topic)
+    await_stable(broker, topic)
     difference = compare(sent, ids(broker, topic))
     assert not any(difference), str(difference)

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from ...harness.process import command_words, die_with_parent, family, living, wait_dead, wait_until
+from ...harness.process import command_words, die_with_parent, family, kill_all, living, wait_dead, wait_until
 from .checker import ids
 
 JOB = Path(__file__).with_name("job.py")
@@ -118,13 +118,6 @@ class Stream:
 
     def _ended(self) -> bool:
         return self._driver is None or self._driver.poll() is not None
-
-
-def kill_all(processes: Iterable[psutil.Process]) -> None:
-    """SIGKILL each that is still there: some end when others do."""
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
 
 
 @contextmanager

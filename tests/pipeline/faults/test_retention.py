@@ -9,10 +9,10 @@ import pytest
 
 from ...clients.admin import create_topic
 from ...clients.raw.calls import list_offsets
+from ...clients.transactions import await_stable
 from ...harness.broker import Broker
 from ...harness.process import wait_until
 from ..frames import drain, load
-from ..topics import await_decided
 from . import stream
 from .checker import compare, ids
 
@@ -43,7 +43,7 @@ def test_what_was_removed_is_named(spark: SparkSession, broker: Broker, tmp_path
     with pytest.raises(Exception, match=gone):
         run("true")
     run("false")
-    await_decided(broker, target)
+    await_stable(broker, target)
     assert compare(sent, ids(broker, target)) == (tuple(sent[READ:first]), (), ())
 
 

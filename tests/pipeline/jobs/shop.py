@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...clients.admin import create_named, unique
-from ..topics import await_decided
+from ...clients.transactions import await_stable
 from ..written import Written, written
 from . import orders
 
@@ -36,7 +36,7 @@ class Shop:
     def check(self, *runs: list[bytes]) -> None:
         """Everything that the stages wrote is there once, and nothing else."""
         for name in ("dead", "cleaned", "unique", "priced", "hourly"):
-            await_decided(self.broker, f"{self.stem}-{name}")
+            await_stable(self.broker, f"{self.stem}-{name}")
         bad = [value for run in runs for value in run if orders.good(value) is None]
         assert Counter(self.values("dead")) == Counter(bad)
         assert all(dict(record.headers)["odradek.stage"] == b"cleaned" for record in self.records("dead"))

@@ -18,7 +18,8 @@ from odradek.pipeline.jobs.restoring import Wish
 from ...clients.admin import create_topic
 from ...clients.raw.batches import batch
 from ...clients.raw.calls import produce
-from ..topics import NOW, await_decided
+from ...clients.transactions import await_stable
+from ..topics import NOW
 from .archives import archive, assert_whole, source
 from .test_restore import read
 
@@ -45,7 +46,7 @@ def test_there_and_back(spark: SparkSession, broker: Any, tmp_path: Path, format
     kafka = {"kafka.bootstrap.servers": broker.bootstrap}
     assert verify(spark, files, kafka, [topic]).differences == []
     restore.run(spark, files, kafka, Wish((topic,), "again-"))
-    await_decided(broker, f"again-{topic}")
+    await_stable(broker, f"again-{topic}")
     back = read(broker, f"again-{topic}")[0]
     assert [record.value for record in back] == [b"%d" % at for at in range(len(TIMES))]
     assert [record.timestamp[1] for record in back] == [LAST_MS, 1, NOW, -1, 1, 1]

@@ -26,8 +26,9 @@ from odradek.pipeline.types import LATEST
 from odradek.pipeline.wire.brokers import Brokers
 
 from ...clients.admin import create_topic
+from ...clients.transactions import await_stable
 from ...harness.process import die_with_parent, wait_until
-from ..topics import NOW, WAIT, await_decided
+from ..topics import NOW, WAIT
 from .archives import archive, source
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Made(NamedTuple):
         """What is in the target then."""
         files = Files(self.spark, str(self.folder))
         restore.run(self.spark, files, kafka(self.broker), Wish((self.topic,), prefix, **wish))
-        await_decided(self.broker, f"{prefix}{self.topic}")
+        await_stable(self.broker, f"{prefix}{self.topic}")
         return read(self.broker, f"{prefix}{self.topic}")
 
 

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...harness.process import family, wait_dead, wait_until
-from ..faults.stream import kill_all
+from ...harness.process import family, kill_all, wait_dead, wait_until
 from . import orders
 from .shop import Shop
 from .stages import as_the_job_has_it

@@ -24,8 +24,9 @@ from odradek.pipeline.jobs.archive.verify import verify
 from odradek.pipeline.jobs.files import Files
 
 from ...clients.admin import create_topic, unique
+from ...clients.transactions import await_stable
 from ..test_source import delete_before
-from ..topics import NOW, WAIT, await_decided, send, transaction
+from ..topics import NOW, WAIT, send, transaction
 from .archives import archive, live, source
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def test_more_than_the_log_has(spark: SparkSession, broker: Any, tmp_path: Path,
     for end in ("commit", "abort", "commit"):
         with transaction(broker, unique("id"), end) as producer:
             producer.produce(made.topic, end, "key")
-        await_decided(broker, made.topic)  # or the marker may come behind the next record
+        await_stable(broker, made.topic)  # or the marker may come behind the next record
     archive(spark, made.folder, Job(source(broker, made.topic, kafka_isolation_level="read_uncommitted")))
     report = made.verified(spark)
     line = f"{made.topic}: partition 0: 1 records are in the archive and not in the log: offsets 2 to 2"

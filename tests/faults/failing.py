@@ -1,0 +1,15 @@
+"""System calls of a broker with `SEAM` on its path that fail, while the file says so that ODRADEK_TEST_FAULTS names."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def fail(faults: Path, under: Path, calls: Sequence[str]) -> None:
+    """From now on `calls` end with EIO below `under`; until `faults` is removed. Nobody reads a half of it."""
+    beside = faults.with_suffix(".new")
+    beside.write_text(json.dumps({"under": str(under), "errno": errno.EIO, "calls": calls}))
+    beside.rename(faults)
