@@ -18,7 +18,7 @@ from ..clients.test_every_version import request_classes
 from ..harness.wire import header
 
 _BITS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "int64": 64, "bitfield": 32}
-_FORMATS = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "bitfield": "I"}
+FORMATS = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "bitfield": "I"}
 _TEXTS = [
     b"",
     b"\xff\xfe",
@@ -123,8 +123,8 @@ class _Body:
 
     def _simple(self, field: Any) -> bytes:
         kind = field.type_str.removeprefix("[]")
-        if kind in _FORMATS:
-            return struct.pack(">" + _FORMATS[kind], self._number(kind))
+        if kind in FORMATS:
+            return struct.pack(">" + FORMATS[kind], self._number(kind))
         if kind == "bool":
             return bytes((self._dice.choice((0, 1, 1, 255)),))
         if kind == "float64":

@@ -1,0 +1,24 @@
+"""What is called valid is: the broker's own decoders take it, whatever values stand in it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from odradek.protocol import interbroker
+from odradek.workers import api
+
+from .valid import OddValues, valid_body
+
+DECODED = [key for key, row in api.load_rows().items() if row.raw is None]
+
+
+@pytest.mark.parametrize("key", DECODED)
+def test_every_version_is_decoded(key: int) -> None:
+    row = api.load_rows()[key]
+    request = interbroker.message_class(row.name + "Request")
+    for version in range(row.versions[0], min(row.versions[1], request.max_version) + 1):
+        for number, spice in enumerate((0.0, 0.1, 0.3)):
+            seed = f"{key}/{version}/{number}"
+            values = OddValues(random.Random(seed), {"group_id": [b"group"]}, spice)
+            assert row.decode(version, memoryview(valid_body(request, version, values))) is not None, seed

@@ -1,0 +1,171 @@
+"""Requests that are valid on the wire, with odd values, for any request class of kafka-python's or ours.
+
+    dice = random.Random(seed)
+    values = OddValues(dice, {"group_id": [b"g"], "StopReplica.controller_id": [0]}, spice=0.1)
+    body = valid_body(message_class("JoinGroupRequest"), 9, values)
+
+A field takes a value of its pool if it has one, else an ordinary value of its type; a share `spice` of them is odd: an
+extreme number, an empty, huge or non-ASCII string, an array of many or equal elements. Null is drawn where it is
+allowed. Nothing here lies about a length; what a decoder refuses of these is a string that is too long for Kafka.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from odradek.protocol.wire import pack_uvarint
+
+from .grammar import FORMATS
+
+NULL_SHARE = 0.2
+POOL_SHARE = 0.9
+MOST_DEEP = 5
+LONGEST = 32_767  # bytes of a string, in any encoding of it
+ROOM = 2 << 20  # bytes of strings and elements of arrays that one request may have, about
+
+ODD_TEXTS = (
+    b"", b" ", b"-", b"a\0b", b"a b", b"../escaped", b".", b"a/b", b"%s%n{}", b"\r\nX", "Ωδρ-δ".encode(),
+    "\N{PILE OF POO}\N{COMBINING ACUTE ACCENT}".encode(), b"__consumer_offsets", b"__transaction_state",
+    b"x" * 249, b"x" * 250, b"x" * 4097, b"x" * LONGEST, "Ω".encode() * (LONGEST // 2),
+)  # fmt: skip
+TOO_LONG = (b"y" * (LONGEST + 1), b"y" * 65_536, b"y" * 100_000)
+"""Only a compact string can have these lengths; Kafka ends the connection."""
+
+ODD_BLOBS = (b"", b"\0", b"\xff" * 7, b"\0\0\0\0\0\1\0\1t", b"\0\1\x7f\xff\xff\xff", b"b" * 5000, b"B" * 1_200_000)
+
+
+class OddValues:
+    """What the fields of one request are given. `pools`: values by field, or by `Api.field`, that mean something."""
+
+    def __init__(self, dice: random.Random, pools: Mapping[str, Sequence[Any]], spice: float = 0.05) -> None:
+        self.dice = dice
+        self._pools = pools
+        self._spice = spice
+        self._room = ROOM
+
+    def odd(self) -> bool:
+        """Whether the next value is to be odd."""
+        return self.dice.random() < self._spice
+
+    def null(self) -> bool:
+        """Whether the next field that may be null is."""
+        return self.dice.random() < NULL_SHARE
+
+    def known(self, api: str, name: str) -> Any:
+        """A value of the field's pool; None when it has none, or another value is wanted."""
+        pool = self._pools.get(f"{api}.{name}") or self._pools.get(name)
+        if not pool or self.odd() or self.dice.random() > POOL_SHARE:
+            return None
+        return self.dice.choice(pool)
+
+    def number(self, bits: int) -> int:
+        """A signed integer of so many bits."""
+        if self.odd():
+            edge = 1 << bits - 1
+            return self.dice.choice((-1, -2, -edge, edge - 1, edge - 2, self.dice.randrange(-edge, edge)))
+        return self.dice.choice((0, 0, 1, 1, 2, 5, 100, -1))
+
+    def text(self, compact: bool) -> bytes:
+        """A string."""
+        if not self.odd():
+            return self.dice.choice((b"a", b"b", b"range", b"consumer"))
+        return self._fitting(TOO_LONG if compact and self.odd() else ODD_TEXTS)
+
+    def blob(self) -> bytes:
+        """Bytes."""
+        return self._fitting(ODD_BLOBS) if self.odd() else self.dice.choice(ODD_BLOBS[:4])
+
+    def _fitting(self, choices: Sequence[bytes]) -> bytes:
+        chosen = self.dice.choice(choices)
+        self._room -= len(chosen)
+        return chosen if self._room > 0 else b""
+
+    def count(self, depth: int) -> int:
+        """How many elements an array has."""
+        if depth >= MOST_DEEP or self._room < 0:
+            return 0
+        count = self.dice.choice((0, 2, 17, 300)) if self.odd() else self.dice.choice((1, 1, 1, 2, 3))
+        self._room -= 64 * count
+        return count
+
+
+def valid_body(request_class: Any, version: int, values: OddValues) -> bytes:
+    """The body of one request; what stands in it is drawn from `values`."""
+    flexible = request_class.flexible_version_q(version)
+    api = request_class.__name__.removesuffix("Request")
+    return _Body(api, version, flexible, values).struct(request_class._struct, 0)
+
+
+class _Body:
+    """One request's body being written."""
+
+    def __init__(self, api: str, version: int, flexible: bool, values: OddValues) -> None:
+        self._api = api
+        self._version = version
+        self._flexible = flexible
+        self._values = values
+
+    def struct(self, schema: Any, depth: int) -> bytes:
+        """The fields of a struct, then its tags."""
+        out = b"".join(self._field(field, depth) for field in schema.untagged_fields(self._version))
+        return out + self._tags(schema, depth) if self._flexible else out
+
+    def _field(self, field: Any, depth: int) -> bytes:
+        if field.is_struct_array():
+            return self._array(field, depth, lambda: self.struct(field.array_of, depth + 1))
+        if field.is_array():
+            return self._array(field, depth, lambda: self._simple(field.array_of, field.name))
+        if field.is_struct():
+            return self._nested(field, depth)
+        return self._simple(field, field.name)
+
+    def _nested(self, field: Any, depth: int) -> bytes:
+        if not field.nullable_for_version_q(self._version):
+            return self.struct(field, depth + 1)
+        return b"\xff" if self._values.null() else b"\x01" + self.struct(field, depth + 1)
+
+    def _array(self, field: Any, depth: int, element: Callable[[], bytes]) -> bytes:
+        if field.nullable_for_version_q(self._version) and self._values.null():
+            return self._length(-1, ">i")
+        count = self._values.count(depth)
+        elements = [element() for _ in range(count)]
+        if elements and self._values.odd():  # the same again
+            elements = [*elements, elements[0]]
+        return self._length(len(elements), ">i") + b"".join(elements)
+
+    def _simple(self, field: Any, name: str) -> bytes:
+        kind = field.type_str.removeprefix("[]")
+        known = self._values.known(self._api, name)
+        if kind in FORMATS:
+            layout = struct.Struct(">" + FORMATS[kind])
+            value = self._values.number(8 * layout.size) if known is None else known
+            return layout.pack(value & (1 << 8 * layout.size) - 1 if FORMATS[kind].isupper() else value)
+        if kind == "bool":
+            return bytes((self._values.dice.choice((0, 1)) if known is None else known,))
+        if kind == "float64":
+            return struct.pack(">d", self._values.dice.choice((0.0, -1.0, float("inf"), float("nan"))))
+        if kind == "uuid":
+            return self._values.dice.choice((bytes(16), b"\xff" * 16)) if known is None else bytes(known)
+        return self._sized(field, kind == "string", known)
+
+    def _sized(self, field: Any, text: bool, known: Any) -> bytes:
+        layout = ">h" if text else ">i"
+        if field.nullable_for_version_q(self._version) and self._values.null():
+            return self._length(-1, layout)
+        if known is None:
+            known = self._values.text(self._flexible) if text else self._values.blob()
+        return self._length(len(known), layout) + known
+
+    def _length(self, length: int, layout: str) -> bytes:
+        return pack_uvarint(length + 1) if self._flexible else struct.pack(layout, length)
+
+    def _tags(self, schema: Any, depth: int) -> bytes:
+        known = [field for field in schema._fields if field.tagged_field_q(self._version)]
+        chosen = [field for field in known if not self._values.null()]
+        rows = [(field.tag, self._field(field, depth + 1)) for field in sorted(chosen, key=lambda field: field.tag)]
+        if self._values.odd():  # one that nobody knows
+            rows.append((99, b"odd"))
+        return pack_uvarint(len(rows)) + b"".join(pack_uvarint(t) + pack_uvarint(len(v)) + v for t, v in rows)
