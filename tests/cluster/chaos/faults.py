@@ -21,6 +21,15 @@ from odradek.ipc.rundir import run_dir
 
 from ...faults.failing import fail
 from ...harness.process import command_words, family, living, wait_until
+from .administration import (
+    elected_uncleanly,
+    grown,
+    made_again,
+    min_insync_replicas,
+    moved_off,
+    moved_off_while_down,
+    preferred_elected,
+)
 from .ground import Ground
 from .network import HUB
 
@@ -48,6 +57,15 @@ def killed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
     ground.broker(broker).kill()
     yield
     ground.broker(broker).start()
+
+
+@contextmanager
+def two_killed(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """SIGKILL of all processes of two brokers; they start together."""
+    for number in (broker, (broker + 1) % len(ground.ids)):
+        ground.broker(number).kill()
+    yield
+    ground.start_all()
 
 
 @contextmanager
@@ -92,6 +110,30 @@ def role_killed(role: str) -> Fault:
         one.await_respawn(role, dead, 60)
 
     return fault
+
+
+def role_suspended(role: str) -> Fault:
+    """SIGSTOP of its process of that role, and of its supervisor, which would end it."""
+
+    @contextmanager
+    def fault(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+        one = ground.broker(broker)
+        wait_until(lambda: one.pids(role), _SIGNS_S, f"a {role} to stop")
+        with _suspended(ground, broker, role):
+            yield
+
+    return fault
+
+
+@contextmanager
+def _suspended(ground: Ground, broker: int, role: str) -> Iterator[None]:
+    one = ground.broker(broker)
+    processes = [psutil.Process(pid) for pid in [*one.pids("supervisor"), *one.pids(role)[:1]]]
+    for process in processes:
+        _send(process, signal.SIGSTOP)
+    yield
+    for process in reversed(processes):
+        _send(process, signal.SIGCONT)
 
 
 @contextmanager
@@ -140,14 +182,9 @@ def session_closed(ground: Ground, broker: int, seconds: float) -> Iterator[None
 @contextmanager
 def session_expired(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
     """Its controller process is stopped until its session has expired, and its supervisor, which would kill it."""
-    one = ground.broker(broker)
-    processes = [psutil.Process(pid) for pid in [*one.pids("supervisor"), *one.pids("controller")]]
-    for process in processes:
-        _send(process, signal.SIGSTOP)
-    time.sleep(SESSION_S + 2)
-    yield
-    for process in reversed(processes):
-        _send(process, signal.SIGCONT)
+    with _suspended(ground, broker, "controller"):
+        time.sleep(SESSION_S + 2)
+        yield
 
 
 # -- the network
@@ -178,6 +215,20 @@ def outside(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
 def unlinked(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
     """One link is cut: to the broker with the next id."""
     with ground.network.cut(broker, ground.network.address((broker + 1) % len(ground.ids))):
+        yield
+
+
+@contextmanager
+def deaf(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """What it sends arrives; nothing that others send arrives at it."""
+    with ground.network.cut(broker, HUB, *_others(ground, broker), ways=("in",)):
+        yield
+
+
+@contextmanager
+def mute(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """What other brokers send arrives at it; nothing that it sends to them arrives."""
+    with ground.network.cut(broker, *_others(ground, broker), ways=("out",)):
         yield
 
 
@@ -267,9 +318,11 @@ def _write(path: Path, text: str) -> None:
 FAULTS: dict[str, Fault] = {
     "SIGTERM": stopped,
     "SIGKILL": killed,
+    "SIGKILL of two": two_killed,
     "SIGKILL of all": all_killed,
     "SIGSTOP": suspended,
     **{f"kill of the {role}": role_killed(role) for role in ROLES},
+    **{f"SIGSTOP of the {role}": role_suspended(role) for role in ROLES},
     "kill of the fork server": fork_server_killed,
     "ZooKeeper killed": zookeeper_killed,
     "ZooKeeper silent": zookeeper_silent,
@@ -279,6 +332,8 @@ FAULTS: dict[str, Fault] = {
     "apart from brokers": apart,
     "apart from ZooKeeper": outside,
     "one link cut": unlinked,
+    "deaf": deaf,
+    "mute to brokers": mute,
     "packets lost": lossy,
     "narrow link": narrow,
     "disk full": disk_full,
@@ -286,4 +341,12 @@ FAULTS: dict[str, Fault] = {
     "disk failing": disk_failing,
     "fsync takes a second": disk_slow,
     "clock an hour ahead": clock_off,
+    "moved off": moved_off,
+    "moved off while down": moved_off_while_down,
+    "preferred elected": preferred_elected,
+    "elected uncleanly": elected_uncleanly,
+    "topic made again": made_again,
+    "partitions added": grown,
+    "min.insync.replicas 1": min_insync_replicas(1),
+    "min.insync.replicas 3": min_insync_replicas(3),
 }

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
+import uuid
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from ...clients.admin import unique
+from ...clients.admin import topic_id, unique
 from ...faults.mounts import Mounts
 from ...harness.broker import Broker
 from ...harness.cluster import Cluster
 from ...harness.process import wait_until
 from ...harness.wire import Wire
+from .administrator import Administrator
 from .network import HUB, Network
 
 DISK_MIB = 512
@@ -51,6 +53,9 @@ class Ground:
         self.zookeeper = self.cluster.zookeeper
         self._open_zookeeper()
         self.disks = [self._settle(broker) for broker in self.cluster.brokers]
+        self.administrator = Administrator(self)
+        self._stack.callback(self.administrator.end)
+        self.deleted: set[str] = set()  # topics that administrators have deleted since the last look
 
     def _open_zookeeper(self) -> None:
         """Hosts reach it by the hub's address."""
@@ -142,6 +147,44 @@ class Ground:
 
         return wait_until(known, HEAL_S, "a controller")[0]
 
+    def known_controller(self) -> int | None:
+        """The elected controller that some running broker names at once, or None."""
+        for answer in filter(None, map(self.metadata, self._running())):
+            if answer.controller_id >= 0 and self.broker(answer.controller_id).process is not None:
+                return int(answer.controller_id)
+        return None
+
+    def partitions(self) -> list[tuple[str, int]]:
+        """(topic, partition) of the topic under load and of the internal ones, as some broker knows them."""
+
+        def known() -> list[tuple[str, int]]:
+            for answer in filter(None, map(self.metadata, self._running())):
+                topics = [topic for topic in answer.topics if topic.name.startswith(("load", "__"))]
+                return [(topic.name, row.partition_index) for topic in topics for row in topic.partitions]
+            return []
+
+        return sorted(wait_until(known, HEAL_S, "a broker that knows the topics"))
+
+    def isr(self, topic: str) -> set[int]:
+        """The in-sync replicas of partition 0 that all running brokers name; empty while they differ."""
+        answers = [self.metadata(number, topic) for number in self._running()]
+        rows = [
+            {frozenset(row.isr_nodes) for row in answer.topics[0].partitions if row.partition_index == 0}
+            for answer in answers
+            if answer is not None
+        ]
+        return set(*rows[0]) if rows and rows[0] and all(row == rows[0] for row in rows) else set()
+
+    def topic_id(self, name: str) -> uuid.UUID | None:
+        """The id that some running broker knows the topic by."""
+        for number in self._running():
+            with suppress(OSError, EOFError, AssertionError), Wire(self.broker(number).bootstrap, 2) as wire:
+                return topic_id(wire, name)
+        return None
+
+    def _running(self) -> list[int]:
+        return [number for number in self.ids if self.broker(number).process is not None]
+
     def dispensable(self, broker: int) -> bool:
         """Whether every partition has a leader and a replica in sync other than this broker's, or none here."""
         others = [number for number in self.ids if number != broker and self.broker(number).process is not None]
@@ -171,6 +214,15 @@ class Ground:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         gone = lambda: _done(admin.delete_topics([name], operation_timeout=30)[name], "UNKNOWN_TOPIC_OR_PART")  # noqa: E731
         wait_until(gone, HEAL_S, f"{name} is deleted")
+        self._await_gone(name)
+
+    def tidy(self) -> None:
+        """Wait until no broker has a directory of what administrators have deleted."""
+        for name in sorted(self.deleted):
+            self._await_gone(name)
+        self.deleted.clear()
+
+    def _await_gone(self, name: str) -> None:
         left = lambda: [path for one in self.ids for path in self.data(one).glob(f"{name}-*")]  # noqa: E731
         wait_until(lambda: not left(), HEAL_S, f"the directories of {name} to go")
 

@@ -114,10 +114,11 @@ class Network:
     # -- faults
 
     @contextmanager
-    def cut(self, host: int, *addresses: str) -> Iterator[None]:
-        """Nothing goes between the host and these addresses, in either direction, nor is anybody told."""
+    def cut(self, host: int, *addresses: str, ways: tuple[str, ...] = ("out", "in")) -> Iterator[None]:
+        """Nothing goes from the host to these addresses ("out") or from them to it ("in"), without an error."""
         named = "{ " + ", ".join(addresses) + " }"
-        with self._ruled(host, f"out ip daddr {named} drop", f"in ip saddr {named} drop"):
+        rules = {"out": f"out ip daddr {named} drop", "in": f"in ip saddr {named} drop"}
+        with self._ruled(host, *(rules[way] for way in ways)):
             yield
 
     @contextmanager

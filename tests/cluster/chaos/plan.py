@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .faults import FAULTS
+from .faults import FAULTS, ROLES
 from .trial import ANY, CONTROLLER, LEADER
 
 STEPS = 4
@@ -20,12 +20,18 @@ SECONDS = {
     "ZooKeeper killed": (1, 20), "ZooKeeper silent": (1, 20), "session closed": (0.5, 3), "session expired": (0, 2),
     "isolated": (1, 15), "apart from brokers": (1, 15), "apart from ZooKeeper": (1, 15), "one link cut": (1, 15),
     "packets lost": (2, 10), "narrow link": (2, 10), "disk full": (1, 6), "disk lost": (0, 5), "disk failing": (0.5, 6),
-    "fsync takes a second": (2, 8), "clock an hour ahead": (1, 6),
+    "fsync takes a second": (2, 8), "clock an hour ahead": (1, 6), "SIGKILL of two": (0, 4),
+    **{f"SIGSTOP of the {role}": (0.3, 9) for role in ROLES}, "deaf": (1, 15), "mute to brokers": (1, 15),
+    "moved off": (0.5, 6), "moved off while down": (0, 4), "preferred elected": (0.5, 4),
+    "elected uncleanly": (0, 2), "min.insync.replicas 1": (1, 6), "min.insync.replicas 3": (1, 6),
 }  # fmt: skip
 _BRIEF = (0.1, 2)
 _BOUNCED = ("SIGTERM", "SIGKILL")
 # Not two at once of those that use the same thing.
-_ALONE = {"ZooKeeper killed", "ZooKeeper silent", "session expired", "SIGKILL of all", "disk lost"}
+_ALONE = {
+    "ZooKeeper killed", "ZooKeeper silent", "session expired", "SIGKILL of two", "SIGKILL of all", "disk lost",
+    "moved off while down", "elected uncleanly",
+}  # fmt: skip
 
 
 class Step(NamedTuple):

@@ -14,9 +14,10 @@ _HEAD = """# Chaos
 Written by `make chaos`: a row for each run, added when it ends. Three brokers on network namespaces of their own, each
 with a file system of its own, and a ZooKeeper; a topic of three partitions, factor 3, `min.insync.replicas` 2, under
 six producers (acks=all idempotent, acks=all and acks=1 without retries; plain and lz4), a group of two that commits and
-a reader that follows. Faults are drawn from the seed (`make chaos SEED=… MINUTES=…` repeats the sequence); after each
-four all is read, every promise is checked, and all replicas are compared byte by byte; now and then all brokers are
-stopped and every data directory is checked. What acks=1 loses in a failover is allowed, and counted.
+a reader that follows. Administrators reassign, elect, add partitions, delete topics and make them again, and change
+`min.insync.replicas` meanwhile. Faults are drawn from the seed (`make chaos SEED=… MINUTES=…` repeats the sequence);
+after each four all is read, every promise is checked, and all replicas are compared byte by byte; now and then all
+brokers are stopped and every data directory is checked. What acks=1 loses in a failover is allowed, and counted.
 
 """
 _COLUMNS = (

@@ -94,6 +94,7 @@ class World:
     def verify(self) -> Verdict:
         """All is healed: end the load, read everything, compare the replicas."""
         verdict = Verdict()
+        self.ground.administrator.settle()
         self.ground.healed(self.topic, PARTITIONS)
         for producer in self.producers:
             producer.stop()
@@ -104,7 +105,8 @@ class World:
         log = self._read()  # again: a request that nobody waits for any more may arrive late
         self._settle_unknown(log)
         self._judge(log, verdict)
-        verdict.faults += self._divergence(log)
+        verdict.faults += [*self._divergence(log), *self.ground.administrator.problems]
+        self.ground.tidy()
         return verdict
 
     def _read(self) -> Log:

@@ -1,0 +1,233 @@
+"""What an administrator does in the midst of it all; faults like those in faults.py, which draws them with the rest.
+
+Requests about the topic under load leave its promises as they are: no record that was acknowledged may be lost by them.
+Topics of its own are for what may lose records (unclean elections), or ends with them (deletion).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from ...clients.admin import unique
+from ...harness.process import wait_until
+from ...harness.wire import Wire
+from . import admin_requests, divergence
+from .ground import HEAL_S, Ground
+
+_ELECTION_NOT_NEEDED, _PREFERRED_NOT_AVAILABLE = 84, 80
+_UNKNOWN_TOPIC, _ALREADY_EXISTS, _INVALID_PARTITIONS = 3, 36, 37
+_RECORDS = 30
+_GROWN = 6
+
+
+# -- where replicas are, and who leads
+
+
+@contextmanager
+def moved_off(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """All partitions are reassigned to the other brokers, and then back, with another preferred leader."""
+    _reassign(ground, [one for one in ground.ids if one != broker])
+    yield
+    _reassign(ground, ground.ids)
+
+
+@contextmanager
+def moved_off_while_down(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """It is killed, and starts again when nothing that it has is its own any more."""
+    ground.broker(broker).kill()
+    _reassign(ground, [one for one in ground.ids if one != broker])
+    yield
+    ground.administrator.settle()
+    ground.broker(broker).start()
+    _reassign(ground, ground.ids)
+
+
+@contextmanager
+def preferred_elected(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """It becomes the preferred leader of everything, and is elected; then the leaders are spread again."""
+    _reassign(ground, sorted(ground.ids, key=lambda one: one != broker), spread=False)
+    _elect_preferred(ground)
+    yield
+    _reassign(ground, ground.ids)
+    _elect_preferred(ground)
+
+
+def _reassign(ground: Ground, brokers: list[int], *, spread: bool = True) -> None:
+    def job() -> None:
+        replicas = {
+            place: _turned(brokers, number if spread else 0) for number, place in enumerate(ground.partitions())
+        }
+        ground.administrator.request(partial(admin_requests.reassign, replicas=replicas), ())
+
+    ground.administrator.do(job)
+
+
+def _elect_preferred(ground: Ground) -> None:
+    accepted = (_ELECTION_NOT_NEEDED, _PREFERRED_NOT_AVAILABLE)
+
+    def job() -> None:
+        places = ground.partitions()
+        ground.administrator.request(partial(admin_requests.elect, kind=0, partitions=places), accepted)
+
+    ground.administrator.do(job)
+
+
+def _turned(brokers: list[int], by: int) -> list[int]:
+    by %= len(brokers)
+    return brokers[by:] + brokers[:by]
+
+
+@contextmanager
+def elected_uncleanly(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """Of a topic with two replicas the one that is behind is elected, by hand; the other one must follow it."""
+    other = (broker + 1) % len(ground.ids)
+    name = unique("unclean")
+    _create(ground, name, {0: [broker, other]}, min_insync_replicas=1)
+    wait_until(lambda: ground.isr(name) == {broker, other}, HEAL_S, f"both replicas of {name} in sync")
+    ground.broker(other).kill()
+    _produce(ground, name, "before")
+    ground.broker(broker).kill()
+    ground.broker(other).start()
+    elect = partial(admin_requests.elect, kind=admin_requests.UNCLEAN, partitions=[(name, 0)])
+    ground.administrator.request(elect, (_ELECTION_NOT_NEEDED,))
+    _produce(ground, name, "behind")
+    yield
+    ground.broker(broker).start()
+    wait_until(lambda: ground.isr(name) == {broker, other}, HEAL_S, f"both replicas of {name} in sync")
+    _produce(ground, name, "after")
+    _compare(ground, name, [broker, other])
+    _delete(ground, name)
+
+
+# -- topics
+
+
+@contextmanager
+def made_again(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """A topic is deleted and made under the same name, three times; each has its own records and no others."""
+    name = unique("again")
+
+    def job() -> None:
+        former = None
+        for life in ("first", "second", "third"):
+            former = _new_life(ground, name, former)
+            _produce(ground, name, life)
+            _delete(ground, name)
+
+    ground.administrator.do(job)
+    yield
+
+
+@contextmanager
+def grown(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+    """A topic gets more partitions, one after the other, and takes records in each of them."""
+    name = unique("grown")
+
+    def job() -> None:
+        _create(ground, name, {0: ground.ids})
+        for count in range(2, _GROWN):
+            more = partial(admin_requests.add_partitions, topic=name, count=count)
+            ground.administrator.request(more, (_INVALID_PARTITIONS,))  # a lost answer: it has them already
+            _produce(ground, name, f"with {count}", count - 1)
+        _delete(ground, name)
+
+    ground.administrator.do(job)
+    yield
+
+
+def min_insync_replicas(number: int) -> Any:
+    """Of the topic under load, for that while."""
+
+    @contextmanager
+    def fault(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
+        for value in (number, 2):
+            change = partial(_set_of_load, ground=ground, value=value)
+            ground.administrator.ask(change, ())
+            if value == number:
+                yield
+
+    return fault
+
+
+def _set_of_load(wire: Wire, ground: Ground, value: int) -> list[int]:
+    [topic] = {topic for topic, _ in ground.partitions() if topic.startswith("load")}
+    return admin_requests.set_config(wire, topic, "min.insync.replicas", value)
+
+
+def _create(ground: Ground, name: str, assignments: dict[int, list[int]], **config: Any) -> None:
+    make = partial(admin_requests.create, topic=name, assignments=assignments, **config)
+    ground.administrator.request(make, (_ALREADY_EXISTS,))
+
+
+def _delete(ground: Ground, name: str) -> None:
+    ground.administrator.request(partial(admin_requests.delete, topic=name), (_UNKNOWN_TOPIC,))
+    ground.deleted.add(name)
+
+
+def _new_life(ground: Ground, name: str, former: Any) -> Any:
+    """The id of the topic of that name, made until it is another one than the former."""
+    deadline = time.monotonic() + HEAL_S
+    while time.monotonic() < deadline:
+        _create(ground, name, {0: ground.ids}, min_insync_replicas=2)
+        found = ground.topic_id(name)
+        if found not in (None, former):
+            return found
+    raise AssertionError(f"{name} is not made again")
+
+
+# -- records
+
+
+def _produce(ground: Ground, name: str, life: str, partition: int = 0) -> None:
+    """Have records acknowledged by all that must, and read them: all of them, after what may have been before."""
+    from confluent_kafka import Producer
+
+    config = {"acks": "all", "enable.idempotence": True, "message.timeout.ms": 200_000, "log_level": 0}
+    failed: list[Any] = []
+    with_fault = lambda error, _: failed.append(error) if error else None  # noqa: E731
+    producer = Producer({"bootstrap.servers": ground.bootstrap, **config})
+    sent = [f"{life} {number}".encode() for number in range(_RECORDS)]
+    for value in sent:
+        producer.produce(name, value, partition=partition, on_delivery=with_fault)
+    left = producer.flush(220)
+    assert not left and not failed, f"{name}: {left} records of '{life}' not decided, {failed[:1]}"
+    found = _read(ground, name, partition, sent[-1])
+    assert found[-_RECORDS:] == sent, f"lost: {name}: {len(sent)} records of '{life}', found {found[-_RECORDS:]}"
+    strangers = [value for value in found if not _may_be(value, name, life)]
+    assert not strangers, f"stranger: {name} has {strangers[:3]} in '{life}'"
+
+
+def _may_be(value: bytes, name: str, life: str) -> bool:
+    """A topic that was made again has records of this life only."""
+    return value.startswith(life.encode()) or not name.startswith("again")
+
+
+def _read(ground: Ground, name: str, partition: int, last: bytes) -> list[bytes]:
+    """All values from the start to one that is known to be there, or to what comes within a minute."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    config = {"group.id": name, "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": ground.bootstrap, **config})
+    consumer.assign([TopicPartition(name, partition, 0)])
+    found: list[bytes] = []
+    deadline = time.monotonic() + 60
+    while last not in found and time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found.append(message.value() or b"")
+    consumer.close()
+    return found
+
+
+def _compare(ground: Ground, name: str, brokers: list[int]) -> None:
+    """The replicas of a partition that nobody writes to any more."""
+    folders = [ground.data(one) / f"{name}-0" for one in brokers]
+    end = 1 << 62
+    same = lambda: not divergence.differences(f"{name}-0", folders, end)  # noqa: E731
+    wait_until(same, 30, fail=False)
+    found = divergence.differences(f"{name}-0", folders, end)
+    assert not found, found
