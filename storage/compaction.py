@@ -30,6 +30,7 @@ from odradek.storage.scan import CONTROL, Batch, Scan
 from odradek.storage.truncate import TRUNCATING
 
 if TYPE_CHECKING:
+    from odradek.ipc.slots import SlotState
     from odradek.storage.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -68,10 +69,14 @@ def look(partition: Partition, checkpoint: int | None, now_ms: int) -> Range:
     dirty_from = cleanable.first_dirty(checkpoint, state.log_start, state.leo)
     if state.active_base <= dirty_from:
         return Range(dirty_from, dirty_from, 0, 0, False)
-    stable = state.hw if state.unstable < 0 else min(state.hw, state.unstable)
     bases = partition.bases(state.active_base, state.generation)[:-1]
     found = [_facts(partition.directory, base, rules(partition)) for base in bases]
-    return cleanable.cleanable(found, state.active_base, dirty_from, stable, rules(partition), now_ms)
+    return cleanable.cleanable(found, state.active_base, dirty_from, _stable(state), rules(partition), now_ms)
+
+
+def _stable(state: SlotState) -> int:
+    """The last stable offset: the transactions of all records below it are decided."""
+    return state.hw if state.unstable < 0 else min(state.hw, state.unstable)
 
 
 def _facts(directory: str, base: int, wanted: Rules) -> Segment:
@@ -147,16 +152,22 @@ class Compaction:
         yield from self._locked()
         try:
             state = self.partition.state()
+            if _stable(state) < self.what.upto:
+                raise Moved("the log was truncated before the lock was taken")
             self._truncations, self._active_base = state.truncations, state.active_base
             swap.discard(self.partition.directory)
             bases = list(self.partition.bases(state.active_base, state.generation))
         finally:
             self.partition.release()
         self._found = [_sizes(self.partition.directory, base) for base in bases[:-1]]
-        upto = self.what.upto
-        for segment in self._found:
-            rows = read_txn_index(self._path(segment, names.TXN_INDEX))
-            self._aborted += [row for row in rows if row.first_offset < upto]
+        self._aborted = list(self._aborted_below(bases, state.leo))
+
+    def _aborted_below(self, bases: list[int], leo: int) -> Iterator[AbortedTxn]:
+        """Transactions with data in what is cleaned, wherever their markers lie; one at `leo` is not written yet."""
+        for base in bases:
+            for row in read_txn_index(names.segment_path(self.partition.directory, base, names.TXN_INDEX)):
+                if row.first_offset < self.what.upto and row.last_offset < leo:
+                    yield row
 
     def _discard(self) -> None:
         """Remove the segment being written; the directory may be gone by now."""
