@@ -20,8 +20,9 @@ from odradek.groups.errors import Error
 from odradek.groups.journal import JournalBusy, JournalError
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2
-from odradek.storage import flush, read
+from odradek.storage import read
 from odradek.storage.append import Batch, append
+from odradek.storage.flush import Flush
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.workers.catalog import Catalog
 
@@ -128,7 +129,7 @@ class OffsetsJournal:
                 if values[slots.F_ISR_COUNT] < values[slots.F_MIN_ISR]:
                     raise JournalError(Error.NOT_ENOUGH_REPLICAS)
                 append(there, values, [entry], _wall_ms())
-                end, unsynced = values[slots.F_LEO], values[slots.F_LEO] - values[slots.F_FLUSHED]
+                unsynced = values[slots.F_LEO] - values[slots.F_FLUSHED]
         except Busy:
             raise JournalBusy from None
         except Gone:
@@ -139,19 +140,8 @@ class OffsetsJournal:
         if entry.error:
             raise JournalError(Error(entry.error))
         if unsynced >= there.config.flush_messages:
-            self._sync(there, end)
+            _sync(there)
         return entry.base_offset
-
-    def _sync(self, partition: Partition, end: int) -> None:
-        try:
-            flush.sync_files(flush.files_to_sync(partition, partition.state()))
-            with partition.locked() as values:
-                flush.flushed(partition, values, end)
-        except Busy:
-            pass  # it is on the disk; that the slot says so can wait for the janitor
-        except (OSError, Gone) as error:
-            log.error("%r: could not be flushed: %s", partition, error)
-            raise JournalError(Error.KAFKA_STORAGE_ERROR) from None
 
     def passed(self, partition: int, end: int) -> bool:
         """See `Journal.passed`."""
@@ -201,6 +191,21 @@ class OffsetsJournal:
         """Whether what was read up to `end` is in all in-sync replicas, so that no failover takes it away again."""
         there = self._catalog.log.get(self._topic, partition)
         return there is not None and self._lasts(partition) and there.slot.read()[slots.F_HW] >= end
+
+
+def _sync(partition: Partition) -> None:
+    try:
+        one = Flush.begin(partition)
+        one.sync()
+        try:
+            with partition.locked() as values:
+                one.publish(values)
+        except Busy:  # that the slot says so can wait for the janitor
+            if one.error is not None:
+                raise one.error from None
+    except (OSError, Gone) as error:
+        log.error("%r: could not be flushed: %s", partition, error or type(error).__name__)
+        raise JournalError(Error.KAFKA_STORAGE_ERROR) from None
 
 
 def split(data: bytes) -> Iterator[bytes]:

@@ -19,11 +19,11 @@ from odradek.broker import flushing
 from odradek.broker.boot import Boot
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.checkpointing import PICK, Checkpoints
-from odradek.broker.flushing import Flush
 from odradek.broker.partitions import Partitions
 from odradek.ipc import roles, slots
 from odradek.ipc.slots import Fields
-from odradek.storage import checkpoints, epochs, flush, roll, snapshots
+from odradek.storage import checkpoints, epochs, roll, snapshots
+from odradek.storage.flush import Flush
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.storage.sequences import for_snapshot
 
@@ -55,12 +55,10 @@ def _settle(partitions: Partitions) -> set[int]:
     unclean: set[int] = set()
     begun = list(_begin(partitions, unclean))
     with ThreadPoolExecutor(THREADS) as pool:
-        results = list(pool.map(_sync, begun))
-    for one, error in zip(begun, results, strict=True):
+        list(pool.map(Flush.sync, begun))
+    for one in begun:
         try:
-            if error is not None:
-                raise error
-            one.publish()
+            flushing.publish(one)
         except _FAULTS as fault:
             _not_flushed(one.partition, fault)
             unclean.add(one.state.log_dir)
@@ -91,15 +89,6 @@ def _prepare(partition: Partition) -> Flush:
     lazy = [os.path.join(partition.directory, name) for name in _LAZY]
     one.paths = list(dict.fromkeys([*one.paths, *lazy, *written]))
     return one
-
-
-def _sync(one: Flush) -> OSError | None:
-    """In a thread of the pool."""
-    try:
-        flush.sync_files(one.paths)
-    except OSError as error:
-        return error
-    return None
 
 
 def _not_flushed(partition: Partition, fault: Exception) -> None:

@@ -1,25 +1,31 @@
 """Bringing a partition's log to the disk, and saying so in its slot (`flushed`, Kafka's recovery point).
 
-Files are synced without the partition's lock, as that may take seconds; the lock is held only to publish. What was
-appended meanwhile is not counted. A truncation in between makes the result worthless (`truncations`).
+All that syncs a log goes through `Flush`: the janitor, a worker's fsync thread, the coordinator, a stop. `begin` notes
+how often the log has been truncated, then finds the files; `sync` needs no lock, as it may take seconds; `publish`
+holds the lock and counts what was appended before `begin`, unless the log was truncated since. A truncation takes
+records away and others come at their offsets, of which the fsync saw nothing.
+Several may sync one log at once: each publishes what it knows, and the highest counts.
 Crash rule: dying at any moment leaves `flushed` too small, which costs recovery time and nothing else.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import epochs, names, repair
-from odradek.storage.disks import SyncFailed
+from odradek.storage import disks, epochs, names, repair
 from odradek.storage.durable import FILES
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields, SlotState
     from odradek.storage.partition import Partition
+
+_SERVED = (slots.LEADER, slots.FOLLOWER)
 
 
 def files_to_sync(partition: Partition, state: SlotState, goal: int | None = None) -> list[str]:
@@ -55,11 +61,61 @@ def _fsync(fd: int, path: str) -> None:
     try:
         FILES.fsync(fd)
     except OSError as error:
-        raise SyncFailed(error.errno, error.strerror, path) from error
+        raise disks.SyncFailed(error.errno, error.strerror, path) from error
 
 
-def flushed(partition: Partition, values: Fields, upto: int) -> None:
-    """Publish that everything below `upto` is on the disk. Caller holds the lock."""
+def log_end(state: SlotState) -> int:
+    """All that is in the log."""
+    return state.leo
+
+
+@dataclass
+class Flush:
+    """What is to be synced of a log, as it is now, so that everything below `goal` is on the disk."""
+
+    partition: Partition
+    state: SlotState
+    goal: int
+    paths: list[str]
+    error: OSError | None = None
+
+    @classmethod
+    def begin(cls, partition: Partition, upto: Callable[[SlotState], int] = log_end) -> Flush:
+        """Up to the offset that `upto` picks; no `paths` where all of it is synced already. Raises OSError.
+
+        The state is read before the files are looked for: a truncation in between is one that `publish` sees.
+        """
+        state = partition.state()
+        goal = upto(state)
+        wanted = goal > state.flushed and state.state in _SERVED
+        return cls(partition, state, goal, files_to_sync(partition, state, goal) if wanted else [])
+
+    def sync(self) -> None:
+        """fsync the files, in any thread and without the lock; what goes wrong `publish` raises."""
+        try:
+            sync_files(self.paths)
+        except OSError as error:
+            self.error = error
+            if disks.is_broken(error):  # a later fsync may succeed without what this one has lost
+                self.partition.owner.disk_failed(self.state.log_dir)
+
+    def publish(self, values: Fields) -> None:
+        """Say that all below the goal is on the disk, unless the log was truncated since. Caller holds the lock.
+
+        Raises the OSError of `sync`, after which nothing may be believed of the log: a broken disk takes it offline.
+        """
+        if self.error is not None:
+            if disks.is_broken(self.error):
+                values[slots.F_STATE] = slots.OFFLINE
+                self.partition.slot.publish(values)
+            raise self.error
+        if values[slots.F_STATE] not in _SERVED:
+            raise OSError(errno.EIO, f"{self.partition!r} is offline")
+        if values[slots.F_TRUNCATIONS] == self.state.truncations:
+            _publish(self.partition, values, self.goal)
+
+
+def _publish(partition: Partition, values: Fields, upto: int) -> None:
     upto = max(values[slots.F_FLUSHED], min(upto, values[slots.F_LEO]))
     values[slots.F_FLUSHED] = upto
     values[slots.F_UNFLUSHED_SINCE] = time.time_ns() // 1_000_000 if upto < values[slots.F_LEO] else 0

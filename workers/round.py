@@ -64,7 +64,7 @@ class Round:
     """The batches collected since the last flush, and the connections whose answers may now be complete."""
 
     def __init__(
-        self, sync: Callable[[Partition, list[Pending], int, int], None],
+        self, sync: Callable[[Partition, list[Pending], int], None],
         replicate: Callable[[Partition, list[Pending], int], None],
     ) -> None:  # fmt: skip
         self._sync = sync  # takes over batches that must wait for an fsync; see workers.syncer
@@ -143,7 +143,7 @@ class Round:
             if leo - values[F_FLUSHED] >= partition.config.synced_after and _any_stored(batches):
                 partition.pending = []
                 led_since = values[F_LED_SINCE] if values[F_VOTERS] > 1 else ALONE
-                self._sync(partition, batches, leo, led_since)  # a retry too, whose original may not be synced yet
+                self._sync(partition, batches, led_since)  # a retry too, whose original may not be synced yet
                 return True
             if values[F_VOTERS] > 1:
                 partition.pending = []

@@ -15,9 +15,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from odradek.ipc import slots
 from odradek.protocol import errors
-from odradek.storage import disks, flush
+from odradek.storage.flush import Flush
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.workers.round import refuse
 
@@ -29,13 +28,12 @@ log = logging.getLogger(__name__)
 
 
 class _Group:
-    """Batches of one partition that share an fsync; `upto` is the log end they reach."""
+    """Batches of one partition that share an fsync."""
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.runs: list[tuple[list[Pending], int]] = []  # of one append each, and what `Round.stored` is told with them
-        self.upto = -1
-        self.paths: list[str] = []
+        self.flush: Flush | None = None  # None: it could not begin
         self.error: OSError | None = None
 
 
@@ -56,13 +54,12 @@ class Syncer:
         """Readable when `collect` has something to do."""
         return self._event
 
-    def submit(self, partition: Partition, batches: list[Pending], upto: int, led_since: int) -> None:
-        """Go on with `batches`, appended below offset `upto`, once they are on the disk (`Round.stored`)."""
+    def submit(self, partition: Partition, batches: list[Pending], led_since: int) -> None:
+        """Go on with `batches`, which are appended, once they are on the disk (`Round.stored`)."""
         group = self._next.get(partition)
         if group is None:
             group = self._next[partition] = _Group(partition)
         group.runs.append((batches, led_since))
-        group.upto = upto
         if partition not in self._busy:
             self._start(partition)
 
@@ -73,7 +70,7 @@ class Syncer:
         self._busy.add(partition)
         group = self._next.pop(partition)
         try:
-            group.paths = _paths(partition)
+            group.flush = Flush.begin(partition)
         except OSError as error:
             group.error = error
             self._finished(group)
@@ -82,10 +79,8 @@ class Syncer:
 
     def _run(self) -> None:
         while (group := self._todo.get()) is not None:
-            try:
-                flush.sync_files(group.paths)
-            except OSError as error:
-                group.error = error
+            if group.flush is not None:
+                group.flush.sync()
             self._finished(group)
         os.close(self._event)
 
@@ -125,23 +120,15 @@ class Syncer:
         return True
 
     def _publish(self, group: _Group) -> None:
-        partition = group.partition
+        """Busy when the lock is taken. A group whose records may not be on the disk is refused."""
         try:
-            with partition.locked() as values:
-                if group.error is None:
-                    flush.flushed(partition, values, group.upto)
-                elif disks.is_broken(group.error):
-                    log.error("%r goes offline: fsync: %s", partition, group.error)
-                    values[slots.F_STATE] = slots.OFFLINE
-                    partition.slot.publish(values)
-                    partition.owner.disk_failed(values[slots.F_LOG_DIR])
-                else:
-                    log.warning("%r was not synced: %s", partition, group.error)
-        except Gone:
-            pass
-        except OSError as error:
-            group.error = group.error or error
-        if group.error is not None:
+            if group.error is not None:
+                raise group.error
+            assert group.flush is not None
+            with group.partition.locked() as values:
+                group.flush.publish(values)
+        except (OSError, Gone) as error:
+            log.error("%r was not synced: %s", group.partition, error or type(error).__name__)
             for batches, _ in group.runs:
                 refuse(batches, errors.KAFKA_STORAGE_ERROR)
 
@@ -151,13 +138,3 @@ class Syncer:
             os.close(self._event)
         else:
             self._todo.put(None)
-
-
-def _paths(partition: Partition) -> list[str]:
-    """The files to sync; looked for again when retention took one meanwhile."""
-    for _ in range(3):
-        try:
-            return flush.files_to_sync(partition, partition.state())
-        except FileNotFoundError:
-            partition.close_files()
-    return flush.files_to_sync(partition, partition.state())

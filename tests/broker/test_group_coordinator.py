@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from odradek.ipc import roles, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
-from odradek.storage import leading
+from odradek.storage import flush, leading, truncate
 from odradek.storage.append import Batch, append
 from odradek.storage.partition import Partition
 from odradek.workers.catalog import Catalog
@@ -262,3 +263,22 @@ def test_a_topic_that_cannot_be_made_is_said_once(place: Place, caplog: pytest.L
     assert [record.message for record in caplog.records if record.name == offsets_topic.__name__] == [
         "creating __consumer_offsets", "__consumer_offsets could not be created: too few brokers",
     ]  # fmt: skip
+
+
+def test_a_commit_that_is_synced_while_its_log_is_truncated(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes instead of it at its offset was not there when the fsync began."""
+    place.begin()
+    partition = place.partition
+    partition.config = replace(partition.config, flush_messages=1)
+
+    def truncated_meanwhile(_paths: object) -> None:
+        monkeypatch.undo()
+        place.follow(2)
+        with partition.locked() as values:
+            truncate.truncate(partition, values, 0)
+        place.lead(3)
+        place.write(7, "other")
+
+    monkeypatch.setattr(flush, "sync_files", truncated_meanwhile)
+    place.commit(5)
+    assert (partition.state().leo, partition.state().flushed) == (1, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -315,7 +316,7 @@ def test_the_rest_is_flushed_when_one_partition_cannot_be(bench: Maker, monkeypa
 
     def fail(paths: list[str]) -> None:
         if any("/t-0/" in path for path in paths):
-            raise OSError(5, "Input/output error")
+            raise OSError(errno.EMFILE, "no descriptor to open it")
         sync_files(paths)
 
     monkeypatch.setattr(flush, "sync_files", fail)
