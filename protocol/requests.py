@@ -2,8 +2,9 @@
 
 The library's own decoder trusts its input: a length past the end of the frame yields a shorter string, a null where
 there may be none yields None, a varint may go on for megabytes, and each element with tags copies the rest of the
-frame. Requests come from anyone, so they are read here: every length is compared with what is left. The objects are
-the library's, and as there one flat function is generated for each version, for its speed.
+frame. Requests come from anyone, so they are read here: every length is compared with what is left, and that of a
+string with the longest that Kafka takes, which fits the 16 bits of a length in records and answers. The objects are the
+library's, and as there one flat function is generated for each version, for its speed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from odradek.protocol.wire import I16, I32, MOST_ELEMENTS, WireError, check_elements, uvarint
+from odradek.protocol.wire import I16, I32, LONGEST_STRING, MOST_ELEMENTS, WireError, check_elements, uvarint
 
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
 
@@ -51,6 +52,7 @@ class _Source:
         self._globals: dict[str, Any] = {
             "i16": I16.unpack_from, "i32": I32.unpack_from, "uvarint": uvarint, "uuid_at": _uuid, "tags": _tags,
             "new": object.__new__, "null": _null, "past": _past, "check_elements": check_elements,
+            "text_size": _text_size,
         }  # fmt: skip
 
     def function(self, body: Callable[[], None]) -> Decoder:
@@ -122,7 +124,8 @@ class _Source:
     def _length(self, target: str, name: str, short: bool, nullable: bool, indent: str) -> None:
         """The length n of what follows; goes on in the branch for n that fit."""
         if self._flexible:
-            self._emit(indent, "n = buf[at]", "at += 1", "if n > 127: n, at = uvarint(buf, at - 1)", "n -= 1")
+            size = f"text_size('{name}', buf, at - 1)" if short else "uvarint(buf, at - 1)"
+            self._emit(indent, "n = buf[at]", "at += 1", f"if n > 127: n, at = {size}", "n -= 1")
         else:
             self._emit(indent, f"n, = {'i16' if short else 'i32'}(buf, at)", f"at += {2 if short else 4}")
         self._emit(indent, "if n < 0:", f"    {target} = " + ("None" if nullable else f"null('{name}')"))
@@ -181,6 +184,14 @@ def _uuid(buf: memoryview, at: int) -> uuid.UUID | None:
     if len(data) < 16:
         _past("an id", 16, len(data))
     return None if data == _NO_ID else uuid.UUID(bytes=data)
+
+
+def _text_size(name: str, buf: memoryview, at: int) -> tuple[int, int]:
+    """A compact string's length plus one."""
+    size, at = uvarint(buf, at)
+    if size > LONGEST_STRING + 1:
+        raise WireError(f"{name} of length {size - 1}: a string has {LONGEST_STRING} bytes at most")
+    return size, at
 
 
 def _null(name: str) -> None:

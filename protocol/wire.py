@@ -45,11 +45,17 @@ def pack_uvarint(value: int) -> bytes:
     return bytes(out)
 
 
+LONGEST_STRING = 0x7FFF
+"""Bytes of a string, in compact form too: Kafka's decoders refuse longer ones, as records have 16 bits for a length."""
+
+
 def string(buf: memoryview, at: int, end: int, flexible: bool) -> tuple[bytes | None, int]:
     """A (compact) nullable string as its bytes."""
     if flexible:
         length, at = uvarint(buf, at)
         length -= 1
+        if length > LONGEST_STRING:
+            raise WireError(f"string of {length} bytes, of {LONGEST_STRING} at most")
     else:
         (length,) = I16.unpack_from(buf, at)
         at += 2
