@@ -7,7 +7,8 @@ bounds) goes through `protocol.records.normalise`. Whole runs of requests become
 Versions below 3 carry magic 0 and 1, from 3 on only magic 2; v7 and later may carry zstd (KIP-110); v13 names topics
 by id (KIP-516). acks=N above 1 is taken from version 0, where 0.8 meant something by it, as all; later versions refuse
 it with INVALID_REQUIRED_ACKS. Batches with acks=all wait for followers, if there are any (workers.replicated), as long
-as the request's timeout allows. Left out: asking the coordinator whether a transaction has the partition (KIP-890's
+as the request's timeout allows. Clients write to internal topics only as `__admin_client`; others are answered
+INVALID_TOPIC_EXCEPTION. Left out: asking the coordinator whether a transaction has the partition (KIP-890's
 verification); its markers reach only partitions that were added.
 
 A client's requests begin with the same bytes again and again (client id, acks, topic, partition). So those bytes are
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
+from odradek.cluster import topicnames
 from odradek.protocol import errors, produce
 from odradek.protocol.batch import (
     COMPRESSION,
@@ -49,6 +51,8 @@ log = logging.getLogger(__name__)
 
 _I32 = struct.Struct(">i")
 _ZSTD = 4
+_ADMIN = struct.Struct(">h14s").pack(14, b"__admin_client")
+"""A request's client id, as it stands in the header, with which Kafka lets clients write to internal topics."""
 _LONGEST_PREFIX = 1024  # twice what clients send; names may be 32 KiB long each
 _REMEMBERED = 16 << 20  # bytes of prefixes that a worker remembers; clients of one name share them
 _TARGET = 400  # bytes of what is remembered beside each
@@ -211,7 +215,7 @@ def _parse(
     request = produce.parse(buffer, start, end, version)
     if len(request.parts) == 1:
         part = request.parts[0]
-        partition = _place(worker, part, request.acks, version)
+        partition = _place(worker, part, request.acks, version, buffer, head)
         if partition is not None and part.size > 0:
             target = Target(partition, part.topic, part.partition, request.acks, request.timeout_ms, version)
             target.remember(bytes(buffer[head : request.prefix_end]), worker.snapshot)
@@ -219,7 +223,7 @@ def _parse(
             batch = _batch(worker, connection, correlation, target, buffer, part.start, part.size)
             connection.order.append(batch)
             return
-    _take_several(worker, connection, request, version, correlation, buffer)
+    _take_several(worker, connection, request, version, correlation, buffer, head)
 
 
 def _remember(worker: Worker, connection: Connection, target: Target) -> None:
@@ -231,11 +235,23 @@ def _remember(worker: Worker, connection: Connection, target: Target) -> None:
             last.follower = target
 
 
-def _place(worker: Worker, part: produce.Part, acks: int, version: int) -> Partition | None:
-    """Where a part goes; None when something about it must be refused."""
+def _place(
+    worker: Worker, part: produce.Part, acks: int, version: int, buffer: memoryview, head: int
+) -> Partition | None:
+    """Where a part goes; None when something about it must be refused.
+
+    The client id stands in the prefix that is remembered, so that what is allowed holds for that prefix.
+    """
     if not _acks_allowed(acks, version):
         return None
-    return worker.partition_of(part.topic, part.partition, version >= produce.TOPIC_IDS)
+    partition = worker.partition_of(part.topic, part.partition, version >= produce.TOPIC_IDS)
+    if partition is not None and partition.topic in topicnames.INTERNAL and not _is_admin(buffer, head):
+        return None
+    return partition
+
+
+def _is_admin(buffer: memoryview, head: int) -> bool:
+    return buffer[head : head + len(_ADMIN)] == _ADMIN
 
 
 def _acks_allowed(acks: int, version: int) -> bool:
@@ -305,31 +321,38 @@ def _attributes_sound(pending: Pending, attributes: int, producer_id: int) -> bo
 
 def _take_several(
     worker: Worker, connection: Connection, request: produce.ProduceRequest, version: int, correlation: int,
-    buffer: memoryview,
+    buffer: memoryview, head: int,
 ) -> None:  # fmt: skip
     """A request for several partitions, or with something to refuse."""
     several = Several(version, correlation, request.acks)
     connection.order.append(several)
     for part in request.parts:
-        partition = _place(worker, part, request.acks, version)
+        partition = _place(worker, part, request.acks, version, buffer, head)
         target = Target(partition, part.topic, part.partition, request.acks, request.timeout_ms, version)
         if partition is not None:
             batch = _batch(worker, connection, correlation, target, buffer, part.start, max(part.size, 0))
         else:
             batch = Pending(buffer[part.start : part.start], connection, correlation, target)
-            batch.refuse(_why(worker, batch, request, version))
+            batch.refuse(_why(worker, batch, request, version, buffer, head))
             worker.round.finish((batch,))
         several.parts.append(batch)
     if not several.parts:
         worker.round.settle(connection)
 
 
-def _why(worker: Worker, pending: Pending, request: produce.ProduceRequest, version: int) -> int:
-    """The error of a part that `_place` refused."""
-    by_id = version >= produce.TOPIC_IDS
+def _why(
+    worker: Worker, pending: Pending, request: produce.ProduceRequest, version: int, buffer: memoryview, head: int
+) -> int:
+    """The error of a part that `_place` refused; whoever leads an internal topic, clients do not write to it."""
+    topic, by_id = pending.target.topic, version >= produce.TOPIC_IDS
     if not _acks_allowed(request.acks, version):
         return errors.INVALID_REQUIRED_ACKS
-    return leadership.elsewhere(worker.snapshot, pending.target.topic, pending.target.index, by_id)
+    error = leadership.elsewhere(worker.snapshot, topic, pending.target.index, by_id)
+    name = worker.snapshot.by_id(topic) if by_id else topic.decode("utf-8", "replace")
+    exists = error not in (errors.UNKNOWN_TOPIC_ID, errors.UNKNOWN_TOPIC_OR_PARTITION)
+    if exists and name in topicnames.INTERNAL and not _is_admin(buffer, head):
+        return errors.INVALID_TOPIC_EXCEPTION
+    return error
 
 
 def handle(*_: Any) -> None:
