@@ -180,7 +180,7 @@ class Staged:
         self.unfold()
         if self._next > 0:
             self._expected[self.producer_id] = (self.epoch, self._next)
-        self._next = -1
+        self.producer_id = self._next = -1  # what has no sequence follows nothing
 
     def let_in(self, batch: Batch, offset: int) -> tuple[int, int]:
         """(error, base offset of the original) of a batch that is to stand at `offset`.
@@ -265,7 +265,10 @@ class Staged:
         self.rows.append((producer_id, epoch, first, last, base, end, timestamp, kind))
 
     def decide(self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int) -> None:
-        """Remember a marker that ends `producer_id`'s transaction."""
+        """Remember a marker that ends `producer_id`'s transaction; its epoch fences what was expected of a former."""
+        self._park()
+        if self._expected.get(producer_id, (epoch, 0))[0] != epoch:
+            self._expected[producer_id] = (epoch, -1)
         self.note(producer_id, epoch, coordinator_epoch, -1, offset, offset, timestamp, MARKER)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odradek.protocol import errors
+from odradek.storage import transactions
 from odradek.storage.append import Batch
 
 from .live import NOW, batch, live, put, records
@@ -132,3 +133,22 @@ def test_a_retry_beside_a_batch_of_no_producer(tmp_path: Path) -> None:
         assert (retry.error, plain.error) == (errors.NONE, errors.NONE)
         assert put(partition, next_one) == [4]
         assert [value for _, value in records(partition)] == [b"a", b"a", b"a", b"b", b"c"]
+
+
+def test_a_marker_is_no_next_batch_of_a_producer_and_fences_what_was_expected_of_it(tmp_path: Path) -> None:
+    """All by one process: what it remembers from append to append does not outlive a marker."""
+    with live(tmp_path) as world:
+        partition = world.partition()
+        for sequence, transactional in enumerate((False, True)):
+            one = batch(b"v", producer=1, sequence=sequence)
+            one.transactional = transactional
+            put(partition, one)
+        assert transactions.write_marker(partition, 1, 0, 1, False, NOW) == errors.NONE
+        assert transactions.aborted_between(partition, partition.slot.read(), 0, 3) == [(1, 1)]
+        assert partition.state().unstable == -1
+        assert transactions.write_marker(partition, 1, 1, 1, False, NOW) == errors.NONE
+        for transactional in (False, True):
+            zombie = batch(b"v", producer=1, sequence=2)
+            zombie.transactional = transactional
+            put(partition, zombie)
+            assert zombie.error == errors.INVALID_PRODUCER_EPOCH
