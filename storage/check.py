@@ -35,7 +35,9 @@ def check(directory: StrPath, *, deep: bool = False, progress: Progress | None =
     """
     path = Path(directory)
     if _is_partition(path):
-        yield from PartitionCheck(path, Job(deep, _compacted(path), None, progress)).faults()
+        compacted = _checkpointed(path, checkpoints.CLEANER) is not None
+        log_start = _checkpointed(path, checkpoints.LOG_START) or 0
+        yield from PartitionCheck(path, Job(deep, compacted, None, progress, log_start)).faults()
     else:
         yield from _LogDirCheck(path, deep, progress).faults()
 
@@ -52,14 +54,14 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _compacted(path: Path) -> bool:
-    """Whether the partition at `path` has a cleaner's offset in its log directory."""
+def _checkpointed(path: Path, name: str) -> int | None:
+    """The offset of the partition at `path` in checkpoint `name` of its log directory."""
     parsed = names.parse_partition_dir(path.resolve().name)
     try:
-        found = checkpoints.read_offsets(path.resolve().parent, checkpoints.CLEANER)
+        found = checkpoints.read_offsets(path.resolve().parent, name)
     except CheckpointError:
         found = {}
-    return parsed is not None and (parsed.topic, parsed.partition) in found
+    return None if parsed is None else found.get((parsed.topic, parsed.partition))
 
 
 def _is_partition(path: Path) -> bool:
@@ -190,7 +192,8 @@ class _LogDirCheck:
     def _partition(self, place: PartitionPlace) -> Iterator[Fault]:
         key = (place.name.topic, place.name.partition)
         compacted = key in self.offsets.get(checkpoints.CLEANER, {})
-        partition = PartitionCheck(place.path, Job(self.deep, compacted, None, self.progress))
+        log_start = self.offsets.get(checkpoints.LOG_START, {}).get(key, 0)
+        partition = PartitionCheck(place.path, Job(self.deep, compacted, None, self.progress, log_start))
         yield from partition.faults()
         if not place.name.mark and place.path.exists():
             yield from self._topic_id(place, partition.topic_id)

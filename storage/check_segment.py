@@ -27,13 +27,14 @@ class Job:
     """What a check knows: the offsets of a `compacted` log may have gaps, of a follower's anywhere; `deep` decodes all.
 
     `epochs` is the leader-epoch-checkpoint, None when there is none to compare with; `progress` is
-    called with the bytes of each batch that was read.
+    called with the bytes of each batch that was read. Recovery forgets the epochs below `log_start`.
     """
 
     deep: bool = False
     compacted: bool = False
     epochs: EpochCache | None = None
     progress: Callable[[int], None] | None = None
+    log_start: int = 0
 
 
 class SegmentCheck:
@@ -99,7 +100,7 @@ class SegmentCheck:
             yield f"its last offset {batch.last_offset} is too far from the segment's base"
         if dense and batch.magic == 2 and batch.records != batch.last_offset_delta + 1:
             yield f"has {batch.records} records, but offsets for {batch.last_offset_delta + 1}"
-        if self.job.epochs is not None and batch.leader_epoch >= 0:
+        if self.job.epochs is not None and batch.leader_epoch >= 0 and batch.base_offset >= self.job.log_start:
             known = self.job.epochs.epoch_of(batch.base_offset)
             if known != batch.leader_epoch:
                 yield f"its leader epoch is {batch.leader_epoch}, but leader-epoch-checkpoint says {known}"

@@ -11,8 +11,9 @@ from click.testing import CliRunner
 from odradek.broker.commands.check import command
 from odradek.protocol.records import batch_v2
 from odradek.storage import check as check_module
-from odradek.storage import checkpoints, index_files, names, snapshots
+from odradek.storage import checkpoints, index_files, names, recovery, snapshots
 from odradek.storage.check import check, log_bytes
+from odradek.storage.config import LogConfig
 from odradek.storage.epochs import EpochCache
 from odradek.storage.producers import AbortedTxn, ProducedBatch, ProducerEntry
 
@@ -50,6 +51,15 @@ def test_what_is_right_has_no_faults(data: Path) -> None:
     read: list[int] = []
     assert list(check(data, progress=read.append)) == []
     assert sum(read) == log_bytes(data) > 0
+
+
+def test_epochs_that_recovery_forgot_below_the_log_start_are_no_fault(data: Path) -> None:
+    """DeleteRecords within a segment, and a start after a kill: the epoch is then known from the log start on."""
+    recovery.recover(data / "t-0", LogConfig(), log_start=3)
+    assert EpochCache.read(data / "t-0").entries[0] == (0, 3)
+    assert faults(data) == faults(data / "t-0") == []
+    EpochCache([(0, 4), (1, 100)]).write(data / "t-0")
+    assert any("leader-epoch-checkpoint says -1" in line for line in faults(data))
 
 
 def test_a_file_that_its_broker_takes_away_once_it_is_listed_is_no_fault(
