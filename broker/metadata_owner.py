@@ -284,8 +284,8 @@ class MetadataOwner:
     def elect_leaders(self, partitions: Collection[Partition] | None, unclean: bool) -> Outcomes:
         """Every partition has its preferred leader."""
         every = [(name, index) for name, topic in self.topics.items() for index in range(len(topic["partitions"]))]
-        wanted = every if partitions is None else partitions
-        return {partition: _NOT_NEEDED if partition in set(every) else _UNKNOWN for partition in wanted}
+        wanted, known = every if partitions is None else partitions, set(every)
+        return {partition: _NOT_NEEDED if partition in known else _UNKNOWN for partition in wanted}
 
     def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
         """A partition may be moved to where it is; there is nowhere else, and never a move to cancel."""

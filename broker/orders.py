@@ -5,6 +5,9 @@ An order of a controller that is not in office any more, or meant for a former l
 ZooKeeper before. So is one that was overtaken: when a connection is lost, what was on it may still come behind what
 was sent again over the next one. What needs a partition's lock that is taken waits, and everything behind it; orders
 are answered when they are carried out.
+
+An order costs nothing but its own partitions: one that no broker can have (cluster.validation) gets its error code,
+and so does a step that fails in any other way, with a trace in the log.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from typing import Any
 
 from odradek.broker import strays
 from odradek.broker.replicas import Replicas
-from odradek.cluster.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH
+from odradek.cluster import validation
+from odradek.cluster.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH, UNKNOWN_SERVER_ERROR
 from odradek.cluster.telling import DURING_DELETE, Stop
 from odradek.cluster.view import NO_ID, Office, Told, View
 from odradek.storage.partition import Busy
@@ -28,6 +32,12 @@ _ANY_BROKER_EPOCH = -1
 Errors = dict[tuple[str, int], int]
 Done = Callable[[int, Errors], None]  # error code of the whole, error codes of partitions
 Step = Callable[[], int]
+Steps = list[tuple[tuple[str, int], Step]]
+Fault = tuple[int, str]  # error code and why; see cluster.validation
+Faults = list[tuple[tuple[str, int], Fault]]
+
+_WHOLE = ("", 0)  # stands for the order itself among its partitions
+_SHOWN = 5  # refused partitions named in a line of the log
 
 
 class _Order:
@@ -65,23 +75,32 @@ class Orders:
 
     def lead_and_follow(self, office: Office, told: Sequence[Told], done: Done) -> None:
         """LeaderAndIsr: lead some partitions, follow others' leaders in others."""
+        faults = self._faults(told, validation.fault)
         steps = [((one.topic, one.number), self._becoming(one, office.full)) for one in told]
-        self._take(office, steps, done)
+        self._take(office, _unless_faulty(steps, faults), done)
 
     def stop(self, office: Office, stops: Sequence[Stop], done: Done) -> None:
         """StopReplica: replicate some partitions no longer, and delete some of their logs."""
+        faults = [(one.partition, validation.place_fault(*one.partition)) for one in stops]
         steps = [(one.partition, self._stopping(one)) for one in stops]
-        self._take(office, steps, done)
+        self._take(office, _unless_faulty(steps, faults), done)
 
     def know(self, office: Office, told: Sequence[Told], brokers: list[dict[str, Any]], done: Done) -> None:
         """UpdateMetadata: who is alive, and what has become of partitions anywhere."""
+        faults = self._faults(told, lambda one: validation.place_fault(one.topic, one.number))
         steps = [((one.topic, one.number), self._knowing(one, office.full)) for one in told]
+        steps = _unless_faulty(steps, faults)
         if office.full:
-            steps.append((("", 0), self._keeping(told)))
-        shown = (("", 0), self._showing({one.topic for one in told}))
-        self._take(office, [(("", 0), self._meeting(office, brokers)), *steps, shown], done)
+            steps.append((_WHOLE, self._keeping(told)))
+        shown = (_WHOLE, self._showing({one.topic for one in told}))
+        self._take(office, [(_WHOLE, self._meeting(office, brokers)), *steps, shown], done)
 
-    def _take(self, office: Office, steps: list[tuple[tuple[str, int], Step]], done: Done) -> None:
+    def _faults(self, told: Sequence[Told], fault: Callable[[Told], Fault]) -> Faults:
+        room = validation.Room(self._view.topics)
+        faults = [((one.topic, one.number), fault(one)) for one in told]
+        return [(one, wrong if wrong[0] else room.fault(*one)) for one, wrong in faults]
+
+    def _take(self, office: Office, steps: Steps, done: Done) -> None:
         refusal = self._refusal(office)
         if refusal != NONE:
             log.info("an order of controller %d, epoch %d, is refused: %d", office.controller, office.epoch, refusal)
@@ -154,7 +173,10 @@ class Orders:
         while self._queue and self._go_on(self._queue[0]):
             order = self._queue.popleft()
             self._changed()
-            order.done(NONE, order.errors)
+            try:
+                order.done(NONE, order.errors)
+            except Exception:
+                log.exception("an order is carried out, and its answer failed")
 
     def _go_on(self, order: _Order) -> bool:
         while order.steps:
@@ -163,7 +185,23 @@ class Orders:
                 code = step()
             except Busy:
                 return False
+            except Exception:  # it would fail again: the orders behind it must not wait for it
+                log.exception("%s-%d: a step of an order of the controller failed", *key)
+                code = UNKNOWN_SERVER_ERROR
             order.steps.popleft()
             if code != NONE:
                 order.errors[key] = code
         return True
+
+
+def _unless_faulty(steps: Steps, faults: Faults) -> Steps:
+    """The steps, those of faulty partitions replaced by their error codes."""
+    wrong = {partition: fault for partition, fault in faults if fault[0] != NONE}
+    if wrong:
+        text = "; ".join(why for _, why in list(wrong.values())[:_SHOWN])
+        log.error("an order of the controller names %d partitions that cannot be: %s", len(wrong), text)
+    return [(key, _refused(wrong[key][0]) if key in wrong else step) for key, step in steps]
+
+
+def _refused(code: int) -> Step:
+    return lambda: code

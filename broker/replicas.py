@@ -168,6 +168,8 @@ class Replicas:
                 self.become(told)
             except Busy as error:
                 self._put_off(told, error)
+            except Exception:
+                log.exception("%s-%d: cannot take its role", told.topic, told.number)
         return True
 
     def same_topic(self, told: Told) -> bool:

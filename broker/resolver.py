@@ -34,7 +34,7 @@ class Resolver:
         future = self._asked.get((host, port))
         if future is None:
             try:
-                return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+                return _look_up(host, port, socket.AI_NUMERICHOST)
             except socket.gaierror:
                 self._asked[(host, port)] = future = self._pool.submit(_look_up, host, port)
                 future.add_done_callback(self._known)
@@ -54,5 +54,8 @@ class Resolver:
         os.close(event)
 
 
-def _look_up(host: str, port: int) -> Addresses:
-    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+def _look_up(host: str, port: int, flags: int = 0) -> Addresses:
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    except (ValueError, OverflowError) as error:  # a NUL, a label of 64 characters, a port that there is not
+        raise OSError(f"{host!r}:{port} is no address: {error}") from error

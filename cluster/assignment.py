@@ -15,6 +15,7 @@ from odradek.cluster.errors import (
     UNKNOWN_SERVER_ERROR,
     ApiError,
 )
+from odradek.cluster.validation import MOST_REPLICAS
 
 
 def assign(
@@ -22,7 +23,8 @@ def assign(
 ) -> dict[int, list[int]]:
     """Replicas of partitions `first` to `first + partitions - 1`; each list begins with the preferred leader.
 
-    `racks`: broker id -> rack. ApiError: no partitions, no replicas, more replicas than brokers, some racks unknown.
+    `racks`: broker id -> rack. ApiError: no partitions, no replicas, more replicas than brokers or than a partition may
+    have, some racks unknown.
     """
     if partitions <= 0:
         raise ApiError(INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
@@ -32,6 +34,11 @@ def assign(
         raise ApiError(
             INVALID_REPLICATION_FACTOR,
             f"Replication factor: {factor} larger than available brokers: {len(racks)}.",
+        )
+    if factor > MOST_REPLICAS:
+        raise ApiError(
+            INVALID_REPLICATION_FACTOR,
+            f"Replication factor: {factor} larger than the {MOST_REPLICAS} replicas that a partition may have.",
         )
     brokers = _alternated(racks) if any(racks.values()) else sorted(racks)
     shift = start if start >= 0 else random.randrange(len(brokers))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from odradek.cluster import configdef, topicnames
+from odradek.cluster import configdef, topicnames, validation
 from odradek.cluster.assignment import assign
 from odradek.cluster.errors import (
     BROKER_NOT_AVAILABLE,
@@ -141,10 +141,9 @@ def _check_replicas(replicas: Mapping[int, Sequence[int]], snapshot: Snapshot) -
     if len({len(brokers) for brokers in replicas.values()}) != 1:
         raise ApiError(INVALID_REPLICA_ASSIGNMENT, "All partitions should have the same number of replicas")
     for brokers in replicas.values():
-        if not brokers:
-            raise ApiError(INVALID_REPLICA_ASSIGNMENT, "A partition needs at least one replica")
         if len(brokers) != len(set(brokers)):
             raise ApiError(INVALID_REPLICA_ASSIGNMENT, f"Duplicate replica assignment found: {dict(replicas)}")
+        validation.check_replicas(brokers)
         unknown = [broker for broker in brokers if broker not in snapshot.brokers]
         if unknown:
             raise ApiError(INVALID_REPLICA_ASSIGNMENT, f"Unknown broker(s) in replica assignment: {_join(unknown)}.")
@@ -166,6 +165,7 @@ def plan_partitions(
         )
     if count == len(existing):
         raise ApiError(INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions.")
+    validation.check_partitions(count)
     if assignments is not None:
         return _given_partitions(count - len(existing), len(existing), assignments, snapshot, existing[0].replicas)
     racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
@@ -197,6 +197,7 @@ def _given_partitions(
                 f"Inconsistent replication factor between partitions, partition 0 has {len(like)} "
                 f"while partition {index} has {len(brokers)}.",
             )
+        validation.check_replicas(brokers)
     return planned
 
 

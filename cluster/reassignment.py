@@ -24,6 +24,7 @@ from odradek.cluster.errors import (
 )
 from odradek.cluster.leadership import Change, Leadership, Standing
 from odradek.cluster.telling import Replica
+from odradek.cluster.validation import MOST_REPLICAS
 from odradek.cluster.znodes import Partition, TopicNode
 
 
@@ -115,10 +116,19 @@ def plan(state: Leadership, partition: Partition, target: Sequence[int] | None) 
     if not now.replicas or partition[0] in state.deleting:
         raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
     planned, standing = now.towards(target), state.standings.get(partition)
+    _check_number(planned, now)
     if standing and set(standing.isr).isdisjoint(planned.replicas):
         message = "Nobody in sync would be left: a replica of the move that this ends has what the others lack."
         raise ApiError(INVALID_REPLICA_ASSIGNMENT, message)
     return planned
+
+
+def _check_number(planned: Assignment, now: Assignment) -> None:
+    """Replicas that go count until those that come are in sync. A partition that has too many may get fewer."""
+    number = len(planned.replicas)
+    if number > max(MOST_REPLICAS, len(now.replicas)):
+        message = f"The partition would have {number} replicas while it moves: more than the {MOST_REPLICAS}"
+        raise ApiError(INVALID_REPLICA_ASSIGNMENT, f"{message} that a partition may have.")
 
 
 def _check_target(state: Leadership, now: Assignment, target: Sequence[int]) -> None:

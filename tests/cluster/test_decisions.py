@@ -15,6 +15,7 @@ from odradek.cluster.errors import ApiError
 from odradek.cluster.planning import Defaults, TopicRequest, plan_partitions, plan_topic
 from odradek.cluster.slotalloc import SlotAllocator, SlotsExhausted
 from odradek.cluster.snapshot import Snapshot, raw_snapshot
+from odradek.cluster.validation import MOST_PARTITIONS, MOST_REPLICAS
 
 
 def cluster(brokers: dict[int, str | None], topics: dict[str, list[list[int]]] | None = None) -> Snapshot:
@@ -99,7 +100,7 @@ def test_racks_as_in_kafkas_own_example() -> None:
     data=st.data(),
 )
 def test_assignments_are_even_and_without_repetition(brokers, racked, partitions, start, data) -> None:
-    factor = data.draw(st.integers(1, len(brokers)))
+    factor = data.draw(st.integers(1, min(len(brokers), MOST_REPLICAS)))
     racks = {b: f"r{b % 3}" if racked else None for b in brokers}
     assigned = assign(racks, partitions, factor, start % len(brokers) if start >= 0 else -1)
     assert list(assigned) == list(range(partitions))
@@ -110,6 +111,29 @@ def test_assignments_are_even_and_without_repetition(brokers, racked, partitions
             assert len({racks[b] for b in replicas}) == min(factor, len(set(racks.values())))
     leaders = Counter(replicas[0] for replicas in assigned.values())
     assert max(leaders.values()) - min([leaders.get(b, 0) for b in brokers]) <= 1
+
+
+def test_more_replicas_than_a_leader_has_rows_for_are_refused_by_name() -> None:
+    brokers = dict.fromkeys(range(MOST_REPLICAS + 1))
+    many = cluster(brokers, {"t": [list(range(MOST_REPLICAS))], "u": [list(brokers)]})
+    given_ = [
+        lambda: assign(brokers, 1, len(brokers)),
+        lambda: plan_topic(TopicRequest("n", 1, len(brokers)), many, Defaults()),
+        lambda: plan_topic(TopicRequest("n", -1, -1, {0: list(brokers)}), many, Defaults()),
+        lambda: plan_partitions("u", 2, None, many),
+        lambda: plan_partitions("u", 2, [list(brokers)], many),
+    ]
+    for call in given_:
+        error = refused(call)
+        assert error.code in (errors.INVALID_REPLICATION_FACTOR, errors.INVALID_REPLICA_ASSIGNMENT)
+        assert f"the {MOST_REPLICAS}" in (error.message or "")
+    assert len(plan_topic(TopicRequest("n", 1, MOST_REPLICAS), many, Defaults()).replicas[0]) == MOST_REPLICAS
+
+
+def test_a_topic_has_no_more_partitions_than_its_node_can_hold() -> None:
+    error = refused(lambda: plan_partitions("old", MOST_PARTITIONS + 1, None, ONE))
+    assert error.code == errors.INVALID_PARTITIONS
+    assert str(MOST_PARTITIONS) in (error.message or "")
 
 
 def test_some_racks_unknown_is_refused() -> None:

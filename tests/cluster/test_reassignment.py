@@ -15,6 +15,7 @@ from odradek.cluster import errors, reassignment
 from odradek.cluster.errors import ApiError
 from odradek.cluster.leadership import Change, Leadership
 from odradek.cluster.reassignment import Assignment
+from odradek.cluster.validation import MOST_REPLICAS
 from odradek.cluster.znodes import Partition, TopicNode
 
 from .leadership_world import World
@@ -210,6 +211,16 @@ def refused(state: Leadership, target: Sequence[int] | None, partition: Partitio
     with pytest.raises(ApiError) as error:
         reassignment.plan(state, partition, target)
     return error.value
+
+
+def test_replicas_that_come_and_go_count_together() -> None:
+    world = World(range(20))
+    world.create("t", list(range(5)))
+    error = refused(world.state, list(range(5, 10)))
+    assert (error.code, "10 replicas" in str(error.message)) == (errors.INVALID_REPLICA_ASSIGNMENT, True)
+    assert len(reassignment.plan(world.state, P, list(range(5, 9))).replicas) == MOST_REPLICAS
+    world.create("many", list(range(12)))  # written by another tool: it can be made smaller
+    assert reassignment.plan(world.state, ("many", 0), [0, 1]).target == (0, 1)
 
 
 @pytest.mark.parametrize(

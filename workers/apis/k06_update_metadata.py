@@ -1,7 +1,8 @@
 """UpdateMetadata (key 6), versions 0 to 8: the elected controller tells who is alive and what became of partitions.
 
-Served by members of a cluster on ZooKeeper. Answered when every process of this broker knows. Brokers of versions
-before named listeners (0 to 2) have one for each security protocol, by its name.
+Served by members of a cluster on ZooKeeper. Answered when every process of this broker knows; with the error of a
+partition that could not be taken, if there is one. Brokers of versions before named listeners (0 to 2) have one for
+each security protocol, by its name.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import Any
 
 from odradek.cluster.view import NO_ID, Office, Told
 from odradek.protocol import interbroker
+from odradek.protocol.errors import NONE
 from odradek.workers.api import CONTROLLER, Api
 from odradek.workers.context import Context
 
 BY_TOPIC, BY_ID, NAMED_LISTENERS = 5, 7, 3
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by Kafka's SecurityProtocol ids
+_UNKNOWN = "UNKNOWN"
 
 
 def handle(controller: Any, request: Any, context: Context) -> Any:
@@ -23,8 +26,9 @@ def handle(controller: Any, request: Any, context: Context) -> Any:
     brokers = [_broker(broker, context.version) for broker in request.live_brokers]
     response = interbroker.message_class("UpdateMetadataResponse")
 
-    def done(error: int, _errors: Any) -> None:
-        controller.when_published(lambda: context.reply(response(error_code=error)))
+    def done(error: int, errors: dict[tuple[str, int], int]) -> None:
+        code = error or next(iter(errors.values()), NONE)
+        controller.when_published(lambda: context.reply(response(error_code=code)))
 
     controller.owner.orders.know(office, list(_told(request, context.version)), brokers, done)
     return None
@@ -39,7 +43,9 @@ def _broker(broker: Any, version: int) -> dict[str, Any]:
 
 
 def _listener(endpoint: Any, version: int) -> str:
-    return str(endpoint.listener) if version >= NAMED_LISTENERS else PROTOCOLS[endpoint.security_protocol]
+    if version >= NAMED_LISTENERS:
+        return str(endpoint.listener)
+    return PROTOCOLS[endpoint.security_protocol] if 0 <= endpoint.security_protocol < len(PROTOCOLS) else _UNKNOWN
 
 
 def _told(request: Any, version: int) -> Iterator[Told]:

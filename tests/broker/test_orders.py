@@ -1,0 +1,149 @@
+"""Orders that no broker can carry out: each costs its own partitions, and the orders behind it go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from odradek.broker.orders import Orders
+from odradek.cluster import errors, validation
+from odradek.cluster.telling import Stop
+from odradek.cluster.validation import MOST_KNOWN, MOST_PARTITIONS, MOST_REPLICAS
+from odradek.cluster.view import Office, Told, View
+from odradek.protocol.errors import UNKNOWN_SERVER_ERROR
+from odradek.storage.partition import Busy
+
+OFFICE = Office(0, 1, -1)
+NAMES = ["t", "t.2", "", ".", "..", "../escaped", "a b", "a/b", "a\0", "ä", "x" * 250]
+INDEXES = [0, 1, 2, -1, -(1 << 31), MOST_PARTITIONS - 1, MOST_PARTITIONS, (1 << 31) - 1]
+REPLICAS = [[0], [0, 1], [], [0, 0], [-1], list(range(MOST_REPLICAS)), list(range(MOST_REPLICAS + 1))]
+
+
+def told(topic: str = "t", number: int = 0, replicas: list[int] | None = None, epoch: int = 0) -> Told:
+    wanted = [0, 1] if replicas is None else replicas
+    return Told(topic, b"t" * 16, number, 1, 0, epoch, wanted[:1], 0, wanted)
+
+
+class Fragile:
+    """Replicas whose steps fail as they are told to, and what was carried out."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.done: list[tuple[str, int]] = []
+        self.fails: dict[tuple[str, int], Exception] = {}
+
+    def become(self, one: Told) -> int:
+        error = self.fails.get((one.topic, one.number))
+        if error is not None:
+            raise error
+        self.view.tell(one)
+        self.done.append((one.topic, one.number))
+        return 0
+
+    def stop(self, topic: str, index: int, epoch: int, delete: bool) -> int:
+        return self.become(told(topic, index))
+
+    def give_way(self, one: Told) -> None:
+        pass
+
+
+class Scene:
+    """A queue of orders, and how each was answered."""
+
+    def __init__(self) -> None:
+        self.view = View(0, "c")
+        self.replicas: Any = Fragile(self.view)
+        self.orders = Orders(self.view, self.replicas, lambda: None)
+        self.answers: list[tuple[int, dict[tuple[str, int], int]]] = []
+
+    def answered(self, error: int, codes: dict[tuple[str, int], int]) -> None:
+        self.answers.append((error, dict(codes)))
+
+    def lead(self, *partitions: Told) -> dict[tuple[str, int], int]:
+        self.orders.lead_and_follow(OFFICE, partitions, self.answered)
+        return self.answers[-1][1]
+
+
+@pytest.mark.parametrize("error", [ValueError("too many"), IndexError(), KeyError("t"), AssertionError(), OSError()])
+def test_a_step_that_fails_is_an_error_code_and_the_queue_goes_on(error: Exception) -> None:
+    scene = Scene()
+    scene.replicas.fails["t", 1] = error
+    assert scene.lead(told(), told(number=1), told(number=2)) == {("t", 1): UNKNOWN_SERVER_ERROR}
+    assert scene.replicas.done == [("t", 0), ("t", 2)]
+    assert scene.lead(told(number=3)) == {}
+    assert not scene.orders.waiting
+
+
+def test_a_lock_that_is_taken_is_waited_for() -> None:
+    scene = Scene()
+    scene.replicas.fails["t", 0] = Busy()
+    scene.orders.lead_and_follow(OFFICE, [told()], scene.answered)
+    assert scene.answers == []
+    scene.replicas.fails.clear()
+    scene.orders.tick()
+    assert scene.answers == [(0, {})]
+
+
+def test_an_answer_that_fails_holds_up_nothing() -> None:
+    scene = Scene()
+
+    def fails(*_: Any) -> None:
+        raise ValueError("nobody can encode this")
+
+    scene.orders.lead_and_follow(OFFICE, [told()], fails)
+    assert scene.lead(told(number=1)) == {}
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(INDEXES), st.sampled_from(REPLICAS)), max_size=5))
+def test_only_what_can_be_is_carried_out(partitions: list[tuple[str, int, list[int]]]) -> None:
+    scene = Scene()
+    codes = scene.lead(*(told(*one) for one in partitions))
+    faulty = {one[:2] for one in partitions if validation.fault(told(*one))[0]}
+    assert set(codes) == faulty
+    assert set(scene.replicas.done) == {one[:2] for one in partitions} - faulty
+    assert all(name in ("t", "t.2") and 0 <= index < MOST_PARTITIONS for name, index in scene.replicas.done)
+    assert set(scene.view.topics) <= {"t", "t.2"}
+
+
+@pytest.mark.parametrize(
+    ("one", "code"),
+    [
+        (told("../escaped"), errors.INVALID_TOPIC_EXCEPTION),
+        (told("a b"), errors.INVALID_TOPIC_EXCEPTION),
+        (told(number=-1), errors.INVALID_PARTITIONS),
+        (told(number=MOST_PARTITIONS), errors.INVALID_PARTITIONS),
+        (told(replicas=list(range(MOST_REPLICAS + 1))), errors.INVALID_REPLICA_ASSIGNMENT),
+        (told(replicas=[]), errors.INVALID_REPLICA_ASSIGNMENT),
+        (told(epoch=-1), errors.INVALID_REQUEST),
+    ],
+)
+def test_codes_of_what_cannot_be(one: Told, code: int) -> None:
+    scene = Scene()
+    assert scene.lead(one, told("fine")) == {(one.topic, one.number): code}
+
+
+def test_a_broker_keeps_no_endless_rows() -> None:
+    """One index stands for all below it: a few bytes of an order could take gigabytes."""
+    scene = Scene()
+    most = MOST_KNOWN // MOST_PARTITIONS
+    codes = scene.lead(*(told(f"t{topic}", MOST_PARTITIONS - 1) for topic in range(most + 2)), told("t0"))
+    assert list(codes.values()) == [errors.POLICY_VIOLATION] * 2
+    assert len(scene.replicas.done) == most + 1
+
+
+@pytest.mark.parametrize("order", ["stop", "know"])
+def test_other_orders_are_looked_at_too(order: str) -> None:
+    scene = Scene()
+    bad = [("../escaped", 0), ("t", -1), ("t", (1 << 31) - 1)]
+    send: Callable[[], None] = (
+        (lambda: scene.orders.stop(OFFICE, [Stop(one, 0, True) for one in bad], scene.answered))
+        if order == "stop"
+        else (lambda: scene.orders.know(OFFICE, [told(*one) for one in bad], [], scene.answered))
+    )
+    send()
+    ((error, codes),) = scene.answers
+    assert (error, set(codes)) == (0, set(bad))
+    assert (scene.replicas.done, scene.view.topics) == ([], {})
