@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from .harness.broker import Broker, ExternalBroker
 from .harness.descriptors import assert_few_left, descriptors
+from .harness.loadfile import pytest_xdist_make_scheduler  # noqa: F401
 from .harness.long_report import LongReport
 from .harness.needs import missing, must_not_skip
 
