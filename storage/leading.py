@@ -28,7 +28,7 @@ def lead(
     The epoch begins at the log end, and is in the epoch checkpoint before anything is written in it: a follower that
     asks where the former epoch ended is told rightly even if nothing follows (KIP-101). `now_ms` is CLOCK_MONOTONIC's.
     """
-    went_on = values[slots.F_STATE] == slots.LEADER and values[slots.F_LED_SINCE] >= 0
+    went_on = _goes_on(values, epoch)
     if epoch > values[slots.F_EPOCH_NOTED]:
         roll.note_epoch(partition, epoch, values[slots.F_LEO])
         values[slots.F_EPOCH_NOTED] = epoch
@@ -37,6 +37,15 @@ def lead(
     replicas.lead(partition.slot, followers, isr, now_ms, _known(values, epoch, followers, isr) if went_on else ())
     values[slots.F_STATE], values[slots.F_LEADER_EPOCH] = slots.LEADER, epoch
     _publish(partition, values, members=len(isr))
+
+
+def _goes_on(values: Fields, epoch: int) -> bool:
+    """Whether this broker led up to `epoch` without a break. Every decision takes the next epoch, so above that one
+    another broker may have led, unnoticed here: followers may have truncated what they had fetched from this log, and
+    acks=all that waits for them must not be answered by what they had.
+    """
+    leads = values[slots.F_STATE] == slots.LEADER and values[slots.F_LED_SINCE] >= 0
+    return leads and epoch <= values[slots.F_LEADER_EPOCH] + 1
 
 
 def _known(values: Fields, epoch: int, followers: Sequence[int], isr: Sequence[int]) -> Sequence[int]:

@@ -186,6 +186,12 @@ class Broker:
             for loop in self._loops:
                 loop.stopped_until = self.world.now + seconds
 
+    def stop_controller(self, seconds: float) -> None:
+        """As by SIGSTOP of that process."""
+        if self.up:
+            self.world.say(f"broker {self.number}: its controller process is stopped for {seconds:.1f} s")
+            self.loop.stopped_until = self.world.now + seconds
+
     def shut_down(self) -> None:
         """As by SIGTERM."""
         if self.up and self.controller is not None and not self.shared.draining:

@@ -155,6 +155,14 @@ class Faults:
         if seconds > 0.5:
             self._cut_from_zookeeper(broker.number, seconds)
 
+    def do_stop_controller_process(self) -> None:
+        """SIGSTOP, SIGCONT of one process: orders wait while the workers go on, and no session is kept."""
+        broker = self._any()
+        seconds = self.world.random.choice((0.3, 1.0, 1.8, 4.0))
+        broker.stop_controller(seconds)
+        if seconds > 0.5:
+            self._cut_from_zookeeper(broker.number, seconds)
+
     def do_expire(self) -> None:
         """A session ends though its broker lives."""
         session = self._any().session
@@ -205,12 +213,48 @@ class Faults:
 
     def do_lose_under_way(self) -> None:
         """A connection is lost as soon as there is a request of the controller's on one."""
+        self._while_telling(lambda connection: connection.reset())
+
+    def do_kill_while_telling(self) -> None:
+        """The controller is killed as soon as it says something, with what it has still to say."""
+
+        def kill(connection: Any) -> None:
+            broker = self.cluster.brokers[connection.brokers[0]]
+            if self.world.chance(0.5):
+                broker.kill_controller()
+            elif broker.up:
+                broker.die("is killed while it tells")
+                self._soon(1.0, lambda: self._start(broker))
+
+        self._while_telling(kill)
+
+    def do_lose_orders(self) -> None:
+        """A broker hears nothing of what is decided, while it serves, until another controller says how it stands."""
+        chosen = [
+            one for one in self.cluster.brokers.values() if one.up and one.controller and one.controller.owner.elected
+        ]
+        if not chosen:
+            return
+        teller, cuts = chosen[0], self.cluster.network.cuts
+        deaf = self.world.random.choice([number for number in self.cluster.brokers if number != teller.number])
+        self.world.say(f"broker {deaf} does not hear what {teller.number} decides")
+        cuts.add((teller.number, deaf))
+        self._soon(0.2, self.do_elect)
+
+        def end() -> None:
+            teller.kill_controller()
+            cuts.discard((teller.number, deaf))
+            self._soon(0.5, self.do_elect)
+
+        self.world.after(self.world.between(0.2, 0.8), None, end)
+
+    def _while_telling(self, action: Callable[[Any], object]) -> None:
         until = self.world.now + 0.5
 
         def look() -> None:
             busy = [one for one in self.cluster.network.busy() if self.world.chance(0.5)]
             for connection in busy:
-                connection.reset()
+                action(connection)
             if not busy and self.world.now < until:
                 self.world.after(0.002, None, look)
 
@@ -219,20 +263,25 @@ class Faults:
     def do_cut_link(self) -> None:
         """Two brokers do not reach each other."""
         one, other = self.world.random.sample(list(self.cluster.brokers), 2)
+        self._cut([(one, other), (other, one)])
+
+    def do_cut_one_way(self) -> None:
+        """What a broker sends does not reach another, which it hears."""
+        one, other = self.world.random.sample(list(self.cluster.brokers), 2)
         self._cut([(one, other)])
 
     def do_isolate(self) -> None:
         """A broker reaches none of the others, and ZooKeeper or not."""
         one = self._any().number
-        self._cut([(one, other) for other in self.cluster.brokers if other != one])
+        others = [other for other in self.cluster.brokers if other != one]
+        self._cut([*((one, other) for other in others), *((other, one) for other in others)])
         if self.world.chance(0.5):
             self._cut_from_zookeeper(one, self.world.between(0, 5))
 
     def _cut(self, pairs: list[tuple[int, int]]) -> None:
-        cuts = {frozenset(pair) for pair in pairs}
-        self.world.say(f"no way between {pairs}")
-        self.cluster.network.cuts |= cuts
-        self._soon(5.0, lambda: self.cluster.network.cuts.difference_update(cuts))
+        self.world.say(f"nothing comes through from one to the other of {pairs}")
+        self.cluster.network.cuts.update(pairs)
+        self._soon(5.0, lambda: self.cluster.network.cuts.difference_update(pairs))
 
     def do_slow(self) -> None:
         """Messages take long."""
@@ -288,14 +337,43 @@ class Faults:
 
     def do_prefer(self) -> None:
         """Leaders go back to the preferred replicas."""
-        for broker in self.cluster.brokers.values():
-            controller = broker.controller
-            if broker.up and controller is not None and controller.owner.elected is not None:
-                self.world.after(0.0, broker.loop, lambda controller=controller: self._prefer(controller))  # type: ignore[misc]
 
-    def _prefer(self, controller: Any) -> None:
-        elected = controller.owner.elected
-        if elected is not None:
+        def prefer(elected: Any) -> None:
             self.world.say("preferred leaders are elected")
-            elected.attempt(lambda: elected.elections.elect(list(elected.leadership.partitions()), unclean=False))
+            elected.elections.elect(list(elected.leadership.partitions()), unclean=False)
+
+        self._in_office(prefer)
+
+    def do_elect(self) -> None:
+        """Some that are in sync lead, as after an assignment in another order and an election of the preferred."""
+        random = self.world.random
+
+        def elect(elected: Any) -> None:
+            state = elected.leadership
+            for partition in state.partitions():
+                now = state.standings.get(partition)
+                able = sorted(state.online(partition) & set(now.isr)) if now is not None else []
+                if len(able) > 1 and random.random() < 0.7:
+                    leader = random.choice(able)
+                    elected.settle(lambda one=partition, leader=leader: self._led_by(state, one, leader))  # type: ignore[misc]
+
+        self._in_office(elect)
+
+    @staticmethod
+    def _led_by(state: Any, partition: Any, leader: int) -> list[Any]:
+        now = state.standings.get(partition)
+        if now is None or leader not in now.isr or leader not in state.online(partition):
+            return []
+        change = state.change(partition, leader, now.isr)
+        return [] if change is None else [change]
+
+    def _in_office(self, action: Callable[[Any], object]) -> None:
+        for broker in self.cluster.brokers.values():
+            if broker.up and broker.controller is not None and broker.controller.owner.elected is not None:
+                self.world.after(0.0, broker.loop, lambda one=broker.controller: self._attempt(one, action))  # type: ignore[misc]
+
+    def _attempt(self, controller: Any, action: Callable[[Any], object]) -> None:
+        elected = controller.owner.elected
+        if elected is not None and not elected._stale:
+            elected.attempt(lambda: action(elected))
             controller.loop.go_on()

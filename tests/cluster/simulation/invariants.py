@@ -227,8 +227,11 @@ class Invariants:
     # -- producers
 
     def acknowledged(self, key: Key, offset: int, record: Record) -> None:
-        """acks=all: it must never be lost."""
+        """acks=all: it must never be lost. It is committed, so that every member of each later ISR must have it."""
         self.acked[key][offset] = record
+        committed = self._committed[key]
+        if not self._unclean and (offset >= len(committed) or committed[offset] != record):
+            self.wrong(f"acknowledged at {offset}: {record}, which is not committed")
 
     def check_acked(self) -> None:
         """At the end."""

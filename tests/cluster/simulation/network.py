@@ -58,7 +58,7 @@ class Connection:
         if number not in self._under_way[to_server]:
             return
         network = self.network
-        if network.is_cut(*self.brokers):
+        if network.is_cut(*self._way(to_server)):
             network.world.after(0.1, None, lambda: self._arrive(to_server, number))
             return
         if min(self._under_way[to_server]) < number:  # something before it was held up
@@ -66,6 +66,10 @@ class Connection:
             return
         message = self._under_way[to_server].pop(number)
         self._deliver(to_server, message, 0.0)
+
+    def _way(self, to_server: bool) -> tuple[int, int]:
+        client, server = self.brokers
+        return (client, server) if to_server else (server, client)
 
     def _deliver(self, to_server: bool, message: Any, delay: float) -> None:
         end = self.ends[int(to_server)]
@@ -84,7 +88,7 @@ class Connection:
         world, network = self.network.world, self.network
 
         def end() -> None:
-            if network.is_cut(*self.brokers):
+            if network.is_cut(*self._way(not by_server)):
                 world.after(0.1, None, end)
             elif other is not None:
                 for message in under_way:
@@ -119,7 +123,7 @@ class Network:
         self.stray_s = 0.5
         self.hosts: dict[int, str] = {}
         self.refusing: dict[int, float] = {}  # brokers that are there, but refuse until then
-        self.cuts: set[frozenset[int]] = set()
+        self.cuts: set[tuple[int, int]] = set()  # sender, receiver
         self.accept: dict[int, Callable[[Connection, str], End | None]] = {}
         self._connections: dict[Connection, None] = {}
         self._dangling: list[Connection] = []
@@ -130,8 +134,11 @@ class Network:
             return world.between(0, self.slow)
         return world.between(0.0001, self.usual)
 
-    def is_cut(self, one: int, other: int) -> bool:
-        return frozenset((one, other)) in self.cuts
+    def is_cut(self, sender: int, receiver: int) -> bool:
+        return (sender, receiver) in self.cuts
+
+    def _is_apart(self, one: int, other: int) -> bool:
+        return self.is_cut(one, other) or self.is_cut(other, one)
 
     def connect(self, client: int, server: int, kind: str, end: End, outcome: Callable[[bool], None]) -> Connection:
         """Try to connect; `outcome(False)` when nobody listens there, nothing at all when nothing is heard."""
@@ -141,7 +148,7 @@ class Network:
         def arrive() -> None:
             if not connection.open:
                 return
-            if self.is_cut(client, server) or self.hosts.get(server, DOWN) == VANISHED:
+            if self._is_apart(client, server) or self.hosts.get(server, DOWN) == VANISHED:
                 self.world.after(self.world.between(0.2, 1.0), None, arrive)
                 return
             there = self.accept.get(server) if self.refusing.get(server, 0) <= self.world.now else None
