@@ -117,7 +117,7 @@ class PartitionDirs:
         key = (topic, partition)
         theirs = self.topic_id(topic, partition)
         if theirs is not None and theirs != topic_id:
-            self.set_aside(topic, partition)
+            return self.create(topic, partition, topic_id)
         number = self._where.get(key)
         if number is not None and theirs == topic_id:
             return number
@@ -136,6 +136,7 @@ class PartitionDirs:
         if (topic, partition) in self._where:
             self.set_aside(topic, partition)
         number = self._emptiest()
+        self._known.discard((topic, partition))
         self._former.forget(topic, partition, number)
         self._make(topic, partition, number)
         self._write_metadata(topic, partition, number, topic_id)

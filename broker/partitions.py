@@ -30,10 +30,8 @@ class Partitions(Catalog):
             return False
         self.snapshot = Snapshot.parse(blob, self._config)
         self._configs.clear()
-        own = self._config["broker.id"]
-        named = self.snapshot.slots().items()
-        self._names = {slot: (topic, index) for slot, (topic, index, info) in named if own in info.replicas}
-        self._used = sorted({slot // slots.CHUNK for slot in self._names if slot >= 0})
+        self._names = {slot: (topic, index) for topic, index, slot in self.snapshot.here()}
+        self._used = sorted({slot // slots.CHUNK for slot in self._names})
         self.log.refresh()
         return True
 
@@ -44,6 +42,11 @@ class Partitions(Catalog):
             partition = self.log.get(*name) if name else None
             if partition is not None:
                 yield partition
+
+    def name_at(self, slot: int) -> str:
+        """What a slot is called: `topic-partition`, or its number while the metadata has nothing there."""
+        name = self._names.get(slot)
+        return f"slot {slot}" if name is None else f"{name[0]}-{name[1]}"
 
     def unflushed(self) -> Iterator[Partition]:
         """Those whose log end is not on the disk yet."""

@@ -78,7 +78,11 @@ class Replicas:
     # -- at start
 
     def open(self, former: Snapshot | None) -> None:
-        """Give a slot to every partition of the view that has a directory here; those of `former` keep theirs."""
+        """Give a slot to every partition of the view that has a directory here; those of `former` keep theirs.
+
+        Also to replicas that are others' by now: their logs are recovered like all, and set aside by the controller's
+        word alone (broker.strays), since they may have been moved back by then.
+        """
         places = {(topic, index): info for topic, index, info in (former.slots() if former else {}).values()}
         for name, topic in self.view.topics.items():
             topic_id = bytes.fromhex(topic["id"])
@@ -87,10 +91,16 @@ class Replicas:
                 same = info is not None and former is not None and former.topics[name].id == topic_id
                 if same and info is not None and self.book.matches(info.slot, info.incarnation):
                     row[SLOT], row[INCARNATION], row[LOG_DIR] = info.slot, info.incarnation, info.log_dir
-                elif (name, index) in self.dirs:
+                elif self._is_found(name, index, row, topic_id):
                     self._open_found(name, index, row, topic_id)
         if former:
             self.to_free.extend(self.book.leftovers({row[SLOT] for _, _, row in self}))
+
+    def _is_found(self, name: str, index: int, row: Row, topic_id: bytes) -> bool:
+        """Whether there is a directory of this topic's; one of a former topic makes way where a replica belongs."""
+        if (name, index) not in self.dirs:
+            return False
+        return self.view.broker in row[REPLICAS] or self.dirs.topic_id(name, index) in (None, topic_id)
 
     def _open_found(self, name: str, index: int, row: Row, topic_id: bytes) -> None:
         """A log that was there before: to be recovered, unless there is nothing in it."""

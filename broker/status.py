@@ -10,13 +10,14 @@ from typing import Any
 from odradek.broker import process
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
-from odradek.ipc import roles, rundir
+from odradek.ipc import roles, rundir, slots
 from odradek.ipc.region import RegionError
 from odradek.ipc.shm import Shared
 
 __all__ = ["Observer", "RegionError", "Sample", "render", "table"]
 
 STATES = ("free", "recovering", "leader", "follower", "offline", "deleting")
+_NAMED = 10  # logs in a line
 RATES = ("requests", "messages_in", "bytes_in", "bytes_out", "appends")
 
 
@@ -32,6 +33,8 @@ class Sample:
     ready: bool
     processes: list[dict[str, Any]]
     partitions: list[dict[str, Any]]
+    starting: list[str] = field(default_factory=list)  # processes that do not serve yet
+    recovering: list[str] = field(default_factory=list)  # logs that a start waits for
     rates: dict[str, float] = field(default_factory=dict)
     taken: float = 0.0
 
@@ -64,6 +67,8 @@ class Observer:
             ready=_serving(rows),
             processes=rows,
             partitions=[_partition(one) for one in self._partitions],
+            starting=[row["name"] for row in rows if row["state"] == "starting"],
+            recovering=[self._partitions.name_at(slot) for slot in self._shared.slots.numbers(slots.RECOVERING)],
             taken=time.monotonic(),
         )
         if former is not None:
@@ -124,6 +129,7 @@ def render(sample: Sample, most_partitions: int = 20) -> str:
     """The screen of `odradek status`: rates, processes, and the partitions with the longest logs."""
     parts = [
         f"{'serving' if sample.ready else 'NOT SERVING'} on {', '.join(sample.listeners)}; data in {sample.data_dir}",
+        *_waiting_lines(sample),
         _rates_line(sample),
         "",
         table(_process_cells(sample)),
@@ -134,6 +140,16 @@ def render(sample: Sample, most_partitions: int = 20) -> str:
         longest = sorted(sample.partitions, key=lambda one: -one.get("log_end", 0))
         parts += ["", table(_partition_cells(longest[:most_partitions]))]
     return "\n".join(parts)
+
+
+def _waiting_lines(sample: Sample) -> list[str]:
+    """What a start waits for, if it does: first the logs, then the processes that wait for them."""
+    if not sample.starting:
+        return []
+    logs = sample.recovering[:_NAMED]
+    more = f" and {len(sample.recovering) - len(logs)} more" if len(sample.recovering) > len(logs) else ""
+    recovering = [f"to recover: {', '.join(logs)}{more}"] if logs else []
+    return [*recovering, f"starting: {', '.join(sample.starting)}"]
 
 
 def _rates_line(sample: Sample) -> str:

@@ -7,7 +7,7 @@ word changes, so parsing does no more than the JSON and two dicts; the rest is m
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odradek.cluster import configdef
@@ -138,6 +138,17 @@ class Snapshot:
             for name, topic in self.topics.items()
             for index, info in enumerate(topic.partitions)
         }
+
+    def here(self) -> Iterator[tuple[str, int, int]]:
+        """(topic, partition, slot) of all that have a slot on this broker.
+
+        Their logs are here whether the broker is among the replicas or not: those of replicas that were moved away
+        while it was down stay until a controller has named all that it shall have (broker.strays).
+        """
+        for name, topic in self.topics.items():
+            for index, info in enumerate(topic.partitions):
+                if info.slot >= 0:
+                    yield name, index, info.slot
 
     def dynamic_config(self, broker: int | None) -> dict[str, str]:
         """Dynamic broker configs as set: of one broker, or with None the cluster-wide defaults."""

@@ -50,14 +50,8 @@ class Catalog:
         return True
 
     def names(self) -> list[tuple[str, int]]:
-        """(topic, partition) of all that this broker has a replica of."""
-        own = self._config["broker.id"]
-        return [
-            (name, index)
-            for name, topic in self.snapshot.topics.items()
-            for index, info in enumerate(topic.partitions)
-            if own in info.replicas
-        ]
+        """(topic, partition) of all that have a log on this broker."""
+        return [(name, index) for name, index, _ in self.snapshot.here()]
 
     def __iter__(self) -> Iterator[Partition]:
         for topic, index in self.names():

@@ -223,11 +223,10 @@ class Broker:
         """storage.opening; then clients are served."""
         assert self._published is not None
         self.workers.follow_metadata(self._published)
-        for name, topic in self._published.topics.items():
-            for index, _ in enumerate(topic.partitions):
-                partition = self.workers.log.get(name, index)
-                if partition is not None and partition.slot.read()[slots.F_STATE] == slots.RECOVERING:
-                    store.recover(partition, partition.slot.fields())
+        for name, index, _ in self._published.here():
+            partition = self.workers.log.get(name, index)
+            if partition is not None and partition.slot.read()[slots.F_STATE] == slots.RECOVERING:
+                store.recover(partition, partition.slot.fields())
         self.cluster.network.hosts[self.number] = UP
         self._checkpoint()
 

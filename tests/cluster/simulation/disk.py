@@ -101,6 +101,9 @@ class Dirs:
     def __contains__(self, key: object) -> bool:
         return key in self._all
 
+    def topic_id(self, topic: str, partition: int) -> bytes:
+        return self._all[topic, partition].topic_id
+
     def has_log(self, topic: str, partition: int) -> bool:
         return bool(self._all[topic, partition].records)
 

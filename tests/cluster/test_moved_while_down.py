@@ -1,0 +1,129 @@
+"""Replicas that are moved off a broker while it is down: it starts, their logs are put aside, their topics can go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from odradek.broker.checkpoint_turns import Turns
+from odradek.broker.partition_dirs import PartitionDirs
+from odradek.cluster import notices, znodes
+from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.storage import checkpoints, names
+
+from ..harness.cluster import Cluster
+from ..harness.process import wait_until
+
+T, OTHER = b"t" * 16, b"o" * 16
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> Callable[[], PartitionDirs]:
+    data, turns = tmp_path / "data", Turns(tmp_path)
+    data.mkdir()
+    return lambda: PartitionDirs([str(data)], turns)
+
+
+def test_a_log_in_place_of_a_former_topics_begins_at_0(dirs: Callable[[], PartitionDirs]) -> None:
+    """What the checkpoints say is of the former topic: neither where this one begins, nor that it has records."""
+    former = dirs()
+    number = former.create("t", 0, OTHER)
+    folder = former.log_dirs[number]
+    for name in checkpoints.OFFSET_CHECKPOINTS:
+        checkpoints.write_offsets(folder, name, {("t", 0): 500, ("u", 0): 7})
+    found = dirs()
+    assert found.adopt("t", 0, T) == number
+    assert found.topic_id("t", 0) == T and not found.has_log("t", 0)
+    for name in checkpoints.OFFSET_CHECKPOINTS:
+        assert checkpoints.read_offsets(folder, name) == {("u", 0): 7}
+    marked = [entry.name for entry in Path(folder).iterdir() if entry.name.endswith(names.STRAY_DIR)]
+    assert len(marked) == 1
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path) as running:
+        yield running
+
+
+@pytest.mark.needs("java-3.9.1")
+@pytest.mark.timeout(300)
+def test_a_broker_starts_whose_replicas_were_moved_while_it_was_down(cluster: Cluster, tree: ZooKeeperTree) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    make(admin, "t", "u")
+    fill(cluster, "t", "u")
+    cluster.kill(2)
+    move(tree, cluster, [0, 1])
+    cluster.broker(2).launch()
+    cluster.broker(2).await_ready()
+    data = Path(cluster.broker(2).data_dir)
+    wait_until(lambda: not (data / "t-0").exists(), 60, "the log to be put aside")
+    assert [entry.name[:2] for entry in data.iterdir() if entry.name.endswith(names.STRAY_DIR)] == ["t-"]
+    cluster.wait_isr("u", 0, 3)
+    gone(admin, "t")
+    make(admin, "t")
+    cluster.wait_isr("t", 0, 3)
+
+
+@pytest.mark.needs("java-3.9.1")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("meanwhile", ["moved back", "deleted", "made again"])
+def test_what_else_may_have_become_of_it_meanwhile(cluster: Cluster, tree: ZooKeeperTree, meanwhile: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    make(admin, "t")
+    fill(cluster, "t")
+    cluster.kill(2)
+    move(tree, cluster, [0, 1])
+    size = {"moved back": 3, "deleted": 0, "made again": 2}[meanwhile]
+    if meanwhile != "moved back":
+        gone(admin, "t")
+    if meanwhile == "made again":
+        again = NewTopic("t", 1, replica_assignment=[[0, 1]])
+        wait_until(lambda: admin.create_topics([again])["t"].exception(30) is None, 60, "t to be made again")
+        fill(cluster, "t", count=20)
+    cluster.broker(2).launch()
+    cluster.broker(2).await_ready()
+    if meanwhile == "moved back":
+        wait_until(lambda: tree.exists(znodes.REASSIGN_PARTITIONS) is None, 60, "the first order to go")
+        move(tree, cluster, [0, 1, 2])
+    if size:
+        cluster.wait_isr("t", 0, size)
+    there = size == 3
+    data = Path(cluster.broker(2).data_dir)
+    wait_until(lambda: (data / "t-0").exists() == there, 60, "the log to be what is assigned")
+
+
+def make(admin: AdminClient, *topics: str) -> None:
+    for topic in topics:
+        new = NewTopic(topic, 1, replica_assignment=[[0, 1, 2]])
+        wait_until(
+            lambda new=new: admin.create_topics([new])[new.topic].exception(30) is None, 60, f"{topic} to be made"
+        )
+
+
+def gone(admin: AdminClient, topic: str) -> None:
+    admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: topic not in admin.list_topics(timeout=20).topics, 60, f"{topic} to be deleted")
+
+
+def fill(cluster: Cluster, *topics: str, count: int = 100) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    for topic in topics:
+        for number in range(count):
+            producer.produce(topic, str(number))
+    assert producer.flush(60) == 0
+
+
+def move(tree: ZooKeeperTree, cluster: Cluster, brokers: list[int]) -> None:
+    """Assign t-0 to other brokers, and wait until it is."""
+    tree.create(znodes.REASSIGN_PARTITIONS, notices.encode_reassignment({("t", 0): brokers}))
+    wait_until(lambda: set(replicas(cluster, "t")) == set(brokers), 60, f"t to be assigned to {brokers}")
+
+
+def replicas(cluster: Cluster, topic: str) -> list[int]:
+    row: Any = cluster.partition(topic)
+    return list(row.replica_nodes)
