@@ -13,12 +13,20 @@ from typing import Any, TypeVar
 from odradek.broker.elected import Elected
 from odradek.broker.tree_configs import TreeConfigs
 from odradek.cluster import admin, configdef
-from odradek.cluster.errors import KAFKA_STORAGE_ERROR, NOT_CONTROLLER, TOPIC_ALREADY_EXISTS, ApiError, Outcomes
+from odradek.cluster.errors import (
+    NOT_CONTROLLER,
+    REQUEST_TIMED_OUT,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    ApiError,
+    Outcomes,
+)
 from odradek.cluster.planning import TopicPlan
 from odradek.cluster.reassignment import Assignment
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import NodeExists, TreeError
+from odradek.cluster.tree import NodeExists, NoNode, NotDone, TreeError, TreeUnavailable
 from odradek.cluster.view import View
 from odradek.cluster.znodes import Partition
 from odradek.cluster.zookeeper import ZooKeeperTree
@@ -70,7 +78,19 @@ class Administration(ABC):
         try:
             return write()
         except TreeError as error:
-            raise _unwritable(error) from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: TreeError) -> ApiError:
+        """What clients try again (the first two), and what they must not take for a fault of a disk."""
+        log.error("metadata: %r", error)
+        where = f"ZooKeeper (zookeeper.connect={self.config['zookeeper.connect']})"
+        if isinstance(error, NotDone):
+            return ApiError(NOT_CONTROLLER, f"There is no connection to {where}: nothing was changed.")
+        if isinstance(error, TreeUnavailable):
+            return ApiError(REQUEST_TIMED_OUT, f"{where} has not answered: the change may have been made. {error}")
+        if isinstance(error, NoNode):
+            return ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"{where} has no node {error}.")
+        return ApiError(UNKNOWN_SERVER_ERROR, f"{where} has refused the change: {error!r}")
 
     def check_office(self) -> None:
         """ApiError NOT_CONTROLLER unless this broker is the elected controller."""
@@ -88,7 +108,7 @@ class Administration(ABC):
         except NodeExists:  # another broker was faster
             raise ApiError(TOPIC_ALREADY_EXISTS, f"Topic '{plan.name}' already exists.") from None
         except TreeError as error:
-            raise _unwritable(error) from error
+            raise self._unwritable(error) from error
         self._see_to_topics()
         return topic_id
 
@@ -132,7 +152,7 @@ class Administration(ABC):
         return configdef.resolve_one(name, overrides, dynamic, self.config)
 
     def producer_ids(self) -> tuple[int, int]:
-        """(first, count) of a block of producer ids. ApiError KAFKA_STORAGE_ERROR."""
+        """(first, count) of a block of producer ids. ApiError."""
         return self._stored(lambda: admin.producer_ids(self._tree, self._view.broker))
 
     def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
@@ -163,8 +183,3 @@ class Administration(ABC):
     def moves(self) -> dict[Partition, Assignment]:
         """Moves under way."""
         return self._in_office().moves.under_way()
-
-
-def _unwritable(error: TreeError) -> ApiError:
-    log.error("metadata: %r", error)
-    return ApiError(KAFKA_STORAGE_ERROR, f"ZooKeeper cannot be written: {error!r}")

@@ -10,7 +10,18 @@ from collections.abc import Callable, Sequence
 
 from odradek.cluster import znodes
 from odradek.cluster.leadership import Change, Leadership
-from odradek.cluster.tree import BadVersion, Check, Create, NoNode, Operation, Set, Tree, TreeError, TreeUnavailable
+from odradek.cluster.tree import (
+    BadVersion,
+    Check,
+    Create,
+    NoNode,
+    NotDone,
+    Operation,
+    Set,
+    Tree,
+    TreeError,
+    TreeUnavailable,
+)
 from odradek.cluster.znodes import Partition
 
 log = logging.getLogger(__name__)
@@ -60,4 +71,4 @@ class Fenced:
         if isinstance(error, (BadVersion, NoNode)) and str(error) == znodes.CONTROLLER_EPOCH:
             log.warning("another controller was elected: this one's time is over")
             self._deposed()
-            raise TreeUnavailable(str(error)) from error
+            raise NotDone(str(error)) from error

@@ -1,6 +1,6 @@
 """Requests that change the metadata, while the connection to ZooKeeper is away: they wait for it, as they do in Kafka.
 
-Whoever waits too long is served all the same, and told that the metadata cannot be written.
+What waits too long is served all the same, and answered NOT_CONTROLLER, on which clients retry (broker.administration).
 """
 
 from __future__ import annotations

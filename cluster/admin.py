@@ -28,11 +28,18 @@ def create_topic(tree: Tree, plan: TopicPlan) -> bytes:
 
 
 def add_partitions(tree: Tree, topic: str, replicas: Mapping[int, list[int]]) -> None:
-    """Ask for more partitions of a topic. NoNode; BadVersion when somebody else changes it at the same time."""
+    """Ask for more partitions of a topic; what another has added at the same time stays. NoNode."""
     path = znodes.topic_path(topic)
-    data, stat = tree.get(path)
-    node = znodes.decode_topic(data)
-    tree.set(path, znodes.encode_topic(node._replace(replicas={**node.replicas, **replicas})), stat.version)
+    for _ in range(_TRIES):
+        data, stat = tree.get(path)
+        node = znodes.decode_topic(data)
+        wanted = node._replace(replicas={**replicas, **node.replicas})
+        try:
+            tree.set(path, znodes.encode_topic(wanted), stat.version)
+        except BadVersion:
+            continue
+        return
+    raise BadVersion(path)
 
 
 def delete_topic(tree: Tree, topic: str) -> None:

@@ -44,6 +44,10 @@ class TreeUnavailable(TreeError):
     """The store cannot be reached or written; the operation may or may not have happened."""
 
 
+class NotDone(TreeUnavailable):
+    """The operation did not happen: there is no connection to the store, or this process may not write any more."""
+
+
 class Stat(NamedTuple):
     """A node's counters. zxids number transactions, times are ms since the epoch, owner 0 means not ephemeral."""
 

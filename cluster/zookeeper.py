@@ -30,6 +30,7 @@ from odradek.cluster.tree import (
     NoChildrenForEphemerals,
     NodeExists,
     NoNode,
+    NotDone,
     NotEmpty,
     Operation,
     Set,
@@ -235,7 +236,7 @@ class ZooKeeperTree(Tree):
     def _connected(self, path: str) -> KazooClient:
         """The client to send something with, now."""
         if not self._client.connected:
-            raise TreeUnavailable(f"{path}: there is no connection to ZooKeeper")
+            raise NotDone(f"{path}: there is no connection to ZooKeeper")
         return self._client
 
     def _await(self, result: IAsyncResult, path: str) -> Any:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.broker.outage import CHANGES, MOST, PATIENCE_S, Outage
 
+from ..clients.admin import create_named
+from ..clients.raw.wellformed import codes, request
+from ..clients.test_every_version import request_classes
 from ..harness.broker import Broker
 from ..harness.process import wait_until
+from ..harness.wire import Wire
 from ..harness.zookeeper import ZooKeeper
 
 CREATE_TOPICS, UPDATE_METADATA = 19, 6
+NOT_CONTROLLER = 41
 
 
 class Scene:
@@ -78,9 +86,55 @@ def broker(zookeeper: ZooKeeper, tmp_path: Path) -> Iterator[Broker]:
 def test_a_topic_that_is_asked_for_in_an_outage_is_made_after_it(zookeeper: ZooKeeper, broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     wait_until(lambda: admin.list_topics(timeout=20).controller_id == 0, 30, "a controller")
-    zookeeper.kill()
-    wait_until(lambda: "the connection to ZooKeeper is lost" in broker.log, 30, "the broker to notice")
+    zookeeper.suspend()  # not killed: a start may take longer than the request waits
+    wait_until(lambda: "the connection to ZooKeeper is lost" in broker.log, 60, "the broker to notice")
     asked = admin.create_topics([NewTopic("late", 1, 1)])["late"]  # a future
-    zookeeper.start()
+    zookeeper.resume()
     assert asked.result(60) is None
     assert "late" in admin.list_topics(timeout=20).topics
+
+
+def _change(wire: Wire, key: int) -> Any:
+    """Send a request that changes the metadata, at its newest version, with room for all that it may say."""
+    request_class = request_classes()[key]
+    version = min(request_class.max_version, wire.api_versions()[key][1])
+    asked = request(request_class, version, "there", UUID(int=0), "g")
+    _really(asked, key)
+    wire.put(asked)
+    return asked
+
+
+def _really(asked: Any, key: int) -> None:
+    """Not only to be validated, and of something that can be changed."""
+    if hasattr(asked, "validate_only"):
+        asked.validate_only = False
+    if key == 20:
+        asked.topics[0].name = "there"
+    if key == 37:
+        asked.topics[0].count, asked.topics[0].assignments = 2, None
+    if key in (33, 44):
+        config = type(asked.resources[0]).AlterableConfig(name="retention.ms", value="5")
+        asked.resources[0].configs = [config]
+    if key == 45:
+        asked.topics[0].partitions[0].replicas = [0]
+
+
+@pytest.mark.needs("java-3.9.1")
+@pytest.mark.timeout(120)
+def test_who_waits_too_long_is_told_to_try_again_and_what_is_away(zookeeper: ZooKeeper, broker: Broker) -> None:
+    """Not of a disk error, which nobody would try again, and which would have people look at the wrong machine."""
+    with broker.wire() as wire:
+        wait_until(lambda: wire.metadata().controller_id == 0, 30, "a controller")
+        create_named(wire, "there", 1)
+    zookeeper.kill()
+    wait_until(lambda: "the connection to ZooKeeper is lost" in broker.log, 30, "the broker to notice")
+    keys = CHANGES - {43}  # ElectLeaders: who leads already needs no election, nor ZooKeeper
+    with ExitStack() as stack:
+        wires = {key: stack.enter_context(broker.wire(60)) for key in sorted(keys)}
+        asked = {key: _change(wire, key) for key, wire in wires.items()}
+        answers = {key: wires[key].take(asked[key]) for key in wires}
+    zookeeper.start()
+    found = {key: set(codes(answer)) - {0} for key, answer in answers.items()}
+    assert found == {key: {NOT_CONTROLLER} for key in keys}
+    texts = [str(answer.to_dict()) for answer in answers.values()]
+    assert all("zookeeper.connect" in text and "disk" not in text for text in texts)

@@ -75,6 +75,11 @@ class ZooKeeper:
         stopped = lambda: all(_state(task) == "T" for task in tasks.iterdir())  # noqa: E731
         wait_until(stopped, 60, "all threads of ZooKeeper to stop")
 
+    def resume(self) -> None:
+        """SIGCONT: it goes on where it was."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
 
 def four_letter_word(port: int, word: str) -> str:
     """The answer of the server on `port` to `ruok`, `srvr`, …"""
