@@ -110,13 +110,12 @@ class ProducerTable:
                 return -1
             index = index + 1 if index + 1 < capacity else 0
 
-    @property
-    def full(self) -> bool:
-        """Whether one more producer needs a larger table."""
-        return (self.words[1] + 1) * 3 > self.capacity * 2
+    def has_room(self, count: int) -> bool:
+        """Whether `count` more producers need no larger table."""
+        return (self.words[1] + count) * 3 <= self.capacity * 2
 
     def insert(self, producer_id: int, epoch: int) -> int:
-        """A new empty entry; the table is not `full`."""
+        """A new empty entry; the table has room."""
         words, index = self.words, producer_id % self.capacity
         while words[32 + index * _ENTRY]:
             index = (index + 1) % self.capacity

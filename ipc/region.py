@@ -27,6 +27,10 @@ class RegionError(Exception):
     """A region is missing, of another layout or of another broker; the message says what to do."""
 
 
+class NoRoom(RegionError, OSError):
+    """/dev/shm is full: what needs more memory is refused, as where a disk is full, and may be had later."""
+
+
 class Region:
     """A mapped region: `buf` is the body as bytes, `words` the same as native 64-bit integers.
 
@@ -50,7 +54,7 @@ class Region:
 
     @classmethod
     def create(cls, name: str, size: int, kind: str, incarnation: int) -> Region:
-        """Make (or replace) region `name` with a zeroed body of `size` bytes (a multiple of 8)."""
+        """Make (or replace) region `name` with a zeroed body of `size` bytes (a multiple of 8). Raises NoRoom."""
         unlink(name)
         memory = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600)
         try:
@@ -111,8 +115,9 @@ def _reserve(fd: int, size: int, name: str) -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        raise RegionError(
-            f"/dev/shm has no room for {size} bytes ({name}): enlarge it (mount -o remount,size=…) or free some"
+        raise NoRoom(
+            errno.ENOSPC,
+            f"/dev/shm has no room for {size} bytes ({name}): enlarge it (mount -o remount,size=…) or free some",
         ) from None
 
 

@@ -1,10 +1,12 @@
 """Appending: what many producers sent in one round becomes one lock, one write and one publish per partition.
 
-Steps, with the lock held: mark dirty → check sequences, assign offsets in the receive buffer → pwritev → index →
-publish log end and size → apply producer updates, publish `pstate_leo` → clear dirty. The caller then gives the lock
-back and rings. Dying anywhere before the first publish leaves garbage past the published size; between the two,
-repair replays the producers; nothing is acknowledged before the end.
-A failed write (ENOSPC, EIO) publishes nothing: those batches are refused with KAFKA_STORAGE_ERROR.
+Steps, with the lock held: mark dirty → check sequences, assign offsets in the receive buffer, let the producer table
+grow where a producer is new → pwritev → index → publish log end and size → apply producer updates, publish
+`pstate_leo` → clear dirty. The caller then gives the lock back and rings. Dying anywhere before the first publish
+leaves garbage past the published size; between the two, repair replays the producers; nothing is acknowledged before
+the end.
+A failed write (ENOSPC, EIO) publishes nothing: those batches are refused with KAFKA_STORAGE_ERROR. So is a batch whose
+producer the table has no room for, before it is written: nothing behind the publish can fail for lack of memory.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
+from odradek.ipc.region import NoRoom
 from odradek.ipc.slots import (
     CHANGED,
     DIRTY,
@@ -31,7 +34,7 @@ from odradek.ipc.slots import (
 )
 from odradek.protocol import errors
 from odradek.protocol.batch import PLACE
-from odradek.storage import disks, roll, transactions
+from odradek.storage import disks, producer_room, roll, transactions
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
@@ -203,6 +206,8 @@ def _too_old(since: int, batch: Batch, config: LogConfig, now_ms: int) -> bool:
 
 def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Batch, leo: int) -> bool:
     """Check an idempotent batch; False when it is refused or a retry (which is answered with its offset)."""
+    if staged.is_new(batch.producer_id) and not _admitted(partition, values, staged, batch):
+        return False
     if batch.marker is not None:
         return transactions.stage_marker(partition, values, staged, batch, leo)
     if batch.sequence < 0:  # transactional, written by the coordinator in a producer's name
@@ -219,6 +224,16 @@ def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Ba
         return False
     if batch.transactional and values[slots.F_UNSTABLE] < 0:
         values[slots.F_UNSTABLE] = leo
+    return True
+
+
+def _admitted(partition: Partition, values: Fields, staged: Staged, batch: Batch) -> bool:
+    try:
+        producer_room.admit(partition, values, staged, batch.producer_id)
+    except NoRoom as error:
+        log.warning("%r: producer %d is refused: %s", partition, batch.producer_id, error.strerror)
+        batch.refuse(errors.KAFKA_STORAGE_ERROR)
+        return False
     return True
 
 
@@ -248,15 +263,10 @@ def add_entries(files: ActiveFiles, values: Fields, entries: list[tuple[int, int
 
 def _publish_producers(partition: Partition, values: Fields, staged: Staged) -> None:
     """What producers sent, once the log end is published: see the module's head."""
-    former, leo = values[F_PSTATE_GEN], values[F_LEO]
-    generation = partition.producers.publish(staged, former, leo)
+    leo = values[F_LEO]
+    partition.producers.publish(staged, values[F_PSTATE_GEN], leo)
     values[F_PSTATE_LEO] = leo
-    if generation == former:
-        partition.slot.note(F_PSTATE_LEO, leo)
-        return
-    values[F_PSTATE_GEN] = generation
-    partition.slot.publish(values)
-    partition.producers.retire(former)
+    partition.slot.note(F_PSTATE_LEO, leo)
 
 
 def failed(partition: Partition, values: Fields, batches: Sequence[Batch], error: OSError) -> None:

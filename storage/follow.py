@@ -21,7 +21,7 @@ from odradek.ipc import slots
 from odradek.ipc.slots import CHANGED, F_HW, F_LEO
 from odradek.protocol import batch as wire
 from odradek.storage import append as appending
-from odradek.storage import replay, roll, transactions, trim, truncate
+from odradek.storage import producer_room, replay, roll, transactions, trim, truncate
 from odradek.storage.producers import ABORT, AbortedTxn, parse_marker
 from odradek.storage.received import Found, Received, find, sound
 from odradek.storage.sequences import Staged
@@ -87,6 +87,7 @@ def _piece(
     piece = batches[at:upto]
     files = partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION], make=True)
     staged = _stage(partition, values, data, piece)
+    producer_room.reserve_staged(partition, values, staged)
     appending.write_all(files.log.fd, data[piece[0].at : piece[-1].at + piece[-1].size], values[slots.F_ACTIVE_SIZE])
     begin = values[F_LEO]
     entries = _advance(partition.config, values, piece, now_ms)

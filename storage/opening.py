@@ -96,6 +96,7 @@ def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
             compacted_upto=log_dir.compacted.get(key, 0),
             on_corruption="cut" if log_dir.cut else "refuse",
         )
+        opened = _state(partition, log_dir, state, found)
     except (recovery.CorruptLog, OSError) as error:
         log.error("%r is offline: %s", partition, error)
         partition.slot.publish(state._replace(state=slots.OFFLINE))
@@ -105,7 +106,7 @@ def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
     for note in found.notes:
         log.warning("%r: %s", partition, note)
     _tell_loss(partition, log_dir, found)
-    partition.slot.publish(_state(partition, log_dir, state, found))
+    partition.slot.publish(opened)
 
 
 def _tell_loss(partition: Partition, log_dir: LogDir, found: recovery.Recovered) -> None:

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import names, roll, swap, transactions, truncate
+from odradek.storage import names, producer_room, roll, swap, transactions, truncate
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
@@ -91,12 +91,10 @@ def _replay_producers(partition: Partition, values: Fields) -> Fields:
 
     if values[slots.F_PSTATE_LEO] < values[slots.F_LEO]:
         staged = replay.staged_between(partition, values, values[slots.F_PSTATE_LEO], values[slots.F_LEO])
-        former = values[slots.F_PSTATE_GEN]
-        values[slots.F_PSTATE_GEN] = partition.producers.apply(staged, former)
+        producer_room.reserve_staged(partition, values, staged)
+        partition.producers.apply(staged, values[slots.F_PSTATE_GEN])
         values[slots.F_PSTATE_LEO] = values[slots.F_LEO]
         table = partition.producers.table(values[slots.F_PSTATE_GEN])
         values[slots.F_UNSTABLE] = table.first_unstable() if table is not None else -1
         partition.slot.publish(values)
-        if former != values[slots.F_PSTATE_GEN]:
-            partition.producers.retire(former)
     return values

@@ -47,16 +47,10 @@ def stage(staged: Staged, header: tuple[int, ...], data: memoryview) -> None:
 
 
 def publish(partition: Partition, values: Fields, staged: Staged) -> None:
-    """Apply what producers did below the published log end, and say so. Caller holds the lock."""
-    former, leo = values[F_PSTATE_GEN], values[F_LEO]
-    generation = partition.producers.apply(staged, former)
-    values[F_PSTATE_LEO] = leo
-    if generation == former:
-        partition.slot.note(F_PSTATE_LEO, leo)
-        return
-    values[F_PSTATE_GEN] = generation
-    partition.slot.publish(values)
-    partition.producers.retire(former)
+    """Apply what producers did below the published log end, and say so. Caller holds the lock, and has seen to room."""
+    partition.producers.apply(staged, values[F_PSTATE_GEN])
+    values[F_PSTATE_LEO] = values[F_LEO]
+    partition.slot.note(F_PSTATE_LEO, values[F_LEO])
 
 
 def headers(data: bytes) -> list[tuple[int, tuple[int, ...]]]:

@@ -59,10 +59,10 @@ class Producers:
     def _name(self, generation: int) -> str:
         return ProducerTable.name(self._prefix, self._slot, self._incarnation, generation)
 
-    def replace(self, entries: Iterable[ProducerEntry], generation: int) -> int:
-        """Make a table of just `entries` and return its generation, to be published by the caller."""
+    def replace(self, entries: Iterable[ProducerEntry], generation: int, more: int = 1) -> int:
+        """Make a table of just `entries`, with room for `more`; its generation, for the caller to publish. NoRoom."""
         kept = list(entries)
-        table = ProducerTable.create(self._name(generation + 1), self._incarnation, len(kept) + 1)
+        table = ProducerTable.create(self._name(generation + 1), self._incarnation, len(kept) + more)
         for entry in kept:
             table.load(entry)
         self._table, self._generation = table, generation + 1
@@ -73,45 +73,43 @@ class Producers:
         if generation:
             region.unlink(self._name(generation))
 
-    def publish(self, staged: Staged, generation: int, leo: int) -> int:
+    def has_room(self, generation: int, count: int) -> bool:
+        """Whether the table of `generation` can take `count` more producers."""
+        table = self.table(generation)
+        return table is not None and table.has_room(count)
+
+    def grow(self, generation: int, count: int) -> int:
+        """Make a larger table than that of `generation`, with room for `count` more; as `replace`."""
+        table = self.table(generation)
+        return self.replace(table.entries() if table is not None else (), generation, count)
+
+    def publish(self, staged: Staged, generation: int, leo: int) -> None:
         """`apply` what an append that ends at `leo` has staged, which may be the beginning of the next."""
         table = self._table if generation == self._generation else None
         followed = staged.followed
         if followed and not staged.rows and table and table.go_on(staged.producer_id, staged.epoch, followed):
             followed.clear()
         else:
-            applied = self.apply(staged, generation)
-            if applied != generation:
-                return applied
+            self.apply(staged, generation)
             staged.clear()
         self._staged_at = (generation, leo)
-        return generation
 
-    def apply(self, staged: Staged, generation: int) -> int:
-        """Note the staged rows; returns the table's generation, a new one if it had to grow."""
+    def apply(self, staged: Staged, generation: int) -> None:
+        """Note the staged rows, for which there is room (storage.producer_room)."""
         staged.unfold()
         table = self.table(generation)
         producer_id, at = -1, -1
         for row in staged.rows[-KEPT:] if staged.one else staged.rows:
+            assert table is not None
             if row[0] != producer_id:
                 producer_id = row[0]
-                if table is None:
-                    generation = self.replace((), generation)
-                    table = self._table
-                    assert table is not None
                 at = table.find(producer_id)
                 if at < 0:
-                    if table.full:
-                        generation = self.replace(list(table.entries()), generation)
-                        table = self._table
-                        assert table is not None
                     at = table.insert(producer_id, row[1])
-            assert table is not None
             if row[7] == PLAIN:
                 table.append(at, row)
             else:
                 _note(table, at, row)
-        return generation
 
     def forget(self) -> None:
         """Drop the mapping, e.g. when the partition is gone."""
@@ -133,10 +131,10 @@ def _note(table: ProducerTable, at: int, row: Row) -> None:
 class Staged:
     """What one coalesced append has let in so far: `rows`, and then `followed`, the plain next ones of `producer_id`.
 
-    `one` while all rows are plain ones of a single producer.
+    `one` while all rows are plain ones of a single producer; `fresh` are the producers that the table does not have.
     """
 
-    __slots__ = ("_expected", "_next", "_table", "epoch", "followed", "one", "producer_id", "rows")
+    __slots__ = ("_expected", "_next", "_table", "epoch", "followed", "fresh", "one", "producer_id", "rows")
 
     def __init__(self, table: ProducerTable | None) -> None:
         self._table = table
@@ -145,10 +143,22 @@ class Staged:
         self.rows: list[Row] = []
         self.followed: list[Entry] = []  # in the form in which they are kept, as nearly all batches are such
         self.one = True
+        self.fresh: set[int] = set()
+
+    def is_new(self, producer_id: int) -> bool:
+        """Whether a batch of this producer needs an entry that is not provided for yet."""
+        if producer_id in self._expected or producer_id in self.fresh:
+            return False
+        return self._table is None or self._table.find(producer_id) < 0
+
+    def moved(self, table: ProducerTable | None) -> None:
+        """The producers are in a larger table now."""
+        self._table = table
 
     def clear(self) -> None:
         """All of it is applied."""
         self.rows.clear()
+        self.fresh.clear()
         self.one = True
         if len(self._expected) > _EXPECTED:
             self._expected.clear()

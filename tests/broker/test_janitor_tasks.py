@@ -19,6 +19,7 @@ from odradek.ipc.locks import PartitionLocks, RoleLocks
 from odradek.storage import checkpoints, flush, opening, truncate
 from odradek.storage.partition import Busy
 
+from ..storage.test_append_and_read import broken
 from .partitions import Bench, now_ms
 
 DAY_MS = 86_400_000
@@ -411,3 +412,16 @@ def test_the_high_watermark_is_never_below_the_log_start(bench: Maker) -> None:
     log_dirs = [opening.LogDir.read(str(log.data), clean=False)]
     opening.open_all(log.partitions.log, log.partitions.names(), log_dirs, lambda: None)
     assert (log.partition().state().hw, log.partition().state().leo) == (3, 4)
+
+
+def test_producers_are_forgotten_later_where_there_is_no_memory_for_it(
+    bench: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/dev/shm is full: an OSError like a full disk's, so that the janitor goes on with its other work."""
+    log = bench()
+    log.append(producer=5, timestamp=now_ms() - DAY_MS)
+    with monkeypatch.context() as full, pytest.raises(OSError, match="has no room"):
+        full.setattr(os, "posix_fallocate", broken(errno.ENOSPC))
+        aging.expire_producers(log.partition(), now_ms(), DAY_MS // 2)
+    assert log.partition().state().pstate_gen == 1
+    assert aging.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 1

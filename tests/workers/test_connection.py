@@ -426,7 +426,7 @@ def test_a_topic_deleted_while_its_records_are_synced(bench: Bench, client: Clie
     assert partition is not None
     bench.delete("t")
     partition.close_files()
-    bench.worker.syncer.submit(partition, [], 1, ALONE)  # as if it had been appended just before
+    bench.worker.syncer.submit(partition, [], ALONE)  # as if it had been appended just before
     bench.turn(5)
     other = bench.connect()
     other.send(raw(18, 0, 1))

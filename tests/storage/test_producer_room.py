@@ -1,0 +1,125 @@
+"""A full /dev/shm while producers come: what cannot be noted is not written, and everything else goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from odradek.ipc import slots
+from odradek.ipc.region import NoRoom
+from odradek.protocol import errors
+from odradek.storage import append, opening
+from odradek.storage.partition import Partition
+
+from .following import follower, receive, sent
+from .live import NOW, Live, batch, live, put, records
+from .test_append_and_read import broken
+
+SERVED = 10  # producers that the first table has room for
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """/dev/shm has no room for more, until `undo`."""
+
+    def fill() -> None:
+        monkeypatch.setattr(os, "posix_fallocate", broken(errno.ENOSPC))
+
+    monkeypatch.fill = fill  # type: ignore[attr-defined]
+    return monkeypatch
+
+
+def known(partition: Partition) -> set[int]:
+    with partition.locked() as values:
+        table = partition.producers.table(values[slots.F_PSTATE_GEN])
+        return {entry.producer_id for entry in table.entries()} if table is not None else set()
+
+
+def stored(partition: Partition) -> list[bytes]:
+    return [value for _, value in records(partition)]
+
+
+def first_producers(made: Live) -> Partition:
+    partition = made.partition()
+    put(partition, *[batch(b"%d" % one, producer=one, sequence=0) for one in range(SERVED)])
+    return partition
+
+
+def test_only_what_needs_the_room_is_refused_and_it_is_not_stored(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
+    with live(tmp_path) as made:
+        partition = first_producers(made)
+        full.fill()  # type: ignore[attr-defined]
+        new, plain, old = batch(b"new", producer=50, sequence=0), batch(b"plain"), batch(b"old", producer=3, sequence=1)
+        put(partition, new, plain, old)
+        assert (new.error, new.base_offset) == (errors.KAFKA_STORAGE_ERROR, -1)
+        assert [plain.error, old.error] == [0, 0]
+        assert stored(partition)[SERVED:] == [b"plain", b"old"]
+        assert partition.slot.dirty == 0
+        assert known(made.partition(1)) == set(range(SERVED))
+        full.undo()
+        again = batch(b"new", producer=50, sequence=0)
+        assert put(partition, again) == [SERVED + 2]
+        assert 50 in known(made.partition(1))
+
+
+def test_a_table_grows_for_all_of_one_append(tmp_path: Path) -> None:
+    with live(tmp_path) as made:
+        partition = made.partition()
+        batches = [batch(b"v", producer=one, sequence=0) for one in range(100)]
+        batches += [batch(b"v", producer=one, sequence=1) for one in range(100)]
+        put(partition, *batches)
+        assert {one.error for one in batches} == {0}
+        assert known(made.partition(1)) == set(range(100))
+        assert partition.state().pstate_leo == 200
+
+
+def test_a_failed_write_leaves_what_it_has_grown_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The larger table is published before the write, with nothing of the append in it."""
+    with live(tmp_path) as made:
+        partition = first_producers(made)
+        monkeypatch.setattr(os, "pwritev", broken(errno.ENOSPC))
+        new = batch(b"new", producer=50, sequence=0)
+        put(partition, new)
+        monkeypatch.undo()
+        assert new.error == errors.KAFKA_STORAGE_ERROR
+        assert known(made.partition(1)) == set(range(SERVED))
+        assert put(partition, batch(b"new", producer=50, sequence=0)) == [SERVED]
+
+
+def test_a_follower_takes_a_leaders_batches_when_there_is_room_again(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
+    with follower(tmp_path) as made:
+        partition = made.partition()
+        data = b"".join(sent(one, producer=(one, 0, 0)) for one in range(20))
+        full.fill()  # type: ignore[attr-defined]
+        with pytest.raises(NoRoom):
+            receive(partition, data)
+        assert partition.state().leo == 0
+        full.undo()
+        assert receive(partition, data) == 20
+        assert known(made.partition(1)) == set(range(20))
+
+
+def test_a_start_without_room_takes_that_partition_offline(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
+    with live(tmp_path) as made:
+        partition = first_producers(made)
+        incarnation = partition.incarnation
+        partition.slot.publish(slots.SlotState(incarnation=incarnation, state=slots.RECOVERING))
+        full.fill()  # type: ignore[attr-defined]
+        found = opening.LogDir(False, False, {}, {}, {}, {})
+        assert opening.open_all(partition.owner, [("t", 0)], [found], lambda: None) == 1
+        assert partition.state().state == slots.OFFLINE
+
+
+def test_what_is_written_in_a_producers_name_needs_room_too(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
+    """Offsets of a transaction, which the coordinator writes without sequences."""
+    with live(tmp_path) as made:
+        partition = first_producers(made)
+        full.fill()  # type: ignore[attr-defined]
+        own = batch(b"own", producer=50, sequence=0)
+        own.sequence, own.transactional = -1, True
+        with partition.locked() as values:
+            append.append(partition, values, [own], NOW)
+        assert own.error == errors.KAFKA_STORAGE_ERROR
+        assert partition.state().unstable == -1
