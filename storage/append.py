@@ -35,6 +35,7 @@ from odradek.ipc.slots import (
 from odradek.protocol import errors
 from odradek.protocol.batch import PLACE
 from odradek.storage import disks, producer_room, roll, transactions
+from odradek.storage.durable import FILES
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
@@ -253,10 +254,10 @@ def add_entries(files: ActiveFiles, values: Fields, entries: list[tuple[int, int
             timed.append(TIME_ENTRY.pack(top, top_offset - base))
             last = top
     indexed = b"".join([OFFSET_ENTRY.pack(offset - base, position) for offset, position, _, _ in entries])
-    write_all(files.index_file.fd, indexed, values[slots.F_INDEX_ENTRIES] * OFFSET_ENTRY.size)
+    FILES.pwrite(files.index_file.fd, indexed, values[slots.F_INDEX_ENTRIES] * OFFSET_ENTRY.size)
     values[slots.F_INDEX_ENTRIES] += len(entries)
     if timed:
-        write_all(files.time_file.fd, b"".join(timed), values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
+        FILES.pwrite(files.time_file.fd, b"".join(timed), values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
         values[slots.F_TIME_ENTRIES] += len(timed)
         values[slots.F_TIME_LAST] = last
 
@@ -295,13 +296,5 @@ def _write_rest(fd: int, views: list[memoryview], position: int) -> None:
     """The write was short, or there are more buffers than one call takes: write all of them, from the first on."""
     for start in range(0, len(views), _IOV_MAX):
         data = b"".join(views[start : start + _IOV_MAX])
-        write_all(fd, data, position)
+        FILES.pwrite(fd, data, position)
         position += len(data)
-
-
-def write_all(fd: int, data: bytes | memoryview, position: int) -> None:
-    """Go on after a short write. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(fd, view, position)
-        view, position = view[written:], position + written

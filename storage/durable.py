@@ -8,6 +8,7 @@ Crash rule: `replace` leaves at most a `<name>.tmp` behind, which recovery remov
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,10 +27,12 @@ class Files:
         os.close(fd)
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-        """Writes all of `data` at `offset`: a short write is continued, not reported."""
+        """Writes all of `data` at `offset`: a short write is continued, not reported. What cannot go on is OSError."""
         view = memoryview(data)
         while view:
             written = self._pwrite_some(fd, view, offset)
+            if not written:
+                raise OSError(errno.EIO, "nothing more is written")
             view, offset = view[written:], offset + written
 
     def _pwrite_some(self, fd: int, data: memoryview, offset: int) -> int:
@@ -53,9 +56,9 @@ class Files:
             self.fsync(fd)
 
     @contextmanager
-    def opened(self, path: StrPath, flags: int) -> Iterator[int]:
+    def opened(self, path: StrPath, flags: int, mode: int = 0o644) -> Iterator[int]:
         """`open` and `close` around a block."""
-        fd = self.open(path, flags)
+        fd = self.open(path, flags, mode)
         try:
             yield fd
         finally:

@@ -22,6 +22,7 @@ from odradek.ipc.slots import CHANGED, F_HW, F_LEO
 from odradek.protocol import batch as wire
 from odradek.storage import append as appending
 from odradek.storage import producer_room, replay, roll, transactions, trim, truncate
+from odradek.storage.durable import FILES
 from odradek.storage.producers import ABORT, AbortedTxn, parse_marker
 from odradek.storage.received import Found, Received, find, sound
 from odradek.storage.sequences import Staged
@@ -88,7 +89,7 @@ def _piece(
     files = partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION], make=True)
     staged = _stage(partition, values, data, piece)
     producer_room.reserve_staged(partition, values, staged)
-    appending.write_all(files.log.fd, data[piece[0].at : piece[-1].at + piece[-1].size], values[slots.F_ACTIVE_SIZE])
+    FILES.pwrite(files.log.fd, data[piece[0].at : piece[-1].at + piece[-1].size], values[slots.F_ACTIVE_SIZE])
     begin = values[F_LEO]
     entries = _advance(partition.config, values, piece, now_ms)
     if entries:

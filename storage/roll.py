@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from odradek.ipc import slots
 from odradek.storage import epochs, names, snapshots
 from odradek.storage.checkpoints import CheckpointError
-from odradek.storage.durable import Files
+from odradek.storage.durable import FILES, Files
 from odradek.storage.index import TIME_ENTRY
 from odradek.storage.sequences import for_snapshot
 
@@ -63,7 +63,7 @@ def seal_time_index(partition: Partition, values: Fields) -> None:
     files = partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
     relative = values[slots.F_MAX_TIMESTAMP_OFFSET] - values[slots.F_ACTIVE_BASE]
     entry = TIME_ENTRY.pack(values[slots.F_MAX_TIMESTAMP], relative)
-    os.pwrite(files.time_file.fd, entry, values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
+    FILES.pwrite(files.time_file.fd, entry, values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
     values[slots.F_TIME_ENTRIES] += 1
     values[slots.F_TIME_LAST] = values[slots.F_MAX_TIMESTAMP]
 

@@ -5,7 +5,7 @@ Layout    : markers are control batches in the log; `.txnindex` of the segment t
             aborted transactions there are; the producer table has each producer's open transaction.
 Owner     : the partition.
 Writers   : who holds the lock; markers only at the transaction coordinator's word.
-Lock      : the partition's; readers of `.txnindex` take none, its rows are appended whole.
+Lock      : the partition's; readers of `.txnindex` take none, and leave out what is no whole row.
 Crash rule: a marker is written as: index row → batch → publish (log end, first unstable offset) → producer table. A row
             whose marker was never published has a last offset at or above the log end, and repair cuts it.
 """
@@ -20,6 +20,7 @@ from odradek.ipc.producers import COORDINATOR_EPOCH, EPOCH, TXN_FIRST
 from odradek.protocol import errors
 from odradek.protocol.records import control
 from odradek.storage import names
+from odradek.storage.durable import FILES
 from odradek.storage.producers import TXN_ENTRY, AbortedTxn, read_txn_index
 
 if TYPE_CHECKING:
@@ -86,13 +87,13 @@ def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Ba
 
 
 def append_row(partition: Partition, values: Fields, row: AbortedTxn) -> None:
-    """Name an aborted transaction whose marker goes into the active segment next. Caller holds the lock."""
+    """Name an aborted transaction whose marker goes into the active segment next. Caller holds the lock.
+
+    Behind the last whole row: what is left of one that could not be written is written over.
+    """
     path = _path(partition.directory, values[slots.F_ACTIVE_BASE])
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, row.pack())
-    finally:
-        os.close(fd)
+    with FILES.opened(path, os.O_WRONLY | os.O_CREAT, 0o600) as fd:
+        FILES.pwrite(fd, row.pack(), os.fstat(fd).st_size // TXN_ENTRY.size * TXN_ENTRY.size)
     values[slots.F_ABORTED] += 1
 
 

@@ -22,7 +22,7 @@ def test_like_a_dict_of_the_last_five(appends: list[tuple[int, int, int]]) -> No
             at = table.find(producer)
             assert (at >= 0) == (producer in model)
             if at < 0:
-                if table.full:
+                if not table.has_room(1):
                     grown = ProducerTable.create(name + "2", 1, len(model) + 1)
                     for entry in table.entries():
                         grown.load(entry)
