@@ -1,0 +1,47 @@
+"""A fresh read_committed consumer of a whole topic."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from .ledger import Found, Reading
+
+STUCK_S = 120
+
+
+def read(bootstrap: str, topic: str, partitions: int) -> list[Reading]:
+    """Every partition from its start to where the reader is told that it ends. AssertionError if it gets no further."""
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex, "isolation.level": "read_committed",
+        "enable.partition.eof": True, "enable.auto.commit": False, "log_level": 0, "reconnect.backoff.max.ms": 500,
+        "auto.offset.reset": "error",
+    })  # fmt: skip
+    try:
+        consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
+        return list(_all(consumer, partitions))
+    finally:
+        consumer.close()
+
+
+def _all(consumer: Consumer, partitions: int) -> Iterator[Reading]:
+    records: dict[int, list[Found]] = {index: [] for index in range(partitions)}
+    open_, deadline = set(records), time.monotonic() + STUCK_S
+    while open_:
+        message = consumer.poll(1.0)
+        if message is None:
+            assert time.monotonic() < deadline, f"a reader gets no further in partitions {open_}"
+            continue
+        index, error = message.partition(), message.error()
+        if error is None:
+            records[index].append(Found(message.offset(), message.key(), message.value()))
+            deadline = time.monotonic() + STUCK_S
+        elif error.code() == KafkaError._PARTITION_EOF:
+            if index in open_:
+                open_.discard(index)
+                yield Reading(index, message.offset(), list(records[index]))
+        elif not error.retriable() and error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+            raise KafkaException(error)
