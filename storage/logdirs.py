@@ -155,7 +155,7 @@ def partitions_in(log_dir: StrPath) -> list[PartitionPlace]:
     """
     places = []
     for entry in sorted(os.scandir(log_dir), key=_name):
-        if not entry.is_dir() or entry.name in IGNORED_DIRS or entry.name.startswith("__cluster_metadata-"):
+        if not entry.is_dir() or entry.name in IGNORED_DIRS or entry.name.startswith(f"{names.KRAFT_METADATA}-"):
             continue
         name = names.parse_partition_dir(entry.name)
         if name is None:

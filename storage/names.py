@@ -38,6 +38,8 @@ FUTURE_DIR = "-future"
 STRAY_DIR = "-stray"
 MARKED_DIRS = (DELETE_DIR, FUTURE_DIR, STRAY_DIR)
 
+KRAFT_METADATA = "__cluster_metadata"  # the topic of Apache Kafka's own log; its directory is no partition of ours
+
 MAX_NAME = 255  # of a directory entry, on every file system we know
 _MARKED = re.compile(r"^(\S+)-(\d+)\.(\S+)(-delete|-future|-stray)$")
 _PLAIN = re.compile(r"^(.+)-(\d+)$", re.DOTALL)
