@@ -1,58 +1,93 @@
-"""Taking over log directories that another broker filled: at the first start only, when the metadata tree is new.
+"""Taking over log directories that another broker filled, as broker.takeover decides, when the metadata tree is new.
 
-Each `<topic>-<partition>` directory becomes a partition of a topic of that name, with the topic id in its
-`partition.metadata` and a leader epoch above the latest in its `leader-epoch-checkpoint`. Topic configs are not on
-disk: topics get the broker's defaults, internal topics their own.
+Crash rule: the node ADOPTION is made before the first start is counted and goes when all is taken over. A start that
+finds it goes on: topics that are in the tree are done, each step comes to the same when it is done again.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from odradek.broker import takeover
+from odradek.broker.errors import BootError
 from odradek.broker.partition_dirs import PartitionDirs
-from odradek.cluster import planning, topicnames
+from odradek.broker.takeover import TakeOver, TopicTakeOver
+from odradek.cluster import adopted_configs, znodes
 from odradek.cluster.planning import TopicPlan
 from odradek.cluster.state import ClusterState
-from odradek.storage.checkpoints import CheckpointError
-from odradek.storage.epochs import EpochCache
+from odradek.storage.logdirs import LogDirError
 
 log = logging.getLogger(__name__)
 
 _IDS_A_MS = 1000  # more producer ids than that nobody gives out
 
 
+def expect(state: ClusterState) -> None:
+    """Note in a new tree that there may be something to take over; call it before the start is counted."""
+    if state.tree.exists(znodes.STARTS) is None:
+        state.tree.ensure(znodes.ADOPTION)
+
+
 def adopt_topics(state: ClusterState, dirs: PartitionDirs, config: Mapping[str, Any], now_ms: int) -> None:
-    """Make topics of the directories that were found."""
-    if dirs.found():  # whoever wrote those logs gave out ids too: from 0 on or, if it was one of us, by the clock
-        state.skip_producer_ids(now_ms * _IDS_A_MS)
-    found: dict[str, list[int]] = {}
-    for topic, partition in dirs.found():
-        found.setdefault(topic, []).append(partition)
-    for topic, partitions in sorted(found.items()):
-        if topic == topicnames.KRAFT_METADATA or topicnames.problem(topic):
-            continue
-        count = max(partitions) + 1
-        configs = planning.internal_configs(topic, 1, config)
-        replicas = {index: [state.broker] for index in range(count)}
-        plan = TopicPlan(topic, replicas, {name: str(value) for name, value in configs.items()})
-        state.create_topic(plan, _topic_id(dirs, topic, partitions), _next_epoch(dirs, topic, partitions))
-        log.info("took over topic %s with %d partitions from the log directories", topic, count)
-
-
-def _topic_id(dirs: PartitionDirs, topic: str, partitions: list[int]) -> bytes | None:
-    ids = (dirs.topic_id(topic, partition) for partition in sorted(partitions))
-    return next((found for found in ids if found is not None), None)
-
-
-def _next_epoch(dirs: PartitionDirs, topic: str, partitions: list[int]) -> int:
-    return 1 + max(_latest_epoch(dirs.directory(topic, partition)) for partition in partitions)
-
-
-def _latest_epoch(directory: Path) -> int:
+    """Make topics of the directories that were found, where that is still to be done. Raises BootError."""
+    if state.tree.exists(znodes.ADOPTION) is None:
+        return
     try:
-        return EpochCache.read(directory).latest
-    except (CheckpointError, OSError):
-        return -1
+        plan = takeover.plan(_usable(dirs), state.broker, config)
+    except (LogDirError, OSError) as error:
+        raise BootError(f"the log directories cannot be taken over: {error}") from None
+    if plan.topics or plan.strays:
+        _refuse_half(dirs)
+        state.skip_producer_ids(now_ms * _IDS_A_MS)  # another broker gave out ids too: from 0 on, or by the clock
+        _carry_out(plan, state, dirs)
+    state.tree.delete(znodes.ADOPTION)
+
+
+def _usable(dirs: PartitionDirs) -> list[str]:
+    return [folder for number, folder in enumerate(dirs.log_dirs) if number not in dirs.failed]
+
+
+def _refuse_half(dirs: PartitionDirs) -> None:
+    """BootError when a log directory is missing: its partitions would begin empty."""
+    if dirs.failed:
+        broken = ", ".join(dirs.log_dirs[number] for number in sorted(dirs.failed))
+        raise BootError(
+            f"log.dirs: {broken} cannot be used, and the others have logs of another broker: taking them over needs "
+            "all log directories; mend it, or take it out of log.dirs"
+        )
+
+
+def _carry_out(plan: TakeOver, state: ClusterState, dirs: PartitionDirs) -> None:
+    for note in plan.notes:
+        log.info("taking over: %s", note)
+    for (name, partition), (path, reason) in plan.strays.items():
+        log.warning("%s is not taken over: %s", path, reason)
+        dirs.set_aside(name, partition)
+    for broker, configs in plan.broker_configs.items():
+        state.set_broker_config(broker, configs)
+    for topic in plan.topics:
+        if topic.name not in state.topics:
+            _create(topic, state)
+
+
+def _create(topic: TopicTakeOver, state: ClusterState) -> None:
+    replicas = {index: [state.broker] for index in range(topic.partitions)}
+    state.create_topic(TopicPlan(topic.name, replicas, topic.configs), topic.id, topic.epoch)
+    log.info("took over topic %s with %d partitions from the log directories", topic.name, topic.partitions)
+    for note in topic.notes:
+        log.warning("took over topic %s: %s", topic.name, note)
+
+
+def warn_of_unknown(state: ClusterState) -> None:
+    """Name the topics of which nobody has said yet how long their records shall stay."""
+    marked = sorted(name for name, topic in state.topics.items() if adopted_configs.is_marked(topic["config"]))
+    if marked:
+        log.warning(
+            "%d topics were taken over without their configs, nothing of them is deleted or compacted "
+            "(%s; see odradek adopt --help): %s",
+            len(marked),
+            adopted_configs.MARK,
+            ", ".join(marked),
+        )

@@ -39,13 +39,14 @@ def open_controller(me: Process) -> Controller:
 def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
     state = _open_state(me, tree)
     now_ms = time.time_ns() // 1_000_000
+    adoption.expect(state)
     start = state.count_start()
     state.take_office(now_ms)
     state.register(*_advertised(me), me.config["broker.rack"], now_ms)
     state.load()
     dirs = PartitionDirs(me.config.log_dirs, Turns(me.run_dir), me.shared.failed_dirs)
-    if start == 1:
-        adoption.adopt_topics(state, dirs, me.config, now_ms)
+    adoption.adopt_topics(state, dirs, me.config, now_ms)
+    adoption.warn_of_unknown(state)
     ringer = Ringer(me.run_dir)
     book = SlotBook(me.shared, PartitionLocks(me.run_dir / "partition.lock"), start)
     reserve = Reserve(me.config.data_dir, me.config["odradek.disk.reserve.bytes"])

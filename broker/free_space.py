@@ -138,4 +138,5 @@ class Pace:
 
 def _deletes(partition: Partition) -> bool:
     served = partition.state().state in (slots.LEADER, slots.FOLLOWER)
-    return served and "delete" in partition.config.cleanup_policy
+    config = partition.config
+    return served and "delete" in config.cleanup_policy and not config.retention_unknown

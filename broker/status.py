@@ -10,6 +10,8 @@ from typing import Any
 from odradek.broker import process
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
+from odradek.cluster import adopted_configs
+from odradek.cluster.snapshot import Snapshot
 from odradek.ipc import roles, rundir, slots
 from odradek.ipc.region import RegionError
 from odradek.ipc.shm import Shared
@@ -35,6 +37,7 @@ class Sample:
     partitions: list[dict[str, Any]]
     starting: list[str] = field(default_factory=list)  # processes that do not serve yet
     recovering: list[str] = field(default_factory=list)  # logs that a start waits for
+    unknown_retention: list[str] = field(default_factory=list)  # topics that were taken over without their configs
     rates: dict[str, float] = field(default_factory=dict)
     taken: float = 0.0
 
@@ -69,6 +72,7 @@ class Observer:
             partitions=[_partition(one) for one in self._partitions],
             starting=[row["name"] for row in rows if row["state"] == "starting"],
             recovering=[self._partitions.name_at(slot) for slot in self._shared.slots.numbers(slots.RECOVERING)],
+            unknown_retention=_unknown_retention(self._partitions.snapshot),
             taken=time.monotonic(),
         )
         if former is not None:
@@ -78,6 +82,14 @@ class Observer:
     def _process(self, row: dict[str, Any]) -> dict[str, Any]:
         alive = self._locks.alive(row["role"])
         return {**row, "alive": alive, "state": row["state"] if alive else "dead", "rss": _rss(row["pid"], alive)}
+
+
+def _unknown_retention(snapshot: Snapshot) -> list[str]:
+    """Topics of which nobody has said yet how long their records shall stay."""
+    mark = adopted_configs.MARK
+    return sorted(
+        topic for topic, value in snapshot.overrides(mark).items() if adopted_configs.is_marked({mark: value})
+    )
 
 
 def _serving(rows: list[dict[str, Any]]) -> bool:
@@ -136,6 +148,10 @@ def render(sample: Sample, most_partitions: int = 20) -> str:
         "",
         _partitions_line(sample),
     ]
+    if sample.unknown_retention:
+        parts.append(
+            f"retention not known, so nothing is deleted (odradek adopt): {', '.join(sample.unknown_retention)}"
+        )
     if sample.partitions:
         longest = sorted(sample.partitions, key=lambda one: -one.get("log_end", 0))
         parts += ["", table(_partition_cells(longest[:most_partitions]))]

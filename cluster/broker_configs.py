@@ -107,6 +107,10 @@ BROKER_CONFIGS = (
         "Largest number of partitions in one DescribeTopicPartitions answer.",
         check=at_least(1),
     ),
+    ConfigKey(
+        "metadata.log.dir", STRING, None, HIGH,
+        "Where KRaft's metadata log is, when log.dirs of an Apache Kafka are taken over; unset: in one of log.dirs.",
+    ),
     ConfigKey("node.id", INT, "-1", HIGH, "Another name for broker.id."),
     ConfigKey(
         "listeners", STRING, "PLAINTEXT://127.0.0.1:9092", HIGH,

@@ -126,7 +126,6 @@ KNOWN_CONFIGS = (
     _("broker.session.timeout.ms", INT, "9000", MEDIUM),
     _("controller.listener.names", STRING, None, HIGH),
     _("sasl.mechanism.controller.protocol", STRING, "GSSAPI", HIGH),
-    _("metadata.log.dir", STRING, None, HIGH),
     _("metadata.log.segment.bytes", INT, "1073741824", HIGH, check=at_least(12)),
     _("metadata.log.segment.min.bytes", INT, "8388608", HIGH, check=at_least(12), internal=True),
     _("metadata.log.segment.ms", LONG, "604800000", HIGH),

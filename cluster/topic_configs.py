@@ -240,4 +240,10 @@ TOPIC_CONFIGS = (
         "Whether consumers see a record only after it has been synced to disk: the high watermark then "
         "stays at the synced offset, and so do answers to acks=all.",
     ),
+    ConfigKey(
+        "odradek.retention.unknown", BOOLEAN, "false", MEDIUM,
+        "True for a topic of log directories that were taken over, while its cleanup.policy, retention.ms "
+        "and retention.bytes cannot be known: nothing of it is deleted or compacted. Setting or unsetting "
+        "one of these three ends it.",
+    ),
 )

@@ -10,7 +10,8 @@ from odradek.cluster.errors import INVALID_TOPIC_EXCEPTION, ApiError
 OFFSETS = "__consumer_offsets"
 TRANSACTIONS = "__transaction_state"
 KRAFT_METADATA = "__cluster_metadata"  # Kafka's own; nobody may create it
-INTERNAL = frozenset({OFFSETS, TRANSACTIONS, "__share_group_state"})
+SHARE_GROUPS = "__share_group_state"
+INTERNAL = frozenset({OFFSETS, TRANSACTIONS, SHARE_GROUPS})
 
 MAX_LENGTH = 249  # leaves room in a file name for `-<partition>.<32 hex>-delete`
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")

@@ -32,6 +32,7 @@ REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PRODUCER_IDS = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
 STARTS = "/odradek/starts"  # how often the controller started: the upper half of slot incarnations
+ADOPTION = "/odradek/adoption"  # there while logs of another broker are still to be taken over
 SNAPSHOT_VERSION = "/odradek/metadata_version"
 CLUSTER_WIDE = "<default>"  # the name of the cluster-wide broker config
 

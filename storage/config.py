@@ -42,6 +42,7 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = _NEVER
     visible_after_flush: bool = False
+    retention_unknown: bool = False
 
     @classmethod
     def resolve(cls, values: Mapping[str, Any]) -> LogConfig:

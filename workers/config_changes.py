@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from odradek.cluster import alter, configdef
+from odradek.cluster import adopted_configs, alter, configdef
 from odradek.cluster.alter import Change
 from odradek.cluster.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ApiError
 from odradek.workers.administration import Controller, attempt, refuse_duplicate, twice
@@ -65,7 +65,9 @@ def _topic(controller: Controller, resource: Resource, validate_only: bool) -> N
     topics = controller.snapshot.topics
     if resource.name not in topics:
         raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
-    configs = _changed(topics[resource.name].config, resource, configdef.TOPIC)
+    former = topics[resource.name].config
+    changed = _changed(former, resource, configdef.TOPIC)
+    configs = adopted_configs.altered(former, changed, [change.name for change in resource.changes])
     alter.validate_topic(configs)
     if not validate_only:
         controller.owner.set_topic_config(resource.name, configs)

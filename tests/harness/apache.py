@@ -43,14 +43,18 @@ _OPTIONS = ["-Xmx400m", "-XX:+UseSerialGC", "-Dlog4j.configuration=file:/dev/nul
 class Apache:
     """A running Apache Kafka `version` with its data under `folder`."""
 
-    def __init__(self, version: str, folder: Path) -> None:
+    def __init__(self, version: str, folder: Path, **properties: object) -> None:
+        """`properties`: more server properties, with `_` for `.`."""
         self.version = version
         self.port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.data_dir = folder / "kafka-data"
         self.properties = folder / "kafka.properties"
         self.log_file = folder / "kafka.log"
-        self.properties.write_text(_PROPERTIES.format(port=self.port, controller=free_port(), data=self.data_dir))
+        more = "".join(f"{key.replace('_', '.')}={value}\n" for key, value in properties.items())
+        self.properties.write_text(
+            _PROPERTIES.format(port=self.port, controller=free_port(), data=self.data_dir) + more
+        )
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Apache:

@@ -1,0 +1,67 @@
+"""The metadata of the KRaft cluster that filled the log directories, where its log is among them (or in
+metadata.log.dir). The log is only read. It stays as it is: users, ACLs and quotas are kept nowhere else yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from odradek.cluster import kraft_records
+from odradek.cluster.kraft_metadata import Entry, Metadata
+from odradek.cluster.kraft_records import MetadataRecordError
+from odradek.storage import metadata_log
+from odradek.storage.metadata_log import MetadataBatch, MetadataLogError
+
+log = logging.getLogger(__name__)
+
+
+class Unreadable(Exception):
+    """There is a metadata log, but what it says cannot be known; the message says why."""
+
+
+def find(log_dirs: Sequence[str], metadata_log_dir: str | None = None) -> Path | None:
+    """The directory of the metadata log: in metadata.log.dir or the first log directory that has one."""
+    folders = [metadata_log_dir] if metadata_log_dir else []
+    found = (Path(folder, metadata_log.DIRECTORY) for folder in (*folders, *log_dirs))
+    return next((path for path in found if path.is_dir()), None)
+
+
+def load(directory: Path) -> Metadata:
+    """What a metadata log comes to. Raises Unreadable."""
+    metadata = Metadata()
+    try:
+        alone = metadata_log.voters(directory) or _voters(directory)
+        metadata.apply(_entries(directory, alone == 1))
+    except (MetadataLogError, MetadataRecordError) as error:
+        raise Unreadable(str(error)) from error
+    if metadata.migrating:
+        raise Unreadable(f"{directory}: the migration from ZooKeeper has not ended")
+    if metadata.unknown:
+        skipped = ", ".join(f"{count} of api key {key}" for key, count in sorted(metadata.unknown.items()))
+        log.warning("%s: skipped metadata records that this version does not know: %s", directory, skipped)
+    return metadata
+
+
+def _entries(directory: Path, alone: bool) -> Iterator[Entry]:
+    """Every record of interest; with more voters than one only snapshots are certain to be committed."""
+    for batch in metadata_log.read(directory):
+        number = ~batch.base_offset if batch.snapshot else batch.base_offset  # a snapshot counts from 0 again
+        for value in batch.values:
+            record = kraft_records.decode(value)
+            if record is not None:
+                yield Entry(record, number, alone or batch.snapshot)
+
+
+def _voters(directory: Path) -> int | None:
+    """How many voters there were at the last election or change of them that the log tells of."""
+    told = [number for batch in metadata_log.read(directory) for number in _told(batch)]
+    return told[-1] if told else None
+
+
+def _told(batch: MetadataBatch) -> Iterator[int]:
+    for kind, value in batch.control:
+        number = kraft_records.voters(kind, value)
+        if number is not None:
+            yield number

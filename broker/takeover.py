@@ -1,0 +1,256 @@
+"""What taking over log directories comes to: decided here, told by `odradek adopt --dry-run`, done by broker.adoption.
+
+Each `<topic>-<partition>` directory becomes a partition of a topic of that name. What its topic is comes from the
+metadata log of the KRaft cluster that filled the directories, where that can be read. Else the topic id is the one in
+`partition.metadata`, and how long records shall stay is not known: then all of them stay (cluster.adopted_configs).
+
+A directory whose topic id is not the topic's, or whose topic the metadata log says is deleted, becomes a stray, which
+nobody deletes. One whose topic the log does not mention is taken over: the log may end before the topic was made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from odradek.broker import kraft_log
+from odradek.cluster import adopted_configs, planning, topicnames
+from odradek.cluster.adopted_configs import RETENTION, UNKNOWN_RETENTION
+from odradek.cluster.kraft_metadata import BROKER, TOPIC, Metadata, MetadataTopic
+from odradek.storage import checkpoints, logdirs, names
+from odradek.storage.checkpoints import CheckpointError
+from odradek.storage.epochs import EpochCache
+
+NO_METADATA = "the directory has no metadata log of KRaft"
+_NOT_MENTIONED = "the metadata log does not mention this topic"
+_UNCOMMITTED = "not certain to be committed: "
+_UNREADABLE = "not understood: "
+
+
+@dataclass
+class Found:
+    """One partition directory."""
+
+    path: Path
+    topic_id: bytes | None
+
+
+@dataclass
+class TopicTakeOver:
+    """One topic to be made of what was found. `unknown` says why its retention is not known; "" when it is."""
+
+    name: str
+    id: bytes | None
+    partitions: int
+    found: dict[int, Found]
+    configs: dict[str, str] = field(default_factory=dict)
+    unknown: str = ""
+    epoch: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class TakeOver:
+    """All that is taken over. `strays` are put aside with the reason; `broker_configs` are dynamic ones, by broker
+    id, None for the cluster-wide default."""
+
+    topics: list[TopicTakeOver] = field(default_factory=list)
+    strays: dict[tuple[str, int], tuple[Path, str]] = field(default_factory=dict)
+    broker_configs: dict[int | None, dict[str, str]] = field(default_factory=dict)
+    doubtful_defaults: set[str] = field(default_factory=set)  # dynamic broker configs whose value is not certain
+    notes: list[str] = field(default_factory=list)
+
+
+def plan(log_dirs: Sequence[str], broker: int, config: Mapping[str, Any]) -> TakeOver:
+    """What is to be taken over of log directories for `broker`; `config`: its typed configs. Changes nothing.
+
+    Raises LogDirError for a sub-directory that is no partition's, OSError as the disk does.
+    """
+    topics, marked = _found(log_dirs)
+    metadata, why, notes = _metadata(log_dirs, config)
+    take_over = TakeOver(notes=[*notes, *marked])
+    if metadata is not None:
+        _take_broker_configs(take_over, metadata, broker)
+        take_over.notes += _kept(metadata)
+    for name in sorted({*topics, *(_own_topics(metadata, broker) if metadata else ())}):
+        wrong = topicnames.problem(name)
+        if wrong:
+            take_over.notes.append(f"left alone: directories of {name}, which is no name of a topic: {wrong}")
+        else:
+            _Topic(take_over, name, topics.get(name, {}), metadata, why).decide(broker, config)
+    return take_over
+
+
+def _found(log_dirs: Iterable[str]) -> tuple[dict[str, dict[int, Found]], list[str]]:
+    """Partition directories by topic, and notes on those that wait for something else."""
+    topics: dict[str, dict[int, Found]] = {}
+    marked: dict[str, list[str]] = {}
+    for folder in log_dirs:
+        for path, name in logdirs.partitions_in(folder):
+            if name.mark:
+                marked.setdefault(name.mark, []).append(str(path))
+            else:
+                topics.setdefault(name.topic, {})[name.partition] = Found(path, _topic_id(path))
+    notes = [f"{_MARKS[mark]}: {', '.join(paths)}" for mark, paths in sorted(marked.items())]
+    return {topic: dict(sorted(found.items())) for topic, found in topics.items()}, notes
+
+
+_MARKS = {
+    names.DELETE_DIR: "deleted by the former broker, will be removed",
+    names.FUTURE_DIR: "left alone, copies that had not ended",
+    names.STRAY_DIR: "left alone, put aside before",
+}
+
+
+def _topic_id(path: Path) -> bytes | None:
+    try:
+        return checkpoints.read_partition_metadata(path)
+    except CheckpointError:
+        return None
+
+
+def _metadata(log_dirs: Sequence[str], config: Mapping[str, Any]) -> tuple[Metadata | None, str, list[str]]:
+    """The metadata, or why there is none; and what to say of it."""
+    directory = kraft_log.find(log_dirs, config["metadata.log.dir"])
+    if directory is None:
+        return None, NO_METADATA, []
+    try:
+        return kraft_log.load(directory), "", [f"metadata log: {directory}"]
+    except kraft_log.Unreadable as error:
+        return None, "the metadata log cannot be read", [f"not readable: {error}"]
+
+
+def _own_topics(metadata: Metadata, broker: int) -> list[str]:
+    """Those that this broker has a replica of."""
+    return [
+        name
+        for name, topic in metadata.topics.items()
+        if any(broker in partition.replicas for partition in topic.partitions.values())
+    ]
+
+
+def _take_broker_configs(take_over: TakeOver, metadata: Metadata, broker: int) -> None:
+    for level, name in ((None, ""), (broker, str(broker))):
+        checked = adopted_configs.check_broker(metadata.configs.get((BROKER, name), {}), level is not None)
+        if checked.configs:
+            take_over.broker_configs[level] = checked.configs
+        doubts = metadata.doubts(BROKER, name, checked.configs)
+        take_over.doubtful_defaults.update(checked.refused, doubts)
+        if checked.refused:
+            whose = "all brokers" if level is None else f"broker {level}"
+            take_over.notes.append(f"dynamic configs of {whose} that are not taken over: {', '.join(checked.refused)}")
+
+
+def _kept(metadata: Metadata) -> list[str]:
+    counts = [f"{len(keys)} {kind}{'s' * (len(keys) != 1)}" for kind, keys in sorted(metadata.kept.items()) if keys]
+    return [f"not in force, kept in the metadata log alone: {', '.join(counts)}"] if counts else []
+
+
+class _Topic:
+    """The decision on one topic."""
+
+    def __init__(
+        self, take_over: TakeOver, name: str, found: dict[int, Found], metadata: Metadata | None, why: str
+    ) -> None:
+        self.all = take_over
+        self.metadata = metadata
+        self.known: MetadataTopic | None = metadata.topics.get(name) if metadata else None
+        self.topic = TopicTakeOver(name, None, 0, found)
+        self.why = why or ("" if self.known else _NOT_MENTIONED)
+
+    def decide(self, broker: int, config: Mapping[str, Any]) -> None:
+        topic = self.topic
+        topic.id = self.known.id if self.known else _most_common(topic.found)
+        self._put_strays_aside()
+        parts = self.known.partitions if self.known else {}
+        if not topic.found and not parts:
+            return
+        topic.partitions = 1 + max({*topic.found, *parts})
+        epochs = [_latest_epoch(one.path) for one in topic.found.values()]
+        topic.epoch = 1 + max([*epochs, *(part.leader_epoch for part in parts.values())])
+        self._note_partitions(broker)
+        self._configure(config)
+        self.all.topics.append(topic)
+
+    def _put_strays_aside(self) -> None:
+        topic = self.topic
+        deleted = self.metadata.deleted if self.metadata else set()
+        for index, one in list(topic.found.items()):
+            if one.topic_id in deleted:
+                reason = "its topic is deleted"
+            elif one.topic_id is not None and one.topic_id != topic.id:
+                reason = "it is of another topic of that name"
+            else:
+                continue
+            self.all.strays[topic.name, index] = (one.path, reason)
+            del topic.found[index]
+
+    def _note_partitions(self, broker: int) -> None:
+        topic, parts = self.topic, self.known.partitions if self.known else {}
+        empty = [index for index in range(topic.partitions) if index not in topic.found]
+        behind = [index for index in topic.found if index in parts and _is_behind(broker, parts[index].isr)]
+        if empty:
+            topic.notes.append(f"no directory here, begins empty: partitions {_join(empty)}")
+        if behind:
+            topic.notes.append(f"not in sync when the metadata log ended, may lack records: partitions {_join(behind)}")
+
+    def _configure(self, config: Mapping[str, Any]) -> None:
+        topic = self.topic
+        given = self.metadata.configs.get((TOPIC, topic.name), {}) if self.metadata and self.known else {}
+        checked = adopted_configs.check_topic(given)
+        internal = {} if self.known else _internal(topic.name, config)
+        topic.configs = {**checked.configs, **internal}
+        if checked.refused:
+            topic.notes.append(f"configs that are not taken over: {', '.join(checked.refused)}")
+        topic.unknown = "" if internal else self.why or self._doubt(checked.configs, checked.refused)
+        if topic.unknown:
+            topic.configs |= UNKNOWN_RETENTION
+
+    def _doubt(self, configs: Mapping[str, str], refused: Iterable[str]) -> str:
+        """Why the retention is not known though the metadata log mentions the topic."""
+        assert self.metadata is not None
+        odd = [name for name in RETENTION if name in refused]
+        if odd:
+            return _UNREADABLE + ", ".join(odd)
+        doubts = self.metadata.doubts(TOPIC, self.topic.name, RETENTION)
+        for name in (name for name in RETENTION if name not in configs):
+            doubts += [one for one in adopted_configs.broker_retention(name) if one in self.all.doubtful_defaults]
+        return _UNCOMMITTED + ", ".join(doubts) if doubts else ""
+
+
+def _internal(name: str, config: Mapping[str, Any]) -> dict[str, str]:
+    """What an internal topic must be."""
+    if name == topicnames.SHARE_GROUPS:
+        return {name: value for name, value in UNKNOWN_RETENTION.items() if name in RETENTION}
+    return {key: str(value) for key, value in planning.internal_configs(name, 1, config).items()}
+
+
+def _most_common(found: Mapping[int, Found]) -> bytes | None:
+    ids = Counter(one.topic_id for one in found.values() if one.topic_id is not None)
+    return max(ids, key=lambda one: ids[one]) if ids else None
+
+
+def _is_behind(broker: int, isr: Sequence[int]) -> bool:
+    """Whether others were in sync and this broker was not; after a clean stop of all, Kafka 4's ISRs are empty."""
+    return bool(isr) and broker not in isr
+
+
+def _latest_epoch(directory: Path) -> int:
+    try:
+        return EpochCache.read(directory).latest
+    except (CheckpointError, OSError):
+        return -1
+
+
+def _join(indexes: Iterable[int]) -> str:
+    """`0-3, 5`."""
+    runs: list[list[int]] = []
+    for index in indexes:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

@@ -1,0 +1,111 @@
+"""Carrying out a take-over: any death in between, missing log directories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.broker import adoption
+from odradek.broker import config as configuration
+from odradek.broker.checkpoint_turns import Turns
+from odradek.broker.errors import BootError
+from odradek.broker.partition_dirs import PartitionDirs
+from odradek.cluster import znodes
+from odradek.cluster.adopted_configs import UNKNOWN_RETENTION
+from odradek.cluster.embedded import EmbeddedTree
+from odradek.cluster.state import ClusterState
+from odradek.cluster.tree import Operation
+
+from ..cluster import kraft
+from .test_takeover import KEEP, A, B, C, made, metadata, partition
+
+
+class Death(Exception):
+    """The process dies here."""
+
+
+class Mortal(EmbeddedTree):
+    """Dies instead of the write number `writes`."""
+
+    writes = -1
+
+    def multi(self, operations: Sequence[Operation]) -> Any:
+        self.writes -= 1
+        if self.writes == 0:
+            raise Death
+        return super().multi(operations)
+
+
+def filled(log_dir: Path) -> None:
+    """What every kind of step is for."""
+    for name, topic_id in (("known-0", A), ("other-0", B), ("gone-0", C), ("gone-1", C)):
+        partition(log_dir, name, topic_id)
+    broker_config = [kraft.config(kraft.BROKER_TYPE, "", "log.retention.ms", "-1")]
+    metadata(log_dir, made("known", A, *KEEP.items()), made("gone", C), [kraft.remove_topic(C)], broker_config)
+
+
+def start(log_dir: Path, run_dir: Path, writes: int = -1, failed: tuple[int, ...] = ()) -> ClusterState:
+    """The controller's first steps."""
+    tree = Mortal(log_dir / "tree.db")
+    try:
+        state = ClusterState(tree, 0)
+        tree.writes = writes
+        state.prepare(None)
+        adoption.expect(state)
+        state.count_start()
+        state.load()
+        missing = str(log_dir / "missing")
+        dirs = PartitionDirs([str(log_dir), *([missing] if failed else [])], Turns(run_dir), lambda: failed)
+        adoption.adopt_topics(state, dirs, configuration.resolve({}), 1000)
+        return state
+    finally:
+        tree.writes = -1
+        tree.close()
+
+
+def outcome(state: ClusterState, log_dir: Path) -> Any:
+    topics = {name: (topic["id"], topic["config"], len(topic["partitions"])) for name, topic in state.topics.items()}
+    return topics, state.dynamic, sorted(path.name.split(".")[0] for path in log_dir.iterdir() if path.is_dir())
+
+
+def test_a_death_at_any_step_of_a_take_over(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    filled(tmp_path / "whole")
+    wanted = outcome(start(tmp_path / "whole", tmp_path / "run"), tmp_path / "whole")
+    assert wanted[0] == {"known": (A.hex(), KEEP, 1), "other": (B.hex(), UNKNOWN_RETENTION, 1)}
+    assert wanted[2].count("gone-0") == 1
+    for writes in range(1, 1000):
+        log_dir = tmp_path / f"died-{writes}"
+        filled(log_dir)
+        try:
+            start(log_dir, tmp_path / "run", writes)
+        except Death:
+            assert outcome(start(log_dir, tmp_path / "run"), log_dir) == wanted
+            continue
+        assert writes > 10
+        return
+
+
+def test_what_comes_after_the_take_over_is_not_taken_over(tmp_path: Path) -> None:
+    start(tmp_path, tmp_path)
+    partition(tmp_path, "late-0", A)
+    assert start(tmp_path, tmp_path).topics == {}
+
+
+def test_a_tree_of_before_there_was_the_note_is_not_a_new_one(tmp_path: Path) -> None:
+    tree = EmbeddedTree(tmp_path / "tree.db")
+    ClusterState(tree, 0).prepare(None)
+    tree.create(znodes.STARTS, b"1")
+    tree.close()
+    partition(tmp_path, "stray-0", A)
+    assert start(tmp_path, tmp_path).topics == {}
+
+
+def test_a_missing_log_directory_stops_the_take_over(tmp_path: Path) -> None:
+    """Its partitions would begin empty, and nobody would look there again."""
+    filled(tmp_path / "data")
+    with pytest.raises(BootError, match="missing cannot be used"):
+        start(tmp_path / "data", tmp_path, failed=(1,))
+    assert start(tmp_path / "data", tmp_path).topics.keys() == {"known", "other"}
