@@ -1,0 +1,129 @@
+"""Taking over what Apache Kafka left: configs and ids as they were; what is not known keeps every record."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.cluster.adopted_configs import MARK
+
+from ..harness.process import wait_until
+from . import adopting
+from .adopting import KEPT, RECORDS, Filled
+
+pytestmark = pytest.mark.needs("java-3.9.1")
+QUICK = {"log_retention_check_interval_ms": 50, "log_cleaner_backoff_ms": 50}
+ALL = list(range(RECORDS))
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    return adopting.filled("3.9.1", tmp_path_factory.mktemp("apache"))
+
+
+def rounds_of_retention(bootstrap: str) -> None:
+    """Returns when the janitor has been through all partitions: twice a topic that is to lose its records lost them."""
+    for _ in range(2):
+        adopting.produce_old(bootstrap, "week")
+        wait_until(lambda: adopting.offsets(bootstrap, "week") == [], 60, "records of ten days ago are deleted")
+
+
+def status(broker: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)
+    return found
+
+
+def check_described(broker: Any, kafka: Filled) -> None:
+    """Field by field what Kafka said."""
+    ours = adopting.describe(broker.bootstrap)
+    assert (ours.ids, ours.partitions) == (kafka.said.ids, kafka.said.partitions)
+    for topic, configs in kafka.said.configs.items():
+        same = {name: ours.configs[topic][name] for name in configs if name in ours.configs[topic]}
+        assert same == configs, topic
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_configs_and_ids_are_those_that_kafka_had(kafka: Filled, fresh_broker: Any, tmp_path: Path, how: str) -> None:
+    data = getattr(kafka, how)
+    broker = adopting.adopted(fresh_broker, data, tmp_path, **QUICK).start()
+    check_described(broker, kafka)
+    rounds_of_retention(broker.bootstrap)
+    assert adopting.offsets(broker.bootstrap, "events") == ALL
+    for topic in ("_schemas", "connect-configs"):
+        assert adopting.offsets(broker.bootstrap, topic)[-3:] == ALL[-3:], "the last of each key"
+    assert status(broker)["unknown_retention"] == []
+    log = "__cluster_metadata-0"
+    assert adopting.fingerprint(broker.data_dir / log) == adopting.fingerprint(data / log), "users are kept there alone"
+
+
+@pytest.mark.timeout(240)
+def test_what_is_not_known_stays_until_somebody_says(kafka: Filled, fresh_broker: Any, tmp_path: Path) -> None:
+    data = adopting.without_metadata(kafka.killed, tmp_path)
+    broker = adopting.adopted(fresh_broker, data, tmp_path, **QUICK).start()
+    topics = sorted(kafka.said.ids)
+    assert status(broker)["unknown_retention"] == topics
+    adopting.produce_old(broker.bootstrap, "week")
+    described = broker.command("configs", "--bootstrap-server", broker.bootstrap, "--describe", "--topic", "events")
+    assert "retention.ms=-1 " in described.stdout and f"{MARK}=true" in described.stdout
+    adopting.alter(broker.bootstrap, "--topic", "bulk-1", "--add-config", "max.message.bytes=5000")  # says nothing
+    adopting.alter(broker.bootstrap, "--topic", "_schemas", "--add-config", "cleanup.policy=compact")
+    topics.remove("_schemas")
+    assert status(broker)["unknown_retention"] == topics
+    defaults = broker.command("adopt", "--bootstrap-server", broker.bootstrap, "--defaults", "--topic", "week")
+    assert defaults.returncode == 0, defaults.stderr
+    topics.remove("week")
+    rounds_of_retention(broker.bootstrap)
+    for topic in set(KEPT) - {"_schemas"}:
+        assert adopting.offsets(broker.bootstrap, topic) == ALL
+    named = broker.log.count(", ".join(topics))
+    broker.restart()
+    assert broker.log.count(", ".join(topics)) == named + 1, "each start names them"
+    assert broker.command("adopt", "--bootstrap-server", broker.bootstrap, "--defaults").returncode == 0
+    assert status(broker)["unknown_retention"] == []
+    wait_until(lambda: adopting.offsets(broker.bootstrap, "events") == [], 60, "the broker's defaults count")
+
+
+def test_a_dry_run_changes_nothing(kafka: Filled, fresh_broker: Any) -> None:
+    before = adopting.fingerprint(kafka.killed)
+    broker = fresh_broker(start=False)
+    done = broker.command("adopt", str(kafka.killed), "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "_schemas" in done.stdout and "1 user" in done.stdout and "NOT KNOWN" not in done.stdout
+    document = json.loads(broker.command("adopt", str(kafka.killed), "--dry-run", "--json").stdout)
+    assert {one["topic"]: one["partitions"] for one in document["topics"]} == kafka.said.partitions
+    assert document["dynamicBrokerConfigs"][""] == {"log.retention.bytes": "123456789"}
+    assert adopting.fingerprint(kafka.killed) == before
+    assert "secret" not in done.stdout
+
+
+def test_a_dry_run_names_what_is_not_known(kafka: Filled, fresh_broker: Any, tmp_path: Path) -> None:
+    data = adopting.without_metadata(kafka.killed, tmp_path)
+    done = fresh_broker(start=False).command("adopt", str(data), "--dry-run")
+    assert "NOT KNOWN" in done.stdout and "events: the directory has no metadata log of KRaft" in done.stdout
+
+
+def test_a_damaged_metadata_log_is_not_known(kafka: Filled, fresh_broker: Any, tmp_path: Path) -> None:
+    shutil.copytree(kafka.stopped, tmp_path / "copy")
+    for path in (tmp_path / "copy" / "__cluster_metadata-0").iterdir():
+        if path.suffix in (".log", ".checkpoint"):
+            path.chmod(0o600)
+            path.write_bytes(path.read_bytes().replace(b"TopicRecord", b"").replace(b"_schemas", b"_Schemas"))
+    broker = adopting.adopted(fresh_broker, tmp_path / "copy", tmp_path).start()
+    assert status(broker)["unknown_retention"] == sorted(kafka.said.ids)
+
+
+@pytest.mark.long
+@pytest.mark.needs("java-4.1.0")
+@pytest.mark.timeout(240)
+def test_newer_kafkas_too(fresh_broker: Any, tmp_path: Path) -> None:
+    kafka = adopting.filled("4.1.0", tmp_path / "apache")
+    broker = adopting.adopted(fresh_broker, kafka.stopped, tmp_path, **QUICK).start()
+    ours = adopting.describe(broker.bootstrap)
+    assert (ours.ids, ours.partitions) == (kafka.said.ids, kafka.said.partitions)
+    for topic, configs in kafka.said.configs.items():
+        set_there = {name: entry[0] for name, entry in configs.items() if "TOPIC" in entry[1].upper()}
+        assert {name: ours.configs[topic][name][0] for name in set_there} == set_there
