@@ -19,14 +19,18 @@ from pathlib import Path
 
 from odradek.broker import process
 from odradek.broker.controller_link import ControllerLink
+from odradek.broker.coordinator_links import NewestConnections
 from odradek.broker.group_coordinator import GroupCoordinator
 from odradek.broker.marker_links import MarkerLinks
 from odradek.broker.process import Process, Signals
 from odradek.broker.transactions import TransactionCoordinator
+from odradek.broker.verification_links import VerificationLinks
+from odradek.cluster import internal
 from odradek.cluster.snapshot import Snapshot
 from odradek.groups.errors import Error
 from odradek.groups.events import Answer, Now
 from odradek.groups.offsets import TopicPartition
+from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.transactions import Transactions
 from odradek.ipc import channel, forward, roles
 from odradek.ipc.channel import Channel
@@ -61,9 +65,12 @@ class Coordinator:
         self.groups = self._groups.machine
         self._watched: dict[int, Callable[[int], None]] = {}  # what is called with a descriptor's events
         self._links = MarkerLinks(me.config, self._watch)
+        self._verifications = VerificationLinks(me.config, self._watch)
         self._transactions = TransactionCoordinator(
-            self._catalog, me.config, self.groups, self._groups.holds_markers, self._links, self._controller
-        )
+            self._catalog, me.config, self.groups, self._groups.holds_markers, self._links, self._verifications,
+            self._controller,
+        )  # fmt: skip
+        self._newest = NewestConnections()
         self._topics = (self._groups.topic, self._transactions.topic)
         self._rows = api.load_rows()
         self._channels: dict[int, Channel] = {}
@@ -95,6 +102,14 @@ class Coordinator:
     def when_transactions_topic(self, ready: Callable[[bool], None], ids: Iterable[str] = ()) -> None:
         """See `workers.coordination.Coordinator`."""
         self._transactions.topic.when_there(ready, ids, self.now)
+
+    def admits_markers(self, client_id: str | None) -> bool:
+        """See `workers.coordination.Coordinator`."""
+        return self._newest.admits(client_id)
+
+    def verify(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
+        """See `workers.coordination.Coordinator`."""
+        self._transactions.verify(producer, partition, done)
 
     def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
         """See `workers.coordination.Coordinator`."""
@@ -217,6 +232,9 @@ class Coordinator:
                 link.send(forward.encode_reply(request.token, body, flags))
 
         self._row[COLUMN_REQUESTS] += 1
+        if request.api_key == internal.VERIFY:
+            self._verify(request, answer)
+            return
         row = self._rows.get(request.api_key)
         place = row.place(request.version, request.body) if row is not None else ""
         if row is None or place != api.COORDINATOR or not row.serves(request.version):
@@ -224,6 +242,16 @@ class Coordinator:
             answer(forward.FAILED, b"")
             return
         dispatch.serve(row, self, request, answer)
+
+    def _verify(self, request: Forwarded, answer: Callable[[int, bytes], None]) -> None:
+        """A worker's question (cluster.internal)."""
+        body = internal.decode(request.body)
+        topic, index = body["partition"]
+
+        def done(error: Error) -> None:
+            answer(forward.OK, internal.encode({"error": int(error)}))
+
+        self.verify(Producer(body["transactional_id"], *body["producer"]), (topic, index), done)
 
     def _flush(self) -> None:
         """Send what the sockets did not take at once."""
@@ -242,6 +270,7 @@ class Coordinator:
         for link in self._channels.values():
             link.close()
         self._links.close()
+        self._verifications.close()
         self._door.close()
         self._bell.close()
         self._catalog.log.close()

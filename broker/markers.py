@@ -77,27 +77,50 @@ class Job:
 
 
 class MarkerWriter:
-    """The markers that are not in their partitions yet. `held(index)`: that of `__consumer_offsets` must wait."""
+    """The markers that are not in their partitions yet.
 
-    def __init__(self, catalog: Catalog, groups: Groups, held: Callable[[int], bool], links: MarkerLinks) -> None:
+    `held(index)`: that of `__consumer_offsets` must wait. `ended(index, producer id)` is called after one is appended.
+    """
+
+    def __init__(
+        self, catalog: Catalog, groups: Groups, held: Callable[[int], bool], links: MarkerLinks,
+        ended: Callable[[int, int], None],
+    ) -> None:  # fmt: skip
         self._catalog = catalog
         self._groups = groups
         self._held = held
+        self._ended = ended
         self._links = links
         self._own: int = links.own
         self._jobs: dict[Job, None] = {}
         self._now = Now(0, 0)
-        links.told = self._told
+        links.markers.heard = self._told
 
     def add(self, wanted: Wanted, done: Done, source: int, now: Now) -> None:
-        """Write these at the next `write`; `done` gets the outcome of each partition."""
+        """Write these at the next `write`; `done` gets the outcome of each partition.
+
+        Another coordinator that asks again has given its former request up: that one's markers are not tried any more.
+        Written after the new ones are answered, they would end the producer's next transaction.
+        """
+        if source == NO_SOURCE:
+            self._give_up(wanted)
         self._jobs[Job(wanted, done, source, now)] = None
+
+    def _give_up(self, wanted: Wanted) -> None:
+        for job in self._jobs:
+            if job.source == NO_SOURCE and job.wanted.producer_id == wanted.producer_id:
+                for tp in job.todo & wanted.partitions:
+                    job.todo.discard(tp)
+                    job.results[tp] = Error.REQUEST_TIMED_OUT
 
     def forget(self, source: int) -> None:
         """The transactions of this partition of `__transaction_state` are another's to end."""
         for job in [job for job in self._jobs if job.source == source]:
             del self._jobs[job]
-            self._links.forget(job)
+            self._forget_sent(job)
+
+    def _forget_sent(self, job: Job) -> None:
+        self._links.forget(lambda marker: marker[0] is job)
 
     def metadata_changed(self) -> None:
         """Leaders may be others: what is not under way is looked at anew, and at once."""
@@ -131,7 +154,7 @@ class MarkerWriter:
     def _write_one(self, job: Job, tp: TopicPartition) -> None:
         info = self._catalog.snapshot.partition(*tp)
         if job.source != NO_SOURCE and info is not None and info.leader not in (self._own, -1):
-            if self._links.send(info.leader, job, tp):
+            if self._links.send(info.leader, (job, tp)):
                 job.todo.discard(tp)
                 job.away.add(tp)
             else:
@@ -152,6 +175,8 @@ class MarkerWriter:
             return
         job.todo.discard(tp)
         job.awaited[tp] = awaited
+        if tp[0] == OFFSETS:
+            self._ended(tp[1], job.wanted.producer_id)
 
     def _append(self, partition: Partition, wanted: Wanted) -> Awaited:
         """Write it, under one leadership from the first look to the last. Busy, or why it was not."""
@@ -177,7 +202,7 @@ class MarkerWriter:
         elif error is Error.TRANSACTION_COORDINATOR_FENCED:
             log.warning("%s-%d: the transaction of producer %d is coordinated by another", *tp, job.wanted.producer_id)
             self._jobs.pop(job, None)
-            self._links.forget(job)
+            self._forget_sent(job)
         else:
             if not job.not_before_ms:
                 log.info("%s-%d: a marker waits: %s", *tp, error.name)

@@ -14,9 +14,11 @@ from typing import Any
 from odradek.broker.controller_link import ControllerLink
 from odradek.broker.marker_links import MarkerLinks
 from odradek.broker.markers import NO_SOURCE, MarkerWriter
+from odradek.broker.offsets_journal import TOPIC as OFFSETS
 from odradek.broker.offsets_journal import OffsetsJournal
 from odradek.broker.offsets_topic import OffsetsTopic
 from odradek.broker.settling import settle
+from odradek.broker.verification_links import Question, VerificationLinks
 from odradek.cluster import internal
 from odradek.cluster.snapshot import Snapshot
 from odradek.groups.errors import Error
@@ -24,7 +26,7 @@ from odradek.groups.events import Answer, Append, Now
 from odradek.groups.groups import Groups
 from odradek.groups.journal import Writer
 from odradek.groups.offsets import TopicPartition
-from odradek.groups.transactions.events import Limits, Markers, NeedIds
+from odradek.groups.transactions.events import Limits, Markers, NeedIds, Producer
 from odradek.groups.transactions.loading import Replay
 from odradek.groups.transactions.transactions import Transactions
 from odradek.ipc import roles
@@ -42,14 +44,17 @@ class TransactionCoordinator:
 
     def __init__(
         self, catalog: Catalog, config: Any, groups: Groups, held: Callable[[int], bool], links: MarkerLinks,
-        controller: ControllerLink,
+        verifications: VerificationLinks, controller: ControllerLink,
     ) -> None:  # fmt: skip
         self.machine = Transactions(limits(config))
         self._controller = controller
         self._journal = OffsetsJournal(catalog, roles.COORDINATOR, TOPIC)
         self._writer = Writer(self._journal, self.machine.partition_of, self.machine.limits.append_timeout_ms)
-        self._markers = MarkerWriter(catalog, groups, held, links)
+        self._markers = MarkerWriter(catalog, groups, held, links, self._offsets_ended)
+        self._asked: set[Question] = set()  # other brokers
         self._links = links
+        self._verifications = verifications
+        self._snapshot = catalog.snapshot
         self.topic = OffsetsTopic(
             self.machine, self._journal, self._writer, config["broker.id"], self._create_topic, Replay, TOPIC,
             self._markers.forget,
@@ -63,9 +68,37 @@ class TransactionCoordinator:
         """See `workers.coordination.Coordinator`."""
         self._markers.add(wanted, done, NO_SOURCE, now)
 
+    def verify(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
+        """Whether the producer's transaction has the partition, as its coordinator says, be it another broker's."""
+        refusal = self.machine.refusal(producer.transactional_id)
+        if refusal is not Error.NOT_COORDINATOR:
+            done(self.machine.verify(producer, [partition])[partition])
+            return
+        info = self._snapshot.partition(TOPIC, self.machine.partition_of(producer.transactional_id))
+        question = Question(producer, partition, lambda error: self._verified(question, error, done))
+        self._asked.add(question)
+        if info is None or info.leader in (-1, self._links.own) or not self._verifications.send(info.leader, question):
+            question.done(Error.COORDINATOR_NOT_AVAILABLE)
+
+    def _verified(self, question: Question, error: Error, done: Callable[[Error], None]) -> None:
+        """The other broker's answer; asked again if a marker was written here meanwhile, which it may not know of."""
+        self._asked.discard(question)
+        if question.stale and not error:
+            self.verify(question.producer, question.partition, done)
+        else:
+            done(error)
+
+    def _offsets_ended(self, index: int, producer_id: int) -> None:
+        """A marker went into `__consumer_offsets`. (In other partitions storage.transactions.may_open takes care.)"""
+        for question in self._asked:
+            if question.partition == (OFFSETS, index) and question.producer.id == producer_id:
+                question.stale = True
+
     def follow(self, snapshot: Snapshot, now: Now) -> None:
         """Take over a new snapshot."""
+        self._snapshot = snapshot
         self._links.follow(snapshot)
+        self._verifications.follow(snapshot)
         self.topic.follow(snapshot, now)
         self._markers.metadata_changed()
 
@@ -75,7 +108,9 @@ class TransactionCoordinator:
             return BUSY_S
         due = max(0.0, (self.machine.next_ms() - now.steady_ms) / 1000)
         waits = self._markers.patience(now)
-        return due if waits is None else min(due, waits)
+        asked_ms = self._verifications.due_ms
+        asked = None if asked_ms is None else max(0.0, (asked_ms - now.steady_ms) / 1000)
+        return min(wait for wait in (due, waits, asked) if wait is not None)
 
     def turn(self, now: Now, deliver: Callable[[Answer], None]) -> None:
         """Deadlines, then effects until there are none left but what waits for others."""
@@ -83,6 +118,7 @@ class TransactionCoordinator:
         self.machine.tick(now)
         self._settle(now, deliver)
         self._markers.write(now)
+        self._verifications.tick(now.steady_ms)
         self._settle(now, deliver)
 
     def _settle(self, now: Now, deliver: Callable[[Answer], None]) -> None:

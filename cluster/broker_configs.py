@@ -590,6 +590,11 @@ BROKER_CONFIGS = (
         check=at_least(1),
     ),
     ConfigKey(
+        "transaction.partition.verification.enable", BOOLEAN, "true", LOW,
+        "Whether the coordinator is asked before a transactional batch opens a transaction in a partition (KIP-890).",
+        mode=CLUSTER_WIDE,
+    ),
+    ConfigKey(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", LOW,
         "How often timed-out transactions are looked for.",
         check=at_least(1),

@@ -1,12 +1,20 @@
-"""Requests between this broker's own processes and its controller: negative API keys, bodies in JSON.
+"""Requests between this broker's own processes: negative API keys, bodies in JSON.
+
+To the controller:
 
     AUTO_CREATE   {"topics": [name]}                        → {"errors": {name: [code, message | null]}}
     PRODUCER_IDS  {}                                        → {"first": n, "count": n} or {"error": code}
     COMMIT_V0     {"group": g, "offsets": [[t, p, offset]]} → {"errors": [[t, p, code]]}
     FETCH_V0      {"group": g, "partitions": [[t, p]]}      → {"offsets": [[t, p, offset | null, code]]}
 
+To the coordinator:
+
+    VERIFY        {"transactional_id": id, "producer": [producer id, epoch], "partition": [t, p]} → {"error": code}
+
 AUTO_CREATE is answered when every live worker knows the topics. COMMIT_V0 and FETCH_V0 are 0.8's commits, kept
-under /consumers in the metadata tree; a topic or partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION.
+under /consumers in the metadata tree; a topic or partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION. VERIFY
+asks whether the partition is part of the producer's transaction (KIP-890), as its coordinator says, be it another
+broker's.
 """
 
 from __future__ import annotations
@@ -18,6 +26,7 @@ AUTO_CREATE = -3
 COMMIT_V0 = -8
 FETCH_V0 = -9
 PRODUCER_IDS = -22
+VERIFY = -24
 
 
 def encode(body: dict[str, Any]) -> bytes:

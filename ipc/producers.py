@@ -4,6 +4,8 @@ Layout    : region `producers-<slot>-<incarnation>-<generation>`; word 0 capacit
             32 words in an open-addressed hash table (linear probing, never more than 2/3 full, nothing is removed):
               0 ~producer id (0: empty)  1 epoch  2 last timestamp ms  3 coordinator epoch
               4 first offset of the open transaction or -1  5 batches appended so far, ever
+              6 offset of the last marker that this table was given, -1 before the first (KIP-890: see
+                storage.transactions.may_open; not kept by the next generation, which counts as unknown)
               8 + 4*(n % 5) .. the n-th batch: first sequence << 32 | last sequence, base offset, last offset, timestamp
 Owner     : the partition: the slot's `pstate_gen` names the current generation (0: none yet).
 Writers   : who holds the partition's lock.
@@ -28,7 +30,7 @@ _ENTRY = 32
 _FIRST = 15
 KEPT = 5
 
-PID, EPOCH, TIMESTAMP, COORDINATOR_EPOCH, TXN_FIRST, COUNT = range(6)
+PID, EPOCH, TIMESTAMP, COORDINATOR_EPOCH, TXN_FIRST, COUNT, MARKED = range(7)
 _RING = 8
 
 
@@ -121,7 +123,7 @@ class ProducerTable:
             index = (index + 1) % self.capacity
         at = 32 + index * _ENTRY
         words[at + EPOCH], words[at + TXN_FIRST], words[at + COUNT] = epoch, -1, 0
-        words[at + TIMESTAMP], words[at + COORDINATOR_EPOCH] = -1, -1
+        words[at + TIMESTAMP], words[at + COORDINATOR_EPOCH], words[at + MARKED] = -1, -1, -1
         words[1] += 1  # first: dying here must not let the table fill up uncounted
         words[at] = ~producer_id
         return at
@@ -158,9 +160,10 @@ class ProducerTable:
         if self.words[at + TXN_FIRST] < 0:
             self.words[at + TXN_FIRST] = offset
 
-    def end(self, at: int, epoch: int, coordinator_epoch: int, timestamp: int) -> None:
-        """The producer's transaction is decided."""
+    def end(self, at: int, epoch: int, coordinator_epoch: int, timestamp: int, offset: int) -> None:
+        """The producer's transaction is decided by the marker at `offset`."""
         self.enter(at, epoch, timestamp)
+        self.words[at + MARKED] = offset
         self.words[at + COORDINATOR_EPOCH] = coordinator_epoch
         self.words[at + TXN_FIRST] = -1
 

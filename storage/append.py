@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from odradek.storage.config import LogConfig
     from odradek.storage.partition import ActiveFiles, Partition
     from odradek.storage.sequences import Staged
-    from odradek.storage.transactions import Marker
+    from odradek.storage.transactions import Guard, Marker
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +54,10 @@ class Batch:
     """One record batch of magic 2 on its way into a partition, and what became of it.
 
     In: `view` (writable, the whole batch), `count` records, `max_timestamp` ms, producer fields (id -1 when not
-    idempotent). Out: `error`, `base_offset`, `log_start`. What most batches leave as it is, is a default of the
-    class: `append_time` (-1 unless LogAppendTime), `message` and `record_errors` of a refusal, `transactional`,
-    `marker` (only in control batches of our own, storage.transactions).
+    idempotent), `guard` of a client's transactional one (storage.transactions.may_open). Out: `error`, `base_offset`,
+    `log_start`. What most batches leave as it is, is a default of the class: `append_time` (-1 unless LogAppendTime),
+    `message` and `record_errors` of a refusal, `transactional`, `marker` (only in control batches of our own,
+    storage.transactions).
     """
 
     __slots__ = (
@@ -66,6 +67,7 @@ class Batch:
 
     append_time = -1
     transactional = False
+    guard: Guard | None = None
     marker: Marker | None = None
     message: str | None = None
     record_errors: tuple[tuple[int, str | None], ...] = ()
@@ -207,6 +209,9 @@ def _too_old(since: int, batch: Batch, config: LogConfig, now_ms: int) -> bool:
 
 def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Batch, leo: int) -> bool:
     """Check an idempotent batch; False when it is refused or a retry (which is answered with its offset)."""
+    if batch.guard is not None and not transactions.may_open(partition, values, staged, batch, leo):
+        partition.unverified.append(batch)
+        return False
     if staged.is_new(batch.producer_id) and not _admitted(partition, values, staged, batch):
         return False
     if batch.marker is not None:

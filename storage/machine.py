@@ -20,15 +20,20 @@ FILE_NAME = "odradek-boot"
 _KERNEL = "/proc/sys/kernel/random/boot_id"
 
 
+def boot_id() -> str:
+    """The kernel's id of the boot that the machine is in; empty where it cannot be read."""
+    return _read(_KERNEL)
+
+
 def restarted_since(log_dir: StrPath) -> bool:
     """Whether the note in `log_dir` is of another boot than this one; False when there is no note."""
-    noted, now = _read(Path(log_dir, FILE_NAME)), _read(_KERNEL)
+    noted, now = _read(Path(log_dir, FILE_NAME)), boot_id()
     return bool(noted and now and noted != now)
 
 
 def note_boot(log_dir: StrPath, *, files: Files = FILES) -> None:
     """Note the boot that the machine is in. OSError as the disk does."""
-    now, path = _read(_KERNEL), Path(log_dir, FILE_NAME)
+    now, path = boot_id(), Path(log_dir, FILE_NAME)
     if now and _read(path) != now:
         replace(path, f"{now}\n".encode(), files=files)
 

@@ -128,6 +128,7 @@ class Partition:
         self.producers = Producers(log.shared.prefix, slot.number, incarnation)
         self.pending: list = []  # a worker's batches of this round
         self.deferred = False  # they wait for the lock
+        self.unverified: list = []  # of them, what the last append left out: see storage.transactions.may_open
         self.positions: dict[int, tuple[int, int]] = {}  # offset → (segment base, position), where readers stopped
         self.aborted: dict[int, tuple[int, list[AbortedTxn]]] = {}  # see storage.transactions
         self._generation = -1

@@ -119,7 +119,7 @@ class Producers:
 def _note(table: ProducerTable, at: int, row: Row) -> None:
     _, epoch, first, _, base, _, timestamp, kind = row
     if kind == MARKER:
-        table.end(at, epoch, first, timestamp)
+        table.end(at, epoch, first, timestamp, base)
         return
     if kind == OWN:
         table.enter(at, epoch, timestamp)
@@ -131,10 +131,11 @@ def _note(table: ProducerTable, at: int, row: Row) -> None:
 class Staged:
     """What one coalesced append has let in so far: `rows`, and then `followed`, the plain next ones of `producer_id`.
 
-    `one` while all rows are plain ones of a single producer; `fresh` are the producers that the table does not have.
+    `one` while all rows are plain ones of a single producer; `fresh` are the producers that the table does not have;
+    `begun`: (id, epoch) of those with transactional batches.
     """
 
-    __slots__ = ("_expected", "_next", "_table", "epoch", "followed", "fresh", "one", "producer_id", "rows")
+    __slots__ = ("_expected", "_next", "_table", "begun", "epoch", "followed", "fresh", "one", "producer_id", "rows")
 
     def __init__(self, table: ProducerTable | None) -> None:
         self._table = table
@@ -144,6 +145,7 @@ class Staged:
         self.followed: list[Entry] = []  # in the form in which they are kept, as nearly all batches are such
         self.one = True
         self.fresh: set[int] = set()
+        self.begun: set[tuple[int, int]] = set()
 
     def is_new(self, producer_id: int) -> bool:
         """Whether a batch of this producer needs an entry that is not provided for yet."""
@@ -159,6 +161,7 @@ class Staged:
         """All of it is applied."""
         self.rows.clear()
         self.fresh.clear()
+        self.begun.clear()
         self.one = True
         if len(self._expected) > _EXPECTED:
             self._expected.clear()
@@ -272,6 +275,8 @@ class Staged:
     ) -> None:  # fmt: skip
         if kind != PLAIN or (self.rows and self.rows[-1][0] != producer_id):
             self.one = False
+        if kind in (TRANSACTIONAL, OWN):
+            self.begun.add((producer_id, epoch))
         self.rows.append((producer_id, epoch, first, last, base, end, timestamp, kind))
 
     def decide(self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int) -> None:

@@ -16,7 +16,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.ipc import slots
-from odradek.ipc.producers import COORDINATOR_EPOCH, EPOCH, TXN_FIRST
+from odradek.ipc.producers import COORDINATOR_EPOCH, EPOCH, MARKED, TXN_FIRST
 from odradek.protocol import errors
 from odradek.protocol.records import control
 from odradek.storage import names
@@ -29,6 +29,16 @@ if TYPE_CHECKING:
     from odradek.storage.partition import Partition
     from odradek.storage.read import Values
     from odradek.storage.sequences import Staged
+
+
+class Guard(NamedTuple):
+    """The partition as it was when the coordinator was asked about a transaction: no marker may have come since."""
+
+    generation: int  # of the producer table
+    log_end: int
+
+
+NOT_ASKED = Guard(-1, -1)
 
 
 class Marker(NamedTuple):
@@ -59,6 +69,31 @@ def write_marker(
     except OSError:
         return errors.KAFKA_STORAGE_ERROR
     return batch.error
+
+
+def may_open(partition: Partition, values: Fields, staged: Staged, batch: Batch, offset: int) -> bool:
+    """Whether a client's transactional batch may be appended at `offset` (KIP-890). Called by the append, lock held.
+
+    One that goes on with the producer's open transaction may. One that would open it may if the coordinator has said
+    that the transaction has this partition, and no marker of the producer was appended since it was asked: a batch that
+    comes after its transaction's end would hold the last stable offset back for ever. Else `batch.guard` becomes what
+    to ask under. A table of another generation counts as one with a marker, since it may have lost that word.
+    """
+    if (batch.producer_id, batch.epoch) in staged.begun:
+        return True
+    generation = values[slots.F_PSTATE_GEN]
+    table = partition.producers.table(generation)
+    at = table.find(batch.producer_id) if table is not None else -1
+    marked = -1
+    if table is not None and at >= 0:
+        if table.words[at + EPOCH] == batch.epoch and table.words[at + TXN_FIRST] >= 0:
+            return True
+        marked = table.words[at + MARKED]
+    asked = batch.guard
+    if asked is not None and asked.generation == generation and marked < asked.log_end:
+        return True
+    batch.guard = Guard(generation, offset)
+    return False
 
 
 def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Batch, offset: int) -> bool:

@@ -11,6 +11,7 @@ from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.groups import Groups
 from odradek.groups.offsets import TopicPartition
+from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.transactions import Transactions
 from odradek.workers.context import Context
 
@@ -40,6 +41,12 @@ class Coordinator(Protocol):
 
     def when_transactions_topic(self, ready: Callable[[bool], None], ids: Iterable[str] = ()) -> None:
         """The same for `__transaction_state` and transactional ids."""
+
+    def admits_markers(self, client_id: str | None) -> bool:
+        """Whether markers that a client of this name asks for may be written: not of a connection given up since."""
+
+    def verify(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
+        """Whether the producer's transaction has the partition, as its coordinator says, on whichever broker it is."""
 
     def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
         """Write another coordinator's markers; `done` gets each partition's outcome."""

@@ -66,9 +66,11 @@ class Round:
     def __init__(
         self, sync: Callable[[Partition, list[Pending], int], None],
         replicate: Callable[[Partition, list[Pending], int], None],
+        verify: Callable[[Partition, list[Pending]], None],
     ) -> None:  # fmt: skip
         self._sync = sync  # takes over batches that must wait for an fsync; see workers.syncer
         self._replicate = replicate  # takes over those that must wait for followers; see workers.replicated
+        self._verify = verify  # takes over those that would open a transaction; see workers.verification
         self.touched: list[Partition] = []
         self.deferred: list[Partition] = []
         self.settling: list[Connection] = []
@@ -137,6 +139,8 @@ class Round:
                 refuse(batches, errors.UNKNOWN_SERVER_ERROR)
             finally:
                 partition.release()
+            if partition.unverified:
+                batches = self._left_out(partition, batches)
             leo = values[F_LEO]
             self.appends += 1
             self.messages += leo - before
@@ -152,6 +156,20 @@ class Round:
         partition.pending = []
         self.finish(batches)
         return True
+
+    def _left_out(self, partition: Partition, batches: list[Pending]) -> list[Pending]:
+        """Hand over what the append has left out because the coordinator must be asked; the others."""
+        held = [batch for batch in partition.unverified if not batch.error]
+        partition.unverified = []
+        self._verify(partition, held)
+        left_out = set(held)
+        return [batch for batch in batches if batch not in left_out]
+
+    def go_on(self, partition: Partition, batches: list[Pending]) -> None:
+        """Append these, out of the receive buffer already, before what else has come for the partition."""
+        if not partition.pending and not partition.deferred:
+            self.touched.append(partition)
+        partition.pending[:0] = batches
 
     def _defer(self, partition: Partition) -> None:
         """Keep a partition's batches: the receive buffer they lie in will be used again."""

@@ -40,6 +40,7 @@ from odradek.workers.sessions import Sessions
 from odradek.workers.standing import Targets
 from odradek.workers.syncer import Syncer
 from odradek.workers.upstream import Upstream
+from odradek.workers.verification import Verification
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,8 @@ class Worker:
         self.bell = Doorbell(process.run_dir, self.role)
         self.parking = Parking(self.role, self.catalog.log.locks)
         self.syncer = Syncer(self)
-        self.round = Round(self.syncer.submit, partial(replicated.wait, self))
+        self.verification = Verification(self)
+        self.round = Round(self.syncer.submit, partial(replicated.wait, self), self.verification.hold)
         self.followers = Followers(self)
         self.sessions = Sessions(config["max.incremental.fetch.session.cache.slots"])
         self.producer_ids = ProducerIds(self)

@@ -23,6 +23,7 @@ from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.groups import Groups
 from odradek.ipc import roles, slots
+from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 from odradek.protocol import requests
@@ -108,6 +109,7 @@ class Place:
 
     def __init__(self, folder: Path, other: PlayedBroker) -> None:
         data, run_dir = folder / "data", folder / "run"
+        self.run_dir = run_dir
         properties = {"log.dirs": str(data), "broker.id": str(OWN), "zookeeper.connect": "localhost:1"}
         self.config = configuration.resolve(properties)
         for path in (run_dir, data / "t-0", data / "t-1"):
@@ -121,7 +123,7 @@ class Place:
         self._epoll = select.epoll()
         self._ready: dict[int, Callable[[int], None]] = {}
         self.links = MarkerLinks(self.config, self._watch)
-        self.writer = MarkerWriter(self.catalog, Groups(), lambda index: False, self.links)
+        self.writer = MarkerWriter(self.catalog, Groups(), lambda *_: False, self.links, lambda *_: None)
         self.done: list[dict[Any, Error]] = []
 
     def _watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
@@ -284,6 +286,21 @@ def test_what_another_asks_for_is_answered_in_time(place: Place, monkeypatch: py
         HERE: Error.REQUEST_TIMED_OUT, THERE: Error.NOT_LEADER_OR_FOLLOWER,
         ("nowhere", 0): Error.UNKNOWN_TOPIC_OR_PARTITION,
     }  # fmt: skip
+
+
+def test_what_another_asks_for_again_is_written_once(place: Place) -> None:
+    """The first request could not be carried out yet; late, it would end the producer's next transaction."""
+    place.publish(OWN, OTHER)
+    place.lead(0, 1)
+    locks = PartitionLocks(place.run_dir / "partition.lock")  # another process's
+    try:
+        wait_until(lambda: locks.try_lock(place.partition(0).slot.number), 10, "the lock")
+        place.add(HERE, source=NO_SOURCE)
+        place.add(HERE, source=NO_SOURCE)
+    finally:
+        locks.close()
+    assert place.await_done(2) == [{HERE: Error.REQUEST_TIMED_OUT}, {HERE: Error.NONE}]
+    assert place.end(0) == 1
 
 
 def test_too_few_in_sync(place: Place) -> None:

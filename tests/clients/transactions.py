@@ -149,10 +149,10 @@ class Raw:
         )
         return [row.partition_error_code for row in answer.results_by_topic_v3_and_below[0].results_by_partition]
 
-    def write(self, topic: str, *values: bytes, partition: int = 0) -> Any:
+    def write(self, topic: str, *values: bytes, partition: int = 0, **options: Any) -> Any:
         data = batch(values, producer=self.id, epoch=self.epoch, sequence=self.sequence, attributes=TRANSACTIONAL)
         self.sequence += len(values)
-        return produce(self.wire, topic, data, partition=partition)
+        return produce(self.wire, topic, data, partition=partition, **{"transactional_id": self.name, **options})
 
     def end(self, commit: bool = True, version: int = 3) -> int:
         request = self.protocol.EndTxnRequest[version](

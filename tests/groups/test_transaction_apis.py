@@ -33,6 +33,12 @@ class Coordinator(FakeCoordinator):
     def when_transactions_topic(self, ready: Callable[[bool], None], ids: Iterable[str] = ()) -> None:
         ready(self.topic_there)
 
+    def admits_markers(self, client_id: str | None) -> bool:
+        return True
+
+    def verify(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
+        done(self.transactions.verify(producer, [partition])[partition])
+
     def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
         self.asked.append(wanted)
         done({tp: Error.NONE if tp[1] == 0 else Error.UNKNOWN_TOPIC_OR_PARTITION for tp in wanted.partitions})

@@ -97,9 +97,9 @@ def test_open_transactions() -> None:
         table.begin(one, 20)
         assert table.first_unstable() == 10
         assert table.first_unstable(without=1) == 30
-        table.end(one, 0, 3, 99)
+        table.end(one, 0, 3, 99, 40)
         assert table.first_unstable() == 30
-        table.end(two, 1, 3, 99)
+        table.end(two, 1, 3, 99, 41)
         assert (table.first_unstable(), table.entry(two).epoch) == (-1, 1)
     finally:
         region.unlink_all(name)

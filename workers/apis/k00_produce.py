@@ -8,8 +8,9 @@ Versions below 3 carry magic 0 and 1, from 3 on only magic 2; v7 and later may c
 by id (KIP-516). acks=N above 1 is taken from version 0, where 0.8 meant something by it, as all; later versions refuse
 it with INVALID_REQUIRED_ACKS. Batches with acks=all wait for followers, if there are any (workers.replicated), as long
 as the request's timeout allows. Clients write to internal topics only as `__admin_client`; others are answered
-INVALID_TOPIC_EXCEPTION. Left out: asking the coordinator whether a transaction has the partition (KIP-890's
-verification); its markers reach only partitions that were added.
+INVALID_TOPIC_EXCEPTION. A transactional batch that would open a transaction in its partition waits until the
+coordinator has said that the partition is part of it (KIP-890, workers.verification); one in a request without a
+transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and with it the whole request.
 
 A client's requests begin with the same bytes again and again (client id, acks, topic, partition). So those bytes are
 remembered with what they mean (`Targets`), and a request that goes where the last one went costs one comparison.
@@ -37,6 +38,7 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.produce import PartResult
 from odradek.protocol.wire import uvarint
+from odradek.storage.transactions import NOT_ASKED
 from odradek.workers import leadership
 from odradek.workers.api import Api
 from odradek.workers.round import Pending
@@ -55,6 +57,7 @@ _ADMIN = struct.Struct(">h14s").pack(14, b"__admin_client")
 """A request's client id, as it stands in the header, with which Kafka lets clients write to internal topics."""
 _LONGEST_PREFIX = 1024  # twice what clients send; names may be 32 KiB long each
 _REMEMBERED = 16 << 20  # bytes of prefixes that a worker remembers; clients of one name share them
+UNNAMED = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _TARGET = 400  # bytes of what is remembered beside each
 
 
@@ -63,12 +66,13 @@ class Target:
 
     __slots__ = (
         "acks", "acks_all", "follower", "index", "partition", "prefix", "reply", "size", "snapshot", "timeout_ms",
-        "topic", "version",
+        "topic", "transactional_id", "version",
     )  # fmt: skip
 
     def __init__(
-        self, partition: Partition | None, topic: bytes, index: int, acks: int, timeout_ms: int, version: int
-    ) -> None:
+        self, partition: Partition | None, topic: bytes, index: int, acks: int, timeout_ms: int, version: int,
+        transactional_id: bytes | None,
+    ) -> None:  # fmt: skip
         self.partition: Any = partition  # None only for a part that is refused
         self.topic = topic
         self.index = index
@@ -76,6 +80,7 @@ class Target:
         self.acks_all = acks not in (0, 1)
         self.timeout_ms = timeout_ms  # as long as followers are waited for
         self.version = version
+        self.transactional_id = transactional_id
         self.prefix = b""
         self.size = 0
         self.follower: Target | None = None  # where a client went after this one
@@ -217,13 +222,19 @@ def _parse(
         part = request.parts[0]
         partition = _place(worker, part, request.acks, version, buffer, head)
         if partition is not None and part.size > 0:
-            target = Target(partition, part.topic, part.partition, request.acks, request.timeout_ms, version)
+            target = _target(partition, part, request, version)
             target.remember(bytes(buffer[head : request.prefix_end]), worker.snapshot)
             _remember(worker, connection, target)
             batch = _batch(worker, connection, correlation, target, buffer, part.start, part.size)
             connection.order.append(batch)
             return
     _take_several(worker, connection, request, version, correlation, buffer, head)
+
+
+def _target(partition: Partition | None, part: produce.Part, request: produce.ProduceRequest, version: int) -> Target:
+    return Target(
+        partition, part.topic, part.partition, request.acks, request.timeout_ms, version, request.transactional_id
+    )
 
 
 def _remember(worker: Worker, connection: Connection, target: Target) -> None:
@@ -288,7 +299,10 @@ def _batch(
             batch.producer_id = producer_id
             batch.epoch = epoch
             batch.sequence = sequence
-            worker.round.add(partition, batch)
+            if attributes & TRANSACTIONAL:
+                _add_transactional(worker, batch)
+            else:
+                worker.round.add(partition, batch)
             return batch
     _open(worker, batch)
     return batch
@@ -299,10 +313,23 @@ def _open(worker: Worker, batch: Pending) -> None:
     from odradek.workers import slowpath
 
     partition = batch.target.partition
-    if slowpath.prepare(batch, partition, batch.target.version):
-        worker.round.add(partition, batch)
-    else:
+    if not slowpath.prepare(batch, partition, batch.target.version):
         worker.round.finish((batch,))
+    elif batch.transactional:
+        _add_transactional(worker, batch)
+    else:
+        worker.round.add(partition, batch)
+
+
+def _add_transactional(worker: Worker, batch: Pending) -> None:
+    """The append has it verified if it would open a transaction; without a transactional id that cannot be."""
+    if batch.target.transactional_id is None:
+        batch.refuse(UNNAMED)
+        worker.round.finish((batch,))
+        return
+    if worker.verification.enabled:
+        batch.guard = NOT_ASKED
+    worker.round.add(batch.target.partition, batch)
 
 
 def _attributes_sound(pending: Pending, attributes: int, producer_id: int) -> bool:
@@ -326,18 +353,27 @@ def _take_several(
     """A request for several partitions, or with something to refuse."""
     several = Several(version, correlation, request.acks)
     connection.order.append(several)
+    unnamed = _is_unnamed(buffer, request)
     for part in request.parts:
-        partition = _place(worker, part, request.acks, version, buffer, head)
-        target = Target(partition, part.topic, part.partition, request.acks, request.timeout_ms, version)
+        partition = None if unnamed else _place(worker, part, request.acks, version, buffer, head)
+        target = _target(partition, part, request, version)
         if partition is not None:
             batch = _batch(worker, connection, correlation, target, buffer, part.start, max(part.size, 0))
         else:
             batch = Pending(buffer[part.start : part.start], connection, correlation, target)
-            batch.refuse(_why(worker, batch, request, version, buffer, head))
+            batch.refuse(UNNAMED if unnamed else _why(worker, batch, request, version, buffer, head))
             worker.round.finish((batch,))
         several.parts.append(batch)
     if not several.parts:
         worker.round.settle(connection)
+
+
+def _is_unnamed(buffer: memoryview, request: produce.ProduceRequest) -> bool:
+    """Whether it has transactional batches but no transactional id: Kafka refuses all that is in it."""
+    if request.transactional_id is not None:
+        return False
+    headers = (HEADER.unpack_from(buffer, part.start) for part in request.parts if part.size >= HEADER_SIZE)
+    return any(header[3] == 2 and header[5] & TRANSACTIONAL for header in headers)
 
 
 def _why(

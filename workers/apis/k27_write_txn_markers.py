@@ -1,7 +1,9 @@
 """WriteTxnMarkers (key 27), versions 0 and 1: another broker's coordinator ends transactions in partitions of ours.
 
 Our own coordinator writes its markers without asking anyone. Answered when all markers have an outcome; what failed is
-the asker's to try again. In `__consumer_offsets` the transaction's offsets count from then on, or are gone.
+the asker's to try again. In `__consumer_offsets` the transaction's offsets count from then on, or are gone. A request
+of a connection that its coordinator has replaced since is refused: so late, its markers would end the producers' next
+transactions (broker.coordinator_links).
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ from odradek.workers.context import Context
 from odradek.workers.coordination import Coordinator, Wanted
 
 Outcome = dict[TopicPartition, Error]
+GIVEN_UP = Error.NOT_LEADER_OR_FOLLOWER  # its coordinator has asked again since
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     """See above."""
+    if not coordinator.admits_markers(context.client_id):
+        return _response(request, [dict.fromkeys(_wanted(one).partitions, GIVEN_UP) for one in request.markers])
     outcomes: list[Outcome | None] = [None] * len(request.markers)
     left = len(outcomes)
 

@@ -1,13 +1,14 @@
 """TxnOffsetCommit (key 28), versions 0 to 4: a group's offsets, committed if and when the transaction is (KIP-98).
 
 They are in `__consumer_offsets` when this is answered and wait there for the marker. The group's partition must be part
-of the transaction (AddOffsetsToTxn), which is verified here as far as we coordinate the transaction, too: offsets that
-come after their transaction's end would hold the partition up for ever. v2+ have leader epochs, v3+ the member and
+of the transaction (AddOffsetsToTxn), which its coordinator is asked for: offsets that come after their transaction's
+end would hold the last stable offset of the partition back for ever. v2+ have leader epochs, v3+ the member and
 generation that read the input (KIP-447). Left out: v5, for transactions of version 2 (KIP-890).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from odradek.groups.errors import Error
@@ -22,8 +23,14 @@ from odradek.workers.coordination import UNKNOWN, Coordinator, exists
 
 EPOCHS, MEMBERS = 2, 3
 
-SAID_AS = {Error.TRANSACTION_ABORTABLE: Error.INVALID_TXN_STATE, Error.PRODUCER_FENCED: Error.INVALID_PRODUCER_EPOCH}
-"""What these versions call a transaction that does not have the partition."""
+SAID_AS = {
+    Error.TRANSACTION_ABORTABLE: Error.INVALID_TXN_STATE,
+    Error.PRODUCER_FENCED: Error.INVALID_PRODUCER_EPOCH,
+    Error.NETWORK_EXCEPTION: Error.COORDINATOR_LOAD_IN_PROGRESS,
+    Error.NOT_COORDINATOR: Error.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""What these versions call it that the transaction does not have the partition, or that it is not known yet: clients
+retry while the group's coordinator loads."""
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
@@ -35,23 +42,26 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
         said = {tp: _for_version(error, context.version) for tp, error in errors.items()}
         context.reply(_response(request, {**dict.fromkeys(wanted, UNKNOWN), **said}))
 
-    error = _verify(coordinator, request)
-    if error:
-        answer(dict.fromkeys(known, error))
-    elif not known:
-        answer({})
-    else:
-        coordinator.groups.commit(_commit(request, known, context.version, coordinator.now), answer, coordinator.now)
+    def verified(error: Error) -> None:
+        if error:
+            answer(dict.fromkeys(known, SAID_AS.get(error, error)))
+        elif not known:
+            answer({})
+        else:
+            commit = _commit(request, known, context.version, coordinator.now)
+            coordinator.groups.commit(commit, answer, coordinator.now)
+
+    _verify(coordinator, request, verified)
 
 
-def _verify(coordinator: Coordinator, request: Any) -> Error:
-    """Why these offsets may not be written; whose transaction we do not coordinate is not asked for."""
-    if coordinator.groups.refusal(request.group_id) or coordinator.transactions.refusal(request.transactional_id):
-        return Error.NONE
+def _verify(coordinator: Coordinator, request: Any, verified: Callable[[Error], None]) -> None:
+    """Whether these offsets may be written; where the group is refused, it says why."""
+    if coordinator.groups.refusal(request.group_id):
+        verified(Error.NONE)
+        return
     producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
     partition = OFFSETS_TOPIC, coordinator.groups.partition_of(request.group_id)
-    error = coordinator.transactions.verify(producer, [partition])[partition]
-    return SAID_AS.get(error, error)
+    coordinator.verify(producer, partition, verified)
 
 
 def _commit(request: Any, known: dict[Any, Any], version: int, now: Now) -> Commit:

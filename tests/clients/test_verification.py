@@ -1,0 +1,225 @@
+"""Transactional batches that no transaction has: refused, before they hold the last stable offset back (KIP-890)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ..harness.wire import Wire
+from .admin import create_topic, unique
+from .raw.batches import batch
+from .raw.calls import list_offsets, produce, produce_request, producer_id
+from .transactions import TRANSACTIONAL, Raw, await_stable, read, stable_end
+
+NOT_ENOUGH_REPLICAS, INVALID_REQUEST, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 19, 42, 47, 48
+INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE = 49, 53, 120
+SETTING = "transaction.partition.verification.enable"
+
+
+@pytest.fixture
+def wire(broker: Any) -> Iterator[Wire]:
+    with broker.wire() as connected:
+        yield connected
+
+
+def end_of(wire: Wire, topic: str, partition: int = 0) -> tuple[int, int]:
+    """(log end, last stable offset)."""
+    ends = [list_offsets(wire, topic, -1, partition=partition, isolation=level).offset for level in (0, 1)]
+    return ends[0], ends[1]
+
+
+def test_without_a_transactional_id(broker: Any, wire: Wire) -> None:
+    topic, raw = create_topic(broker), Raw(wire)
+    raw.add(topic)
+    answer = raw.write(topic, b"x", transactional_id=None)
+    assert answer.error_code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert end_of(wire, topic) == (0, 0)
+    raw.sequence = 0
+    assert raw.write(topic, b"x").error_code == 0
+
+
+def test_without_a_transactional_id_the_whole_request_is_refused(broker: Any, wire: Wire) -> None:
+    topic, raw = create_topic(broker, partitions=2), Raw(wire)
+    raw.add(topic, 0, 1)
+    request = produce_request(topic, batch([b"plain"]))
+    rows = request.topic_data[0].partition_data
+    data = batch([b"x"], producer=raw.id, epoch=raw.epoch, sequence=0, attributes=TRANSACTIONAL)
+    rows.append(type(rows[0])(index=1, records=data))
+    answer = wire.call(request)
+    codes = [row.error_code for row in answer.responses[0].partition_responses]
+    assert codes == [TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    assert [end_of(wire, topic, partition) for partition in (0, 1)] == [(0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, INVALID_TXN_STATE), (10, INVALID_TXN_STATE), (11, 120), (12, 120)])
+def test_a_partition_that_was_not_added(broker: Any, wire: Wire, version: int, code: int) -> None:
+    topic, other, raw = create_topic(broker), create_topic(broker), Raw(wire)
+    raw.add(other)
+    assert raw.write(topic, b"x", version=version).error_code == code
+    assert end_of(wire, topic) == (0, 0)
+    raw.sequence = 0
+    raw.add(topic)
+    assert raw.write(topic, b"x", version=version).error_code == 0
+    assert raw.end() == 0
+    await_stable(broker, topic)
+
+
+def test_an_epoch_that_the_coordinator_has_fenced(broker: Any, wire: Wire) -> None:
+    topic, raw = create_topic(broker), Raw(wire)
+    raw.init()
+    assert raw.write(topic, b"x").error_code == INVALID_PRODUCER_EPOCH
+    assert end_of(wire, topic) == (0, 0)
+
+
+def test_another_producers_id(broker: Any, wire: Wire) -> None:
+    """Also that of one which has no transactional id, and an id that is not known or empty."""
+    topic, raw, other = create_topic(broker), Raw(wire), Raw(wire)
+    raw.add(topic)
+    plain, epoch = producer_id(wire)
+    for producer, name, code in (
+        (other.id, raw.name, INVALID_PRODUCER_ID_MAPPING),
+        (plain, raw.name, INVALID_PRODUCER_ID_MAPPING),
+        (raw.id, unique("unknown"), INVALID_PRODUCER_ID_MAPPING),
+        (raw.id, "", INVALID_REQUEST),
+    ):
+        data = batch([b"x"], producer=producer, epoch=epoch, sequence=0, attributes=TRANSACTIONAL)
+        assert produce(wire, topic, data, transactional_id=name).error_code == code
+    assert end_of(wire, topic) == (0, 0)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_batch_behind_its_transactions_marker(broker: Any, wire: Wire, commit: bool) -> None:
+    topic, raw = create_topic(broker), Raw(wire)
+    raw.add(topic)
+    assert raw.write(topic, b"in time").error_code == 0
+    assert raw.end(commit) == 0
+    await_stable(broker, topic)
+    assert raw.write(topic, b"late").error_code == INVALID_TXN_STATE
+    assert end_of(wire, topic) == (2, 2)
+
+
+def test_many_batches_in_one_go(broker: Any, wire: Wire) -> None:
+    """Those behind the first wait with it, in order, and hold up no other partition of their connection."""
+    topic, raw = create_topic(broker, partitions=2), Raw(wire)
+    raw.add(topic, 0, 1)
+    requests = [_request(raw, topic, number, partition) for number in range(20) for partition in (0, 1)]
+    for request in requests:
+        wire.put(request)
+    answers = [_answer(wire, request) for request in requests]
+    assert [answer.error_code for answer in answers] == [0] * 40
+    assert [answer.base_offset for answer in answers] == [number // 2 for number in range(40)]
+    assert raw.end() == 0
+    await_stable(broker, topic)
+    assert read(broker, topic, "read_committed") == [b"%d" % number for number in range(20)]
+
+
+def _request(raw: Raw, topic: str, number: int, partition: int = 0) -> Any:
+    data = batch([b"%d" % number], producer=raw.id, epoch=raw.epoch, sequence=number, attributes=TRANSACTIONAL)
+    return produce_request(topic, data, partition=partition, transactional_id=raw.name)
+
+
+def _answer(wire: Wire, request: Any) -> Any:
+    return wire.take(request).responses[0].partition_responses[0]
+
+
+def test_no_order_of_end_and_late_batches_leaves_a_transaction_open(broker: Any, wire: Wire) -> None:
+    """EndTxn overtakes batches that are under way on another connection, again and again."""
+    topic, raw = create_topic(broker), Raw(wire)
+    sequence, stored = 0, 0
+    with broker.wire() as other:
+        for number in range(150):
+            assert raw.add(topic) == [0]
+            requests = [_request(raw, topic, sequence + step) for step in range(3)]
+            for request in requests[: number % 3 + 1]:
+                other.put(request)
+            assert raw.end(commit=number % 2 == 0) == 0
+            answers = [_answer(other, request) for request in requests[: number % 3 + 1]]
+            accepted = [answer.error_code == 0 for answer in answers]
+            assert accepted == sorted(accepted, reverse=True), "a later batch is stored behind one that was refused"
+            stored += sum(accepted)
+            sequence += sum(accepted)
+    await_stable(broker, topic)
+    end, stable = end_of(wire, topic)
+    assert end == stable
+    assert end >= stored
+
+
+def test_the_coordinator_dies_while_it_is_asked(fresh_broker: Callable[..., Any]) -> None:
+    """The batch is stored, or refused with what clients retry; what is retried is stored."""
+    broker = fresh_broker()
+    topic = create_topic(broker)
+    for number in range(4):
+        with broker.wire() as wire:
+            raw = Raw(wire)
+            raw.add(topic)
+            killer = threading.Thread(target=broker.kill_role, args=("coordinator",))
+            killer.start()
+            code = raw.write(topic, b"%d" % number).error_code
+            killer.join()
+            assert code in (0, NOT_ENOUGH_REPLICAS)
+            while code == NOT_ENOUGH_REPLICAS:
+                raw.sequence = 0
+                code = raw.write(topic, b"%d" % number).error_code
+            assert code == 0
+            assert raw.end() == 0
+    await_stable(broker, topic)
+    assert read(broker, topic, "read_committed") == [b"%d" % number for number in range(4)]
+
+
+def test_it_can_be_switched_off(fresh_broker: Callable[..., Any]) -> None:
+    broker = fresh_broker()
+    topic = create_topic(broker)
+    with broker.wire() as wire:
+        raw = Raw(wire)
+        assert raw.write(topic, b"x").error_code == INVALID_TXN_STATE
+        _set(wire, "false")
+        raw.sequence = 0
+        assert raw.write(topic, b"x").error_code == 0
+    assert stable_end(broker, topic) == 0
+
+
+def _set(wire: Wire, value: str) -> None:
+    from kafka.protocol.admin import IncrementalAlterConfigsRequest as Request
+
+    change = Request.AlterConfigsResource.AlterableConfig(name=SETTING, config_operation=0, value=value)
+    resource = Request.AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+    answer = wire.call(Request[0](resources=[resource], validate_only=False))
+    assert [row.error_code for row in answer.responses] == [0]
+
+
+# -- markers
+
+
+def mark(broker: Any, raw: Raw, topic: str, client: str) -> int:
+    """WriteTxnMarkers over a new connection, as a coordinator of that client id."""
+    from kafka.protocol.producer import WriteTxnMarkersRequest as Request
+
+    row = Request.WritableTxnMarker
+    topics = [row.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])]
+    marker = row(
+        producer_id=raw.id, producer_epoch=raw.epoch, transaction_result=True, coordinator_epoch=0, topics=topics
+    )
+    request = Request[1](markers=[marker])
+    request.with_header(correlation_id=1, client_id=client)
+    with broker.wire() as wire:
+        wire.send_raw(bytes(request.encode(header=True, framed=True)))
+        return int(wire.take(request).markers[0].topics[0].partitions[0].error_code)
+
+
+def test_a_marker_of_a_connection_that_was_replaced_comes_too_late(broker: Any, wire: Wire) -> None:
+    """Its coordinator asked again over a new one; the producer's next transaction has the same epoch."""
+    topic, raw = create_topic(broker), Raw(wire)
+    raw.add(topic)
+    raw.write(topic, b"first")
+    assert mark(broker, raw, topic, "odradek-coordinator/7/b00/200") == 0
+    assert raw.end() == 0
+    await_stable(broker, topic)
+    raw.add(topic)
+    assert raw.write(topic, b"second").error_code == 0
+    assert mark(broker, raw, topic, "odradek-coordinator/7/b00/100") == 6
+    assert stable_end(broker, topic) < end_of(wire, topic)[0]
+    assert mark(broker, raw, topic, "odradek-coordinator/7/b00/200") == 0
+    await_stable(broker, topic)
