@@ -22,7 +22,7 @@ from odradek.groups.errors import Error
 from odradek.groups.events import Now
 from odradek.groups.groups import Groups
 from odradek.groups.offsets import TopicPartition
-from odradek.ipc import roles, slots
+from odradek.ipc import memory_order, roles, slots
 from odradek.storage import transactions
 from odradek.storage.partition import Busy, Partition
 from odradek.workers.catalog import Catalog
@@ -241,7 +241,7 @@ class MarkerWriter:
         if job.awaited and not self._has_passed(job):
             for awaited in job.awaited.values():
                 awaited.partition.slot.wait(roles.COORDINATOR)
-            self._catalog.log.locks.fence()
+            memory_order.fence()
             self._has_passed(job)
         if job.deadline_ms is not None and job.open and job.deadline_ms <= self._now.steady_ms:
             for tp in [*job.todo, *job.awaited]:

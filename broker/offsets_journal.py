@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from odradek.groups.errors import Error
 from odradek.groups.journal import JournalBusy, JournalError
-from odradek.ipc import slots
+from odradek.ipc import memory_order, slots
 from odradek.protocol.records import batch_v2
 from odradek.storage import read
 from odradek.storage.append import Batch, append
@@ -158,7 +158,7 @@ class OffsetsJournal:
             there = self._catalog.log.get(self._topic, index)
             if there is not None:
                 there.slot.wait(self._role)
-        self._catalog.log.locks.fence()
+        memory_order.fence()
 
     def state(self, partition: int) -> int:
         """The slot's state (ipc.slots): RECOVERING, LEADER, OFFLINE, …"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -106,7 +107,7 @@ def _rss(pid: int, alive: bool) -> int:
         pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
     except OSError:
         return 0
-    return int(pages) * 4096
+    return int(pages) * mmap.PAGESIZE
 
 
 def _partition(partition: Any) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -104,16 +103,3 @@ class RoleLocks(ByteLocks):
 
 class PartitionLocks(ByteLocks):
     """One byte for each partition slot."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(path)
-        self._fence = threading.Lock()
-
-    def fence(self) -> None:
-        """A full memory fence: what this process stored before is visible before it loads anything after.
-
-        Any atomic read-modify-write orders x86 memory. Taking a free lock of Python's is one (a compare-and-exchange
-        with the lock prefix, in glibc's sem_trywait as in musl's), and costs a quarter of one in the kernel.
-        """
-        with self._fence:
-            pass

@@ -3,7 +3,7 @@
 Layout    : region `meta-<version>`: word 0 length, then the snapshot's bytes. The current version is a word of
             the control region.
 Owner     : the controller.
-Writers   : the controller only: it fills a new region, then stores the version word.
+Writers   : the controller only: it fills a new region, then stores the version word (order: ipc.memory_order).
 Lock      : none. A reader that finds its region gone reads the version word again.
 Crash rule: dying before the version word is stored leaves a region that the next publisher of that version replaces.
 The region before the current one is kept, so that a reader between the two steps mostly finds it.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from odradek.ipc import memory_order
 from odradek.ipc.region import Region, RegionError, unlink
 
 _KIND = "metadata"
@@ -49,6 +50,7 @@ class MetadataRegion:
         region.buf[8 : 8 + len(blob)] = blob
         region.words[0] = len(blob)
         region.close()
+        memory_order.ordered()
         former = self._words[self._at]
         self._words[self._at] = version
         unlink(self._name(former - 1))

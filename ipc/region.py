@@ -5,7 +5,8 @@ Layout    : 64-byte header, then the body.
 Owner     : whoever created it (the supervisor for the fixed regions).
 Writers   : said by the module that uses the body.
 Lock      : none here.
-Crash rule: the magic is stored last, so a region whose creator died half way is not attachable and is replaced.
+Crash rule: the magic is stored last (ipc.memory_order), so a region whose creator died half way is not attachable and
+            is replaced.
 Size is reserved with posix_fallocate: on a full /dev/shm a mere ftruncate succeeds and the first touch is SIGBUS.
 """
 
@@ -17,6 +18,7 @@ import os
 import zlib
 
 import posix_ipc
+from odradek.ipc import memory_order
 
 MAGIC = 0x6F64726164656B31  # "odradek1"
 LAYOUT = 3
@@ -67,6 +69,7 @@ class Region:
             memory.close_fd()
         region._header[1], region._header[2] = _kind(kind), LAYOUT
         region._header[3], region._header[4] = incarnation, size
+        memory_order.ordered()
         region._header[0] = MAGIC
         return region
 

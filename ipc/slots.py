@@ -10,9 +10,9 @@ Writers   : fields, dirty and holder: who holds the partition's byte in partitio
             its own, appenders clear any. `contended`: whoever waits for the lock sets it, whoever gets it clears it.
 Lock      : partition.lock, byte = slot number (ipc.locks). Readers take none.
 Crash rule: a writer fills the copy that is not current, then stores sequence + 1 as one aligned 8-byte store
-            (x86: stores are not reordered). Dying before that store changes nothing; a reader that sees the same
-            sequence before and after its read has a whole copy. struct.pack_into zeroes before it writes, so the
-            current copy is never written in place, but for single words that readers do not read (`note`).
+            (why it is seen in that order: ipc.memory_order). Dying before that store changes nothing; a reader that
+            sees the same sequence before and after its read has a whole copy. struct.pack_into zeroes before it writes,
+            so the current copy is never written in place, but for single words that readers do not read (`note`).
             `dirty` stays set when a writer dies: the next holder repairs.
 Slots are used again, incarnations never: a caller compares its incarnation with the slot's under the lock.
 """
@@ -25,6 +25,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from odradek.ipc import memory_order
 from odradek.ipc.region import Region, RegionError
 from odradek.ipc.roles import ROLES
 
@@ -236,6 +237,33 @@ class Slot:
         return roles
 
 
+class FencedSlot(Slot):
+    """A slot on a machine that may reorder stores (ipc.memory_order): the same, in an order that others see."""
+
+    __slots__ = ()
+
+    def publish(self, values: Sequence[int]) -> None:
+        """See `Slot.publish`."""
+        if type(values) is not array:
+            values = array("q", values)
+        words, at = self.words, self.at
+        sequence = words[at] + 1
+        self.map[self._copies[sequence & 1]] = values  # type: ignore[assignment]
+        memory_order.barrier()  # the copy before the sequence that makes it current
+        words[at] = sequence
+        memory_order.barrier()  # the sequence before the next copy, and before looking at waiters
+
+    @property
+    def dirty(self) -> int:
+        """See `Slot.dirty`."""
+        return self.words[self.at + DIRTY]
+
+    @dirty.setter
+    def dirty(self, what: int) -> None:
+        self.words[self.at + DIRTY] = what
+        memory_order.barrier()  # before files are replaced: readers that find those ask whether it is so
+
+
 class SlotTable:
     """All slots; regions are mapped when first needed."""
 
@@ -274,7 +302,8 @@ class SlotTable:
         if slot is None:
             if number >= self.capacity:
                 self.attach()
-            slot = self._slots[number] = Slot(number, self._regions[number // CHUNK])
+            kind = Slot if memory_order.TSO else FencedSlot
+            slot = self._slots[number] = kind(number, self._regions[number // CHUNK])
         return slot
 
     def sequences(self, chunk: int = 0) -> bytes:

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Protocol
 
-from odradek.ipc.locks import PartitionLocks
+from odradek.ipc import memory_order
 from odradek.ipc.slots import SEQUENCE, STRIDE, Slot
 
 _LEAST_HEAP = 256
@@ -51,9 +51,8 @@ class Parked(Protocol):
 class Parking:
     """A worker's parked requests."""
 
-    def __init__(self, role: int, locks: PartitionLocks) -> None:
+    def __init__(self, role: int) -> None:
         self._role = role
-        self._locks = locks
         self._by_slot: dict[Slot, dict[Parked, None]] = {}
         self._seen: dict[Slot, int] = {}
         self._wanted: dict[Slot, int] = {}  # which changes those who wait for a slot, or did, have asked for
@@ -77,7 +76,7 @@ class Parking:
         if not request.queued:
             self._queue(request)
         if self._attach(request):
-            self._locks.fence()
+            memory_order.fence()
             self._look((request,))
 
     def _queue(self, request: Parked) -> None:
@@ -137,7 +136,7 @@ class Parking:
         role = self._role
         silent = [slot for slot, what in self._wanted.items() if slot.wait(role, what)]
         if silent:
-            self._locks.fence()
+            memory_order.fence()
             self._look_at_changed({slot: self._seen[slot] for slot in silent})
 
     def compare(self) -> None:
@@ -163,7 +162,7 @@ class Parking:
             self._detach(request)
             request.slots = request.find_slots()
             self._attach(request)
-        self._locks.fence()
+        memory_order.fence()
         self._look(requests)
 
     def _changed(self, slot: Slot) -> None:

@@ -79,7 +79,7 @@ class Worker:
         self.snapshot: Snapshot = self.catalog.snapshot
         self.catalog.log.ring = self._ring_through(self.catalog.log.ring)
         self.bell = Doorbell(process.run_dir, self.role)
-        self.parking = Parking(self.role, self.catalog.log.locks)
+        self.parking = Parking(self.role)
         self.syncer = Syncer(self)
         self.verification = Verification(self)
         self.round = Round(self.syncer.submit, partial(replicated.wait, self), self.verification.hold)

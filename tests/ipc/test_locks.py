@@ -51,13 +51,6 @@ def test_closing_another_descriptor_of_the_file_frees_nothing(tmp_path: Path) ->
     assert not other.try_lock(1)
 
 
-def test_a_fence_leaves_nothing_locked(tmp_path: Path) -> None:
-    one, other = PartitionLocks(tmp_path / "l"), PartitionLocks(tmp_path / "l")
-    one.fence()
-    one.fence()
-    assert all(other.try_lock(byte) for byte in range(16))
-
-
 def test_roles(tmp_path: Path) -> None:
     one, other = RoleLocks(tmp_path / "r"), RoleLocks(tmp_path / "r")
     assert not one.anyone(range(8))

@@ -9,7 +9,7 @@ from odradek.ipc.roles import BY_NAME, MAX_WORKERS, ROLES, role_name, worker_rol
 from odradek.ipc.shm import Shared
 
 
-def test_versions_replace_each_other(shared: Shared) -> None:
+def test_versions_replace_each_other(any_machine: str, shared: Shared) -> None:
     assert shared.metadata.read() == (0, b"")
     for version in range(1, 6):
         shared.metadata.publish(version, b"x" * version)

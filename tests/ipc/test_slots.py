@@ -17,7 +17,7 @@ from odradek.ipc.slots import FIELDS, SlotState
 from ..harness.process import wait_until
 
 
-def test_a_published_state_is_read_back(shared: Shared) -> None:
+def test_a_published_state_is_read_back(any_machine: str, shared: Shared) -> None:
     state = SlotState(*range(100, 100 + len(FIELDS)))
     shared.slots[3].publish(state)
     assert shared.slots[3].state() == state
@@ -51,7 +51,7 @@ def _publish_for_ever(prefix: str) -> None:
         slot.publish([number] * len(FIELDS))
 
 
-def test_readers_never_see_a_mixture_while_writers_are_killed(shared: Shared) -> None:
+def test_readers_never_see_a_mixture_while_writers_are_killed(any_machine: str, shared: Shared) -> None:
     slot, mixtures, last = shared.slots[0], 0, 0
     for _ in range(40):
         pid = os.fork()
@@ -72,7 +72,7 @@ def test_readers_never_see_a_mixture_while_writers_are_killed(shared: Shared) ->
     assert last > 0
 
 
-def test_sweeps_never_see_half_a_publish(shared: Shared) -> None:
+def test_sweeps_never_see_half_a_publish(any_machine: str, shared: Shared) -> None:
     """A slot in use that looked FREE to a respawned controller would be given to another partition."""
     shared.slots[0].publish([1] * len(FIELDS))
     pid = os.fork()
@@ -89,7 +89,7 @@ def test_sweeps_never_see_half_a_publish(shared: Shared) -> None:
         os.waitpid(pid, 0)
 
 
-def test_waiters_are_told_once(shared: Shared) -> None:
+def test_waiters_are_told_once(any_machine: str, shared: Shared) -> None:
     slot = shared.slots[1]
     assert not slot.waiters()
     slot.wait(COORDINATOR)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from odradek.ipc.locks import PartitionLocks
+from odradek.ipc import memory_order
 from odradek.ipc.roles import worker_role
 from odradek.ipc.slots import ANYTHING, Slot
 from odradek.workers.parking import Parking
@@ -19,14 +18,15 @@ from .test_connection import produce
 ROLE = worker_role(0)
 
 
-class _Locks(PartitionLocks):
+class _Fence:
     """Calls `between` where another process may come in: at the fence."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, real: Callable[[], None]) -> None:
+        self._real = real
         self.between: Callable[[], None] | None = None
 
-    def fence(self) -> None:
+    def __call__(self) -> None:
+        self._real()
         if self.between is not None:
             between, self.between = self.between, None
             between()
@@ -56,13 +56,15 @@ class _Waiting:
 
 
 @pytest.fixture
-def locks(tmp_path: Path) -> _Locks:
-    return _Locks(tmp_path / "partition.lock")
+def fence(monkeypatch: pytest.MonkeyPatch) -> _Fence:
+    made = _Fence(memory_order.fence)
+    monkeypatch.setattr(memory_order, "fence", made)
+    return made
 
 
 @pytest.fixture
-def parking(locks: _Locks) -> Parking:
-    return Parking(ROLE, locks)
+def parking(fence: _Fence) -> Parking:
+    return Parking(ROLE)
 
 
 def append(slot: Slot) -> list[int]:
@@ -79,9 +81,9 @@ def test_a_change_before_parking_is_seen(bench: Bench, parking: Parking) -> None
     assert (waiting.answers, waiting.finished, len(parking)) == (1, True, 0)
 
 
-def test_a_change_while_parking_is_seen_or_rings(bench: Bench, parking: Parking, locks: _Locks) -> None:
+def test_a_change_while_parking_is_seen_or_rings(bench: Bench, parking: Parking, fence: _Fence) -> None:
     slot, waiting, rung = bench.slot("t"), _Waiting([bench.slot("t")], 1), []
-    locks.between = lambda: rung.extend(append(slot))
+    fence.between = lambda: rung.extend(append(slot))
     parking.park(waiting)
     assert waiting.answers == 1
     assert rung == [ROLE]
@@ -97,13 +99,13 @@ def test_a_change_after_parking_rings(bench: Bench, parking: Parking) -> None:
     assert (waiting.answers, waiting.finished) == (1, True)
 
 
-def test_every_change_rings_until_there_is_enough(bench: Bench, parking: Parking, locks: _Locks) -> None:
+def test_every_change_rings_until_there_is_enough(bench: Bench, parking: Parking, fence: _Fence) -> None:
     """Between the bell and the look too."""
     slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 3)
     parking.park(waiting)
     assert append(slot) == [ROLE]
     second: list[int] = []
-    locks.between = lambda: second.extend(append(slot))
+    fence.between = lambda: second.extend(append(slot))
     parking.rung()
     assert (second, waiting.answers) == ([ROLE], 0)
     parking.rung()

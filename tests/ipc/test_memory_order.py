@@ -1,0 +1,90 @@
+"""Stores that others see in order: the way of x86, and the one of machines that reorder, which works on x86 too."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from odradek.ipc import membarrier, memory_order, slots
+from odradek.ipc.roles import COORDINATOR
+from odradek.ipc.shm import Shared
+from odradek.ipc.slots import F_LEO, FencedSlot, Slot, SlotState
+
+from ..harness.process import die_with_parent
+
+ROUNDS = 1000
+
+
+def test_the_machine_decides(any_machine: str, shared: Shared) -> None:
+    assert type(shared.slots[0]) is (Slot if any_machine == "tso" else FencedSlot)
+    shared.slots[0].dirty = 5
+    assert shared.slots[0].dirty == Shared.attach(shared.prefix).slots[0].dirty == 5
+
+
+def test_on_x86_nothing_is_paid(monkeypatch: pytest.MonkeyPatch, shared: Shared) -> None:
+    def barrier() -> None:
+        raise AssertionError("a barrier on x86")
+
+    monkeypatch.setattr(memory_order, "TSO", True)
+    monkeypatch.setattr(membarrier, "barrier", barrier)
+    shared.slots[0].publish(SlotState(leo=1))
+    shared.slots[0].dirty = 1
+    shared.metadata.publish(1, b"one")
+    memory_order.fence()
+
+
+def test_each_publish_has_its_barriers(monkeypatch: pytest.MonkeyPatch, shared: Shared) -> None:
+    """The copy is there before the sequence says so, and the sequence before the next barrier ends."""
+    seen: list[tuple[int, int]] = []
+    slot = FencedSlot(0, shared.slots._regions[0])
+
+    def barrier() -> None:
+        copies = [slots._COPY_STRUCT.unpack(slot.map[copy])[F_LEO] for copy in slot._copies]
+        seen.append((slot.sequence, copies[(len(seen) // 2 + 1) & 1]))
+
+    monkeypatch.setattr(membarrier, "barrier", barrier)
+    for leo in (7, 8):
+        slot.publish(SlotState(leo=leo))
+    assert seen == [(0, 7), (1, 7), (1, 8), (2, 8)]
+
+
+def test_a_kernel_without_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membarrier, "_number", membarrier.ctypes.c_long(1 << 20))
+    with pytest.raises(membarrier.NoBarrier, match="membarrier: Function not implemented"):
+        membarrier.barrier()
+
+
+def test_a_waiter_and_a_publisher_never_miss_each_other(any_machine: str, shared: Shared) -> None:
+    """Of two that store and then look, at least one sees the other: the ring that a parked request lives on."""
+    ours, theirs = shared.slots[0], shared.slots[1]
+    pid = os.fork()
+    if not pid:
+        die_with_parent()
+        _publish_each_round(Shared.attach(shared.prefix))
+    try:
+        for number in range(1, ROUNDS):
+            theirs.publish(SlotState(leo=number))  # go
+            ours.wait(COORDINATOR)
+            memory_order.fence()
+            found = ours.read()[F_LEO] >= number
+            while shared.slots[2].read()[F_LEO] < number:
+                os.sched_yield()
+            rung = shared.slots[2].read()[slots.F_HW]
+            assert found or rung, f"round {number}"
+            ours.waiters()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _publish_each_round(shared: Shared) -> None:
+    ours, told, done = shared.slots[0], shared.slots[1], shared.slots[2]
+    for number in range(1, ROUNDS):
+        while told.read()[F_LEO] < number:
+            os.sched_yield()
+        ours.publish(SlotState(leo=number))
+        memory_order.fence()  # for giving back the lock
+        rung = bool(ours.waiters())
+        done.publish(SlotState(leo=number, hw=rung))
+    os._exit(0)
