@@ -263,7 +263,7 @@ class World:
         self.give_up()
         with self.partition.locked() as values:
             if clean:
-                self._stop(values)
+                self.settle(values)
         state = self.partition.state()
         base = max(base for base in self.partition.bases(state.active_base, state.generation) if base <= recovery_point)
         point = state.leo if clean else base
@@ -278,7 +278,8 @@ class World:
         assert (again.state, again.leo, again.hw) == (slots.LEADER, state.leo, state.hw)
         assert again.log_start == state.log_start
 
-    def _stop(self, values: slots.Fields) -> None:
+    def settle(self, values: slots.Fields) -> None:
+        """What a clean stop writes. Caller holds the lock."""
         table = self.partition.producers.table(values[slots.F_PSTATE_GEN])
         if table is not None:
             producers = for_snapshot(table.entries())
