@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from odradek.pipeline.decoding.columns import Records, varints, wrong
+from odradek.pipeline.decoding.columns import Records
 from odradek.pipeline.decoding.gather import binary
 from odradek.protocol.records import varint
+from odradek.protocol.records.bulk import varints, wrong
 
 TYPE = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 MANY = 1000

@@ -15,26 +15,8 @@ import numpy as np
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records import batch_v2
+from odradek.protocol.records.bulk import heads
 
-# protocol.records.batch_v2.HEADER as an array's type.
-WIRE = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("length", ">i4"),
-        ("leader_epoch", ">i4"),
-        ("magic", ">i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("count", ">i4"),
-    ]
-)
-HEAD = WIRE.newbyteorder("=")
 _ENTRY = struct.Struct(">qiib")  # to the magic, which is at the same place in every format
 _LEAST = {0: 14, 1: 22, 2: batch_v2.HEADER_SIZE - batch_v2.LOG_OVERHEAD}
 
@@ -148,10 +130,8 @@ class Selection:
 
 
 def _with_headers(data: memoryview, bounds: np.ndarray) -> Batches:
-    flat = np.frombuffer(data, np.uint8)
-    starts, ends = bounds[:-1], bounds[1:]
-    heads = np.lib.stride_tricks.sliding_window_view(flat, WIRE.itemsize)[starts]
-    return Batches(data, heads.view(WIRE)[:, 0].astype(HEAD), starts, ends)
+    flat, starts, ends = np.frombuffer(data, np.uint8), bounds[:-1], bounds[1:]
+    return Batches(data, heads(flat, starts), starts, ends)
 
 
 class _Aborted:

@@ -26,6 +26,13 @@ CLOCKS = {"time", "datetime", "threading", "sched"}
 PICKLES = {"pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle", "multiprocessing"}
 # Importing it takes 0.15 CPU s and 12 MB or more, and its BLAS starts threads that spin: see storage/index.py.
 HEAVY = {"numpy"}
+# What reads whole logs has it all the same, loaded when there is something to do: see test_numpy_comes_when_needed.
+BULK = {"odradek.protocol.records.bulk"} | {
+    f"odradek.storage.{name}"
+    for name in (
+        "batch_chunks", "bulk_records", "clean_batches", "clean_chunks", "key_hashes", "map_pass", "offset_map",
+    )
+}  # fmt: skip
 # What a state machine must not touch: it takes events, bytes and `now_ms`. `cluster/zookeeper*` is a store instead.
 FORBIDDEN = {"groups": SOCKETS | CLOCKS, "protocol": SOCKETS | CLOCKS, "cluster": SOCKETS}
 DISTRIBUTIONS = {
@@ -46,7 +53,7 @@ def faults(module: str, source: str) -> Iterator[str]:
             yield f"{module}:{line}: {mine} may not import {theirs}"
         if top in FORBIDDEN.get(mine, set()) and not module.startswith("odradek.cluster.zookeeper"):
             yield f"{module}:{line}: {mine} may not import {top}"
-        if top in HEAVY and mine not in ("loadtest", "pipeline"):
+        if top in HEAVY and mine not in ("loadtest", "pipeline") and module not in BULK:
             yield f"{module}:{line}: too heavy for a process of the broker ({top})"
         if top in PICKLES:
             yield f"{module}:{line}: no pickle ({top})"
@@ -107,6 +114,16 @@ def test_every_foreign_import_is_a_declared_dependency() -> None:
             top = name.split(".")[0]
             if top != "odradek" and top not in sys.stdlib_module_names:
                 assert DISTRIBUTIONS.get(top, top) in known, f"{module}:{line}: {top} is not in pyproject.toml"
+
+
+def test_numpy_comes_when_needed() -> None:
+    """Not with the modules that the broker's processes import."""
+    import subprocess
+    import sys
+
+    names = ("broker.janitor", "broker.supervisor", "workers.worker", "storage.compaction", "broker.controller_process")
+    code = f"import sys\n{''.join(f'import odradek.{name}' + chr(10) for name in names)}print('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"
 
 
 def _name(requirement: str) -> str:

@@ -10,7 +10,7 @@ from odradek.pipeline.decoding import bodies, columns
 from odradek.pipeline.decoding.bodies import Bodies, Unpacker
 from odradek.pipeline.decoding.selection import Selection
 from odradek.pipeline.types import Chunk, Range
-from odradek.protocol.records import batch_v2, codecs, varint
+from odradek.protocol.records import batch_v2, bulk, codecs, varint
 from odradek.protocol.records.errors import RecordError
 
 from ..protocol.records.strategies import mixed, plain, record_lists
@@ -78,7 +78,7 @@ def test_one_batch(records, codec, appended, rows) -> None:
     assert fast(batch, rows=rows) == slow(batch)
 
 
-@pytest.mark.parametrize("batches", [2, columns.WIDE - 1, columns.WIDE, 3 * columns.WIDE])
+@pytest.mark.parametrize("batches", [2, bulk.WIDE - 1, bulk.WIDE, 3 * bulk.WIDE])
 @pytest.mark.parametrize("codec", [codecs.NONE, codecs.LZ4])
 def test_batches_of_very_different_length(batches: int, codec: int) -> None:
     """A few long ones among many short ones; all found together, or one by one when few are left."""
