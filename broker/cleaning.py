@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 NICE = 10
 BUSY_MS = 1.0
 _UNLIMITED = 1e18  # bytes a second: Kafka's default is the largest double
+_THROTTLE_SECONDS = 0.3  # the longest that a limited cleaner goes on at once, as Kafka's throttler looks at it
+_LEAST_CHUNK, _CHUNK = 256 << 10, 4 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -97,13 +99,18 @@ class Cleaner:
         self._backoff_ms = float(config["log.cleaner.backoff.ms"])
         self._enabled = bool(config["log.cleaner.enable"])
         self._rate = float(config["log.cleaner.io.max.bytes.per.second"])
-        self._memory = Memory(config["log.cleaner.dedupe.buffer.size"], config["log.cleaner.io.buffer.load.factor"])
+        self._memory = Memory(
+            config["log.cleaner.dedupe.buffer.size"],
+            config["log.cleaner.io.buffer.load.factor"],
+            int(min(max(self._rate * _THROTTLE_SECONDS, _LEAST_CHUNK), _CHUNK)),
+        )
         self._offsets = CleanerOffsets(list(config.log_dirs), turns)
         self._going: Compaction | None = None
         self._steps: Iterator[int] = iter(())
         self._began = 0.0
         self._done_bytes = 0
         self._uncleanable: set[int] = set()  # incarnations
+        self._unreadable: dict[int, set[int]] = {}  # incarnation → base offsets of batches that were logged
 
     def step(self) -> float:
         """Go on for some milliseconds; returns after how many the next step is due. Raises OSError: see `partition`."""
@@ -176,7 +183,9 @@ class Cleaner:
         if self._offsets.get(partition) is None:  # from now on the log may have gaps: `odradek check` goes by this
             self._offsets.put(partition, what.first_dirty, self._partitions())
         _be_nice()
-        self._going = Compaction(partition, what, self._memory, now_ms)
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's, which comes now: its threads would only spin
+        told = self._unreadable.setdefault(partition.incarnation, set())
+        self._going = Compaction(partition, what, self._memory, now_ms, told)
         self._steps = self._going.steps()
         self._began, self._done_bytes = time.monotonic(), 0
         log.debug("%r: compacting offsets %d to %d", partition, what.first_dirty, what.upto)

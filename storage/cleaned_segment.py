@@ -7,7 +7,7 @@ then. All is on the disk before `finish` returns, as the segments it will replac
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from odradek.storage import names
 from odradek.storage.durable import FILES
@@ -31,10 +31,13 @@ class CleanedSegment:
     def _path(self, kind: str) -> str:
         return str(names.segment_path(self._directory, self.base, kind, names.CLEANED))
 
-    def append(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
-        """Add a batch. OSError when the disk is full or fails."""
-        self._indexes.add(last_offset, self.size + len(self._buffer), max_timestamp)
-        self._buffer += batch
+    def append(self, data: bytes | memoryview, rows: Iterable[tuple[int, int, int]]) -> None:
+        """Add batches; `rows` are their last offsets, sizes and largest timestamps. OSError as the disk has it."""
+        position, add = self.size + len(self._buffer), self._indexes.add
+        for last_offset, size, max_timestamp in rows:
+            add(last_offset, position, max_timestamp)
+            position += size
+        self._buffer += data
         if len(self._buffer) >= _BUFFER:
             self._write()
 

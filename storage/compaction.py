@@ -19,24 +19,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.ipc import slots
 from odradek.storage import cleanable, index_files, names, swap
-from odradek.storage.clean_batches import BatchCleaner, LastOf, Round, keys
 from odradek.storage.cleanable import Range, Rules, Segment
 from odradek.storage.cleaned_segment import CleanedSegment
 from odradek.storage.cleaned_transactions import CleanedTransactions
 from odradek.storage.durable import FILES, remove
-from odradek.storage.offset_map import OffsetMap
 from odradek.storage.producers import AbortedTxn, read_txn_index
-from odradek.storage.scan import CONTROL, Batch, Scan
+from odradek.storage.scan import Scan
 from odradek.storage.truncate import TRUNCATING
+from odradek.storage.unreadable import UnreadableBatches
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import SlotState
+    from odradek.storage.batch_chunks import Chunk, OldBatch
+    from odradek.storage.clean_batches import BatchCleaner
+    from odradek.storage.clean_chunks import ChunkCleaner
     from odradek.storage.partition import Partition
 
 log = logging.getLogger(__name__)
 
-STEP_BYTES = 256 << 10  # read and written between two yields
-STEP_RECORDS = 5000  # looked at between two yields; compressed, they may be few bytes
 _NEVER = 1 << 62  # a lag beyond this is none
 BUSY = -1  # yielded when the partition's lock is taken: try again in a moment
 
@@ -54,6 +54,7 @@ class Memory(NamedTuple):
 
     buffer_bytes: int = 128 << 20
     load_factor: float = 0.9
+    chunk_bytes: int = 4 << 20  # read between two yields
 
 
 def rules(partition: Partition) -> Rules:
@@ -103,20 +104,24 @@ def _first_timestamp(directory: str, base: int) -> int:
 class Compaction:
     """One round over one log. After the last of `steps`, `cleaned_upto` is the offset for the checkpoint.
 
-    `bytes_read`, `bytes_written`, `segments` and `swaps` count what was done.
+    `bytes_read`, `bytes_written`, `segments` and `swaps` count what was done. `told`: base offsets of unreadable
+    batches that were logged in former rounds.
     """
 
-    def __init__(self, partition: Partition, what: Range, memory: Memory, now_ms: int) -> None:
+    def __init__(
+        self, partition: Partition, what: Range, memory: Memory, now_ms: int, told: set[int] | None = None
+    ) -> None:
         self.partition = partition
         self.what = what
         self.now_ms = now_ms
-        self.offsets = OffsetMap(*memory)
+        self.memory = memory
         self.rules = rules(partition)
         self.cleaned_upto = what.first_dirty
         self.bytes_read = self.bytes_written = self.segments = self.swaps = 0
         self._told = 0
         self._truncations = self._active_base = 0
         self._markers: dict[int, int] = {}  # producer id → its last marker in the dirty part
+        self._unreadable = UnreadableBatches(partition.directory, set() if told is None else told)
         self._aborted: list[AbortedTxn] = []
         self._found: list[Segment] = []
         self._writing = -1  # base of the segment that has `.cleaned` files
@@ -148,7 +153,10 @@ class Compaction:
                 yield BUSY
 
     def _begin(self) -> Iterator[int]:
-        """Repair, remove what a former round left, and note what the log is like."""
+        """Repair, remove what a former round left, note what the log is like, and take the memory for the map."""
+        from odradek.storage.key_hashes import KeyHasher
+        from odradek.storage.offset_map import OffsetMap
+
         yield from self._locked()
         try:
             state = self.partition.state()
@@ -161,6 +169,10 @@ class Compaction:
             self.partition.release()
         self._found = [_sizes(self.partition.directory, base) for base in bases[:-1]]
         self._aborted = list(self._aborted_below(bases, state.leo))
+        self.hasher = KeyHasher()
+        self.offsets = OffsetMap(
+            self.memory.buffer_bytes, self.memory.load_factor, self.what.upto - self.what.first_dirty
+        )
 
     def _aborted_below(self, bases: list[int], leo: int) -> Iterator[AbortedTxn]:
         """Transactions with data in what is cleaned, wherever their markers lie; one at `leo` is not written yet."""
@@ -184,20 +196,23 @@ class Compaction:
         since, self._told = done - self._told, done
         return since
 
-    def _batches(self, segment: Segment) -> Iterator[tuple[Batch, bytes] | None]:
-        """The batches of a segment with their bytes; None where a step ends. Unclean at a bad one."""
+    def _chunks(self, segment: Segment) -> Iterator[Chunk | OldBatch]:
+        """The batches of a segment, each chunk good until the next. Unclean at a bad one."""
+        from odradek.storage.batch_chunks import ChunkReader
+
         with FILES.opened(self._path(segment), os.O_RDONLY) as fd:
-            scan, records = Scan(fd, 0, segment.size, least_offset=segment.base), 0
-            for batch in scan:
-                yield batch, scan.payload()
-                self.bytes_read += batch.size
-                records += max(batch.records, 1)
-                if self.bytes_read + self.bytes_written - self._told >= STEP_BYTES or records >= STEP_RECORDS:
-                    records = 0
-                    yield None
-        if scan.bad is not None:
+            reader = ChunkReader(fd, segment.size, segment.base, self.memory.chunk_bytes)
+            for chunk in reader:
+                yield chunk
+                self.bytes_read += chunk.size
+                del chunk
+        if reader.bad is not None:
             self._see_whether_moved()
-            raise Unclean(f"{self._path(segment)}: byte {scan.bad.position}: {scan.bad.reason}")
+            raise Unclean(f"{self._path(segment)}: byte {reader.bad.position}: {reader.bad.reason}")
+
+    def _due(self) -> bool:
+        """Whether a step's work is done."""
+        return self.bytes_read + self.bytes_written - self._told >= self.memory.chunk_bytes
 
     def _see_whether_moved(self) -> None:
         """A sealed segment that a truncation has made the active one may be cut and written to under our eyes."""
@@ -208,45 +223,44 @@ class Compaction:
     # --- the map
 
     def _build_map(self) -> Iterator[int]:
-        """Keys of the dirty part up to where the map is full, at least one batch of it."""
-        transactions = CleanedTransactions(self._aborted)
+        """Keys of the dirty part up to where the map is full, at least one of them."""
+        from odradek.storage.map_pass import MapPass
+
+        passing = MapPass(self.offsets, self.hasher, self._transactions(), self.what.first_dirty, self._unreadable)
         ends = [segment.base for segment in self._found[1:]] + [self._active_base]
         for segment, end in zip(self._found, ends, strict=True):
-            if end <= self.what.first_dirty or segment.base >= self.what.upto:
+            if end <= self.what.first_dirty or segment.base >= self.what.upto or passing.full:
                 continue
-            for found in self._batches(segment):
-                if found is None:
+            for chunk in self._chunks(segment):
+                passing.add(chunk)
+                if passing.full:
+                    break
+                if self._due():
                     yield self._progress()
-                elif self.offsets.full:
-                    return
-                else:
-                    self._map_batch(*found, transactions)
-            self.offsets.latest = max(self.offsets.latest, end - 1)
+            else:
+                self.offsets.latest = max(self.offsets.latest, end - 1)
+        self._markers = passing.markers
+        self.offsets.freeze()
 
-    def _map_batch(self, batch: Batch, payload: bytes, transactions: CleanedTransactions) -> None:
-        if batch.last_offset < self.what.first_dirty:
-            return
-        if batch.magic == 2 and batch.attributes & CONTROL:
-            transactions.is_spent(batch, payload)
-            self._markers[batch.producer_id] = batch.last_offset
-        elif not transactions.is_aborted(batch):
-            for key, offset in keys(batch, payload):
-                if offset >= self.what.first_dirty:
-                    self.offsets.put(key, offset)
-        self.offsets.latest = batch.last_offset
+    def _transactions(self) -> CleanedTransactions:
+        return CleanedTransactions(self._aborted)
 
     # --- the segments
 
     def _clean(self) -> Iterator[int]:
+        from odradek.storage.clean_batches import BatchCleaner, Round
+        from odradek.storage.clean_chunks import ChunkCleaner
+
+        what, retention_ms = self.what, self.partition.config.delete_retention_ms
         going = Round(
-            self.offsets, CleanedTransactions(self._aborted), self.what.upto, self.now_ms,
-            self.partition.config.delete_retention_ms,
-        )  # fmt: skip
+            self.offsets, self.hasher, self._transactions(), what.first_dirty, what.upto, self.now_ms, retention_ms
+        )
         cleaner, legacy_horizon = BatchCleaner(going), self._legacy_horizon()
+        chunks = ChunkCleaner(cleaner, self._unreadable)
         end = self.offsets.latest + 1
         for group in cleanable.groups(self._found, self._active_base, end, self.rules):
             yield from self._read_producers(cleaner)
-            yield from self._clean_group(group, cleaner, legacy_horizon)
+            yield from self._clean_group(group, chunks, legacy_horizon)
         self.cleaned_upto = max(end, self.what.first_dirty)
 
     def _legacy_horizon(self) -> int:
@@ -258,6 +272,8 @@ class Compaction:
         return os.stat(self._path(segment)).st_mtime_ns
 
     def _read_producers(self, cleaner: BatchCleaner) -> Iterator[int]:
+        from odradek.storage.clean_batches import LastOf
+
         yield from self._locked()
         try:
             table = self.partition.producers.table(self._values[slots.F_PSTATE_GEN])
@@ -273,19 +289,23 @@ class Compaction:
             for entry in entries
         }
 
-    def _clean_group(self, group: list[Segment], cleaner: BatchCleaner, legacy_horizon: int) -> Iterator[int]:
+    def _clean_group(self, group: list[Segment], chunks: ChunkCleaner, legacy_horizon: int) -> Iterator[int]:
         self._writing = group[0].base
         cleaned = CleanedSegment(self.partition.directory, group[0].base, self.partition.config.index_interval_bytes)
+        cleaner = chunks.cleaner
         cleaner.going.transactions.kept = []
         changed = len(group) > 1
         try:
             for segment in group:
                 cleaner.legacy_tombstones = self._modified_ns(segment) // 1_000_000 > legacy_horizon
-                for found in self._batches(segment):
-                    if found is None:
+                for chunk in self._chunks(segment):
+                    pieces, differs = chunks.clean(chunk)
+                    changed |= differs
+                    for piece in pieces:
+                        cleaned.append(*piece)
+                        self.bytes_written += len(piece.data)
+                    if self._due():
                         yield self._progress()
-                    else:
-                        changed |= self._clean_batch(*found, cleaner, cleaned)
             self.segments += len(group)
             if changed:
                 self._finish(group, cleaner, cleaned)
@@ -296,22 +316,6 @@ class Compaction:
         else:
             self._discard()
         yield self._progress()
-
-    def _clean_batch(self, batch: Batch, payload: bytes, cleaner: BatchCleaner, cleaned: CleanedSegment) -> bool:
-        """Whether the batch changed."""
-        kept = cleaner.clean(batch, payload)
-        if kept:
-            self.bytes_written += len(kept)
-            if kept is payload:
-                cleaned.append(kept, batch.last_offset, batch.max_timestamp)
-            else:
-                self._append_new(kept, cleaned)
-        return kept is not payload
-
-    def _append_new(self, kept: bytes, cleaned: CleanedSegment) -> None:
-        """What was rewritten may have another largest timestamp, and in magic 0 and 1 may be several messages."""
-        for last_offset, max_timestamp, data in _split(kept):
-            cleaned.append(data, last_offset, max_timestamp)
 
     def _finish(self, group: list[Segment], cleaner: BatchCleaner, cleaned: CleanedSegment) -> None:
         any_index = any(os.path.exists(self._path(segment, names.TXN_INDEX)) for segment in group)
@@ -333,16 +337,3 @@ class Compaction:
         finally:
             self.partition.release()
         FILES.sync_dir(self.partition.directory)
-
-
-def _split(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """(last offset, largest timestamp, bytes) of each batch or message in `data`, none of them compressed twice."""
-    from odradek.protocol.records import batch_v2, convert, message_sets
-
-    for piece in convert.split(data):
-        if piece[convert.MAGIC_AT] == 2:
-            head = batch_v2.header(piece)
-            yield head.last_offset, head.max_timestamp, bytes(piece)
-        else:
-            (message,) = message_sets.messages(piece)
-            yield message.offset, message.timestamp, bytes(piece)
