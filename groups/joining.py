@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from odradek.groups.errors import Error, for_store
-from odradek.groups.events import Answer, Append, Join, JoinResult, Now, SyncResult
+from odradek.groups.events import Answer, Append, Join, JoinResult, Now, Protocols, SyncResult
 from odradek.groups.group import Group, State
 from odradek.groups.member import Member
 from odradek.groups.rebalance import (
@@ -23,15 +23,23 @@ from odradek.groups.rebalance import (
     prepare,
 )
 from odradek.groups.records import group_key, group_value
+from odradek.protocol.wire import LONGEST_STRING
+
+LONGEST_NAME = LONGEST_STRING - len("-") - len(str(uuid.UUID(int=0)))
 
 
 def new_member_id(request: Join) -> str:
-    """An id nobody has: instance id or client id, a dash, a random UUID."""
-    return f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
+    """An id nobody has: instance id or client id, as far as the id stays a string that fits, a dash, a random UUID."""
+    name = (request.instance_id or request.client_id).encode("utf-8", "surrogateescape")[:LONGEST_NAME]
+    return f"{name.decode('utf-8', 'ignore')}-{uuid.uuid4()}"
 
 
 def join(group: Group, request: Join, token: Any, now: Now, make_id: Callable[[Join], str] = new_member_id) -> None:
-    """A member wants to be in the next generation. Answered at once or when the rebalance is through."""
+    """A member wants to be in the next generation. Answered at once or when the rebalance is through.
+
+    A protocol that it names twice is one: the first.
+    """
+    request = request._replace(protocols=_distinct(request.protocols))
     error, member_id = _refusal(group, request)
     if error:
         group.effects.append(Answer(token, JoinResult(error, member_id)))
@@ -42,6 +50,13 @@ def join(group: Group, request: Join, token: Any, now: Now, make_id: Callable[[J
     else:
         _join_known(group, request, token, now)
     maybe_complete_join(group, now)
+
+
+def _distinct(protocols: Protocols) -> Protocols:
+    first: dict[str, bytes] = {}
+    for name, metadata in protocols:
+        first.setdefault(name, metadata)
+    return tuple(first.items())
 
 
 def _refusal(group: Group, request: Join) -> tuple[Error, str]:

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a member that has no id yet may wait in JoinGroup: it cannot heartbeat, and may be long gone."""
 
+LEAST_WAIT_MS = 1_000
+"""How long nobody is waited for again: with a rebalance timeout of 0 the coordinator would do nothing else."""
+
 
 def maybe_prepare(group: Group, reason: str, now: Now) -> None:
     """Begin a rebalance unless one is under way."""
@@ -53,8 +56,8 @@ def _start_initial_delay(group: Group, now: Now) -> None:
     group.timers.set((group.id, "join", ""), now.steady_ms + delay)
 
 
-def _await_joins(group: Group, now: Now) -> None:
-    group.timers.set((group.id, "join", ""), now.steady_ms + group.rebalance_timeout_ms)
+def _await_joins(group: Group, now: Now, least_ms: int = 0) -> None:
+    group.timers.set((group.id, "join", ""), now.steady_ms + max(group.rebalance_timeout_ms, least_ms))
 
 
 def maybe_complete_join(group: Group, now: Now) -> None:
@@ -85,7 +88,7 @@ def complete_join(group: Group, now: Now) -> None:
     _drop_absent(group)
     if group.members and not _elect(group):
         log.warning("group %s: nobody rejoined in time; waiting for its static members to expire", group.id)
-        _await_joins(group, now)
+        _await_joins(group, now, LEAST_WAIT_MS)
         return
     group.generation += 1
     if group.members:

@@ -241,6 +241,15 @@ def test_commit_times(coordinator: FakeCoordinator) -> None:
     assert coordinator.groups.get("g").offsets.get(("t", 1)).commit_ms == 77
 
 
+@pytest.mark.parametrize("retention_ms", [(1 << 63) - 1, -(1 << 63), -2, 0])
+def test_any_retention_is_written(coordinator: FakeCoordinator, retention_ms: int) -> None:
+    """The last one there is for a time that no record has room for."""
+    assert coordinator.commit(3, 0, retention_time_ms=retention_ms) == [(0, 0)]
+    value = coordinator.groups.get("g").offsets.get(("t", 0))
+    assert value.expire_ms == min(coordinator.now.wall_ms + retention_ms, (1 << 63) - 1)
+    assert coordinator.commit(5, 0) == [(0, 0)]
+
+
 @pytest.mark.parametrize("version", [v for v in versions(FETCH) if v])
 def test_fetch(coordinator: FakeCoordinator, version: int) -> None:
     coordinator.commit(9, 0)
@@ -259,7 +268,7 @@ def test_fetch(coordinator: FakeCoordinator, version: int) -> None:
 
 @pytest.mark.parametrize("version", [v for v in versions(FETCH) if v])
 def test_fetch_of_a_group_that_is_not_here(coordinator: FakeCoordinator, version: int) -> None:
-    coordinator.groups.unload(0, coordinator.now)
+    coordinator.groups.unload(0)
     answer = coordinator.fetch(version, 0)
     if version == 1:
         assert answer.topics[0].partitions[0].error_code == Error.NOT_COORDINATOR

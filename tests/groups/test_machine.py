@@ -130,6 +130,50 @@ def test_the_protocol_with_most_votes_among_the_common_ones_wins() -> None:
     assert {world.answer(token).protocol for token in tokens} == {"roundrobin"}
 
 
+def test_a_protocol_that_is_named_twice_counts_once() -> None:
+    """Twice as many as there are members would support it: nobody could vote, and the rebalance ended nowhere."""
+    world = World(initial_delay_ms=0)
+    twice = (("range", b"first"), ("sticky", b"s"), ("range", b"second"))
+    result = world.answer(world.join(protocols=twice)) or world.wait(0)
+    token = world.join(result.member_id, protocols=twice) if result else 1
+    world.wait(0)
+    group = world.groups.get("g")
+    assert group is not None and not world.groups.faults
+    assert (group.protocol, state(world), token) == ("range", State.COMPLETING, token)
+    assert [m.protocols for m in group.members.values()] == [(("range", b"first"), ("sticky", b"s"))]
+    world.join(protocols=RANGE)
+    assert not world.groups.faults
+
+
+@pytest.mark.parametrize("name", ["x" * 32_767, "Ω" * 16_383, "\N{PILE OF POO}" * 8_191])
+@pytest.mark.parametrize("field", ["instance_id", "client_id"])
+def test_a_member_id_is_a_string_that_fits(name: str, field: str) -> None:
+    world = World(initial_delay_ms=0)
+    token = world.join(**{field: name})
+    world.wait(0)
+    result = world.answer(token)
+    assert not result.error and name.startswith(result.member_id[:-37])
+    assert 32_700 < len(result.member_id.encode()) <= 32_767
+    world.sync(result.member_id, 1, instance_id=name if field == "instance_id" else None)
+    assert state(world) is State.STABLE and not world.groups.faults
+
+
+def test_nobody_is_not_waited_for_without_a_pause() -> None:
+    """A static member with a rebalance timeout of 0 does not come back: until its session ends, others wait for it."""
+    world = World(initial_delay_ms=0)
+    token = world.join(instance_id="i0", session_timeout_ms=60_000)
+    world.wait(0)
+    member = world.answer(token).member_id
+    world.spread([member], 1)
+    world.groups.get("g").members[member].rebalance_timeout_ms = 0
+    other = world.join(instance_id="i1", rebalance_timeout_ms=0, session_timeout_ms=60_000)
+    world.leave("", "i1")
+    world.wait(0)
+    assert state(world) is State.PREPARING and world.answer(other) is not None
+    due = world.groups.next_ms()
+    assert due is not None and due >= world.now.steady_ms + 1_000
+
+
 def test_a_full_group_refuses_the_next_member() -> None:
     world = World(max_size=2)
     first, second = world.stable(2)

@@ -144,6 +144,9 @@ def test_add_and_verify_many(coordinator: Coordinator, version: int) -> None:
     assert send(row(one, False, 0), row(two, True, 0, 1)) == {"x": [0], "y": [absent, absent]}
     assert send(row(one, True, 0, 1)) == {"x": [0, absent]}
     assert send() == {}
+    twice = coordinator.send(ADD, version, request(transactions=[row(one, True, 0), row(one, True, 1)]))
+    topics = [each.topic_results[0] for each in twice.results_by_transaction]
+    assert [topic.results_by_partition[0].partition_error_code for topic in topics] == [0, absent]
 
 
 @pytest.mark.parametrize("version", versions(ADD_OFFSETS))
@@ -217,12 +220,14 @@ def test_commit_offsets(coordinator: Coordinator, version: int) -> None:
     assert commit(producer, 0, 1, 2) == [0, 0, Error.UNKNOWN_TOPIC_OR_PARTITION]
     assert coordinator.world.committed(("t", 1)) is None
     assert coordinator.groups.fetch("g", [("t", 1)], True)[1] == {("t", 1): (None, Error.UNSTABLE_OFFSET_COMMIT)}
-    coordinator.groups.end_transaction(0, producer.id, True)
+    coordinator.groups.end_transaction(0, producer.id, True, coordinator.now)
     error, found = coordinator.groups.fetch("g", [("t", 1)], True)
     value = found["t", 1][0]
     assert not error and value is not None
     assert (value.offset, value.leader_epoch) == (6, 4 if version >= 2 else -1)
     assert commit(producer._replace(epoch=9), 0) == [Error.INVALID_PRODUCER_EPOCH]
+    for nobody in (producer._replace(id=-1), producer._replace(epoch=-1)):
+        assert commit(nobody, 0) == [Error.INVALID_PRODUCER_ID_MAPPING]
     coordinator.ids.end(producer)
     coordinator.ids.mark()
     assert commit(producer, 0) == [Error.INVALID_TXN_STATE]

@@ -21,6 +21,7 @@ from odradek.workers.context import Context
 from odradek.workers.coordination import NO_ID, UNKNOWN, Coordinator, exists, topic_name
 
 TOPIC_IDS = 10
+LATEST_MS = (1 << 63) - 1  # that a record can say
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
@@ -47,7 +48,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
 def _commit(request: Any, known: dict[TopicPartition, Any], version: int, now: Now) -> Commit:
     expire_ms = -1
     if 2 <= version <= 4 and request.retention_time_ms != -1:
-        expire_ms = now.wall_ms + request.retention_time_ms
+        expire_ms = min(now.wall_ms + request.retention_time_ms, LATEST_MS)
     return Commit(
         request.group_id,
         request.member_id or "",

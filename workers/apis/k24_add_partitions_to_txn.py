@@ -77,22 +77,23 @@ def _topics(topics: Any, errors: Errors, topic_class: Any) -> list[Any]:
 def _many(coordinator: Coordinator, request: Any, context: Context) -> Any:
     response = message_class("AddPartitionsToTxnResponse")
     asked = request.transactions
-    results: dict[str, Any] = {}
+    results: dict[int, Any] = {}
 
-    def answer(transaction: Any, errors: Errors) -> None:
+    def answer(place: int, transaction: Any, errors: Errors) -> None:
         row = response.AddPartitionsToTxnResult
         topics = _topics(transaction.topics, errors, row.AddPartitionsToTxnTopicResult)
-        results[transaction.transactional_id] = row(transactional_id=transaction.transactional_id, topic_results=topics)
-        if len(results) == len({each.transactional_id for each in asked}):
-            context.reply(response(error_code=Error.NONE, results_by_transaction=list(results.values())))
+        results[place] = row(transactional_id=transaction.transactional_id, topic_results=topics)
+        if len(results) == len(asked):
+            rows = [results[at] for at in range(len(asked))]
+            context.reply(response(error_code=Error.NONE, results_by_transaction=rows))
 
-    for transaction in asked:
+    for place, transaction in enumerate(asked):
         producer = Producer(transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
         wanted = _partitions(transaction.topics)
         if transaction.verify_only:
-            answer(transaction, _verified(coordinator, producer, wanted, context.version))
+            answer(place, transaction, _verified(coordinator, producer, wanted, context.version))
         else:
-            _add(coordinator, producer, wanted, partial(answer, transaction))
+            _add(coordinator, producer, wanted, partial(answer, place, transaction))
     return None if asked else response(error_code=Error.NONE, results_by_transaction=[])
 
 

@@ -56,6 +56,9 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
 
 def _verify(coordinator: Coordinator, request: Any, verified: Callable[[Error], None]) -> None:
     """Whether these offsets may be written; where the group is refused, it says why."""
+    if request.producer_id < 0 or request.producer_epoch < 0:
+        verified(Error.INVALID_PRODUCER_ID_MAPPING)
+        return
     if coordinator.groups.refusal(request.group_id):
         verified(Error.NONE)
         return
