@@ -158,10 +158,11 @@ def decode_response(request: Any, frame: bytes) -> Any:
     version = request.API_VERSION
     head = io.BytesIO(frame)
     response_class.parse_header(head, version=version)
-    return _decode_all(response_class, version, frame[head.tell() :])
+    return decode_body(response_class, version, frame[head.tell() :])
 
 
-def _decode_all(response_class: Any, version: int, body: bytes) -> Any:
+def decode_body(response_class: Any, version: int, body: bytes) -> Any:
+    """The response in `body`, which must end exactly where the response ends."""
     flexible = response_class.flexible_version_q(version)
     decode = response_class._struct.compiled_decode_from(
         version, compact=flexible, tagged=flexible, data_class=response_class[None]

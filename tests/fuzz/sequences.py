@@ -1,0 +1,201 @@
+"""Sequences of valid requests: a few clients of groups and transactions that believe what they are answered, and err.
+
+A `Script` is known by its number and the seed: the same clients and steps each time. Each step has dice of its own, so
+that leaving out another does not change it; what it sends also depends on the answers before (member ids, epochs).
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import socket
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from odradek.protocol import interbroker
+
+from ..harness.wire import decode_body, header
+from .valid import OddValues, valid_body
+
+PATIENCE_S = 0.05  # for an answer; a JoinGroup that waits for others is left waiting
+ANSWER_S = 60.0  # for one that cannot wait for others
+SPICES = (0.0, 0.02, 0.05, 0.2)
+CLIENT_IDS = ("fuzz", "", "Ω" * 999)
+CORRELATION = 7
+LEARNT = 4  # values of a field that a client remembers
+
+Pools = Mapping[str, list[Any]]
+
+
+class Step(NamedTuple):
+    """One request of one client."""
+
+    client: int
+    api: str
+    version: int
+    seed: str
+
+    def __str__(self) -> str:
+        return f"client {self.client}: {self.api} v{self.version} (dice {self.seed!r})"
+
+
+class Api(NamedTuple):
+    """A request that scripts are made of: how often it comes, whether it may wait for other clients."""
+
+    name: str
+    versions: tuple[int, int]
+    weight: int = 1
+    waits: bool = False
+
+
+class Script(NamedTuple):
+    """Clients, each with pools of its own beside the common ones, and what they send."""
+
+    name: str
+    clients: list[Pools]
+    steps: list[Step]
+
+    def __str__(self) -> str:
+        return "\n".join([f"script {self.name}:", *map(str, self.steps)])
+
+
+def script(name: str, apis: list[Api], clients: list[Pools], length: int) -> Script:
+    """The script of this name, of at most so many steps."""
+    dice = random.Random(name)
+    weights = [api.weight for api in apis]
+    steps = []
+    for number in range(dice.randrange(1, length + 1)):
+        api = dice.choices(apis, weights)[0]
+        version = dice.randint(*api.versions)
+        steps.append(Step(dice.randrange(len(clients)), api.name, version, f"{name}/{number}"))
+    return Script(name, clients, steps)
+
+
+class Player:
+    """Plays scripts against one broker. `learns`: fields of answers, and the fields that then have such a value."""
+
+    def __init__(
+        self, address: tuple[str, int], pools: Pools, apis: Iterable[Api], learns: Mapping[str, Sequence[str]]
+    ) -> None:
+        self._address = address
+        self._pools = pools
+        self._patience = {api.name: PATIENCE_S if api.waits else ANSWER_S for api in apis}
+        self._learns = learns
+
+    def play(self, played: Script) -> int:
+        """Send it all; returns how many answers there were. AssertionError for an answer that is none."""
+        clients = [_Client(self._address, {**self._pools, **pools}, self._learns) for pools in played.clients]
+        try:
+            for step in played.steps:
+                clients[step.client].send(step, self._patience[step.api])
+            return sum(client.answers for client in clients)
+        finally:
+            for client in clients:
+                client.close()
+
+
+class _Asked(NamedTuple):
+    sock: socket.socket
+    step: Step
+
+
+class _Client:
+    """One client: its connection, those on which it still waits, and what it knows."""
+
+    def __init__(self, address: tuple[str, int], pools: Pools, learns: Mapping[str, Sequence[str]]) -> None:
+        self._address = address
+        self._pools = {name: list(values) for name, values in pools.items()}
+        self._learns = learns
+        self._sock: socket.socket | None = None
+        self._waiting: list[_Asked] = []
+        self.answers = 0
+
+    def send(self, step: Step, patience_s: float) -> None:
+        """One step; an answer that does not come is taken in when it does."""
+        self._take_late()
+        if self._sock is None:
+            self._sock = socket.create_connection(self._address, 30)
+        asked = _Asked(self._sock, step)
+        try:
+            self._sock.sendall(self._frame(step))
+            if not _ready(self._sock, patience_s):
+                assert patience_s < ANSWER_S, f"no answer to {step}"
+                self._waiting.append(asked)
+                self._sock = None
+                return
+            self._take(asked)
+        except (EOFError, ConnectionError):  # refused: the broker looks after itself, and `Watch` looks how
+            self._sock.close()
+            self._sock = None
+
+    def _take_late(self) -> None:
+        for asked in list(self._waiting):
+            if _ready(asked.sock, 0):
+                self._waiting.remove(asked)
+                with suppress(EOFError, ConnectionError):
+                    self._take(asked)
+                asked.sock.close()
+
+    def _frame(self, step: Step) -> bytes:
+        dice = random.Random(step.seed)
+        request = interbroker.message_class(step.api + "Request")
+        values = OddValues(dice, self._pools, dice.choice(SPICES))
+        flexible = request.flexible_version_q(step.version)
+        head = header(request.API_KEY, step.version, CORRELATION, flexible=flexible, client=dice.choice(CLIENT_IDS))
+        frame = head + valid_body(request, step.version, values)
+        return struct.pack(">i", len(frame)) + frame
+
+    def _take(self, asked: _Asked) -> None:
+        frame = _read(asked.sock, struct.unpack(">i", _read(asked.sock, 4))[0])
+        self._learn(_decoded(asked.step, frame))
+        self.answers += 1
+
+    def _learn(self, answer: Any) -> None:
+        """Remember what the answer says in fields whose names are to be learnt."""
+        for name in getattr(type(answer), "__slots__", ()):
+            value = getattr(answer, name, None)
+            if isinstance(value, list):
+                for each in value:
+                    self._learn(each)
+            elif name in self._learns and value is not None:
+                for field in self._learns[name]:
+                    self._note(field, value.encode() if isinstance(value, str) else value)
+
+    def _note(self, name: str, value: Any) -> None:
+        known = self._pools.setdefault(name, [])
+        if value not in known:
+            known.append(value)
+        if len(known) > LEARNT:
+            del known[0]
+
+    def close(self) -> None:
+        for sock in [self._sock, *[asked.sock for asked in self._waiting]]:
+            if sock is not None:
+                sock.close()
+
+
+def _decoded(step: Step, frame: bytes) -> Any:
+    """The answer, which must be one to this step, and end where the frame ends."""
+    kind = interbroker.message_class(step.api + "Response")
+    assert struct.unpack_from(">i", frame) == (CORRELATION,), step
+    return decode_body(kind, step.version, frame[5 if kind.flexible_version_q(step.version) else 4 :])
+
+
+def _ready(sock: socket.socket, seconds: float) -> bool:
+    """Whether something is there to be read within so long."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def _read(sock: socket.socket, count: int) -> bytes:
+    parts = []
+    while count:
+        part = sock.recv(min(count, 1 << 18))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)

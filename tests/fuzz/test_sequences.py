@@ -1,0 +1,187 @@
+"""Sequences of valid requests with odd values against the coordinator of a live broker.
+
+Everything of groups, offsets and transactions in every version. `ODRADEK_FUZZ_SEED=n` draws others,
+`ODRADEK_FUZZ_SEQUENCES=n` more or less of them. A sequence that does harm is played again alone and made shorter.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import pytest
+from odradek.protocol import interbroker
+from odradek.workers import api
+
+from ..clients.admin import create_named, topic_id
+from ..harness.broker import Broker
+from .innocent_group import InnocentGroups
+from .sequences import Api, Player, Pools, Script, script
+from .watch import Watch
+
+SEED = int(os.environ.get("ODRADEK_FUZZ_SEED", "1"))
+LENGTH = 14
+CHUNK = 100
+AT_ONCE = 6
+PARTITIONS = 4  # of __consumer_offsets
+MOST_GROWTH = 32 << 20
+
+WEIGHTS = {11: 6, 14: 4, 12: 3, 8: 3, 22: 3, 24: 3, 25: 2, 28: 3, 26: 2, 13: 2}
+WAITING = (11, 14)
+KEYS = (8, 9, 10, 11, 12, 13, 14, 15, 16, 22, 24, 25, 26, 27, 28, 42, 47, 65, 66)
+LEARNS = {
+    "member_id": ["member_id"],
+    "generation_id": ["generation_id", "generation_id_or_member_epoch"],
+    "producer_id": ["producer_id", "v3_and_below_producer_id", "producer_id_filters"],
+    "producer_epoch": ["producer_epoch", "v3_and_below_producer_epoch"],
+}
+
+GROUPS = [b"one", b"two", b"three", b"four", b""]
+IDS = [b"tx-1", b"tx-2", b"tx-3", b""]
+TOPICS = [b"seq-a", b"seq-b", b"seq-none", b"__consumer_offsets"]
+INDEXES = [0, 0, 1, 7, -1]
+PROTOCOLS = [b"range", b"sticky"]
+SUBSCRIPTION = b"\0\0\0\0\0\1" + struct.pack(">h", 5) + b"seq-a"
+POOLS: Pools = {
+    "groups": GROUPS, "groups_names": GROUPS, "coordinator_keys": GROUPS + IDS, "key": GROUPS + IDS,
+    "transactional_ids": IDS, "name": TOPICS, "partition_index": INDEXES, "partition_indexes": INDEXES,
+    "partitions": INDEXES, "JoinGroup.name": PROTOCOLS, "protocol_name": PROTOCOLS, "protocol_type": [b"consumer"],
+    "metadata": [SUBSCRIPTION], "session_timeout_ms": [100, 1000, 6000], "rebalance_timeout_ms": [100, 1000],
+    "transaction_timeout_ms": [1000, 60_000], "retention_time_ms": [-1], "key_type": [0, 0, 1],
+    "member_id": [b""], "generation_id": [-1], "generation_id_or_member_epoch": [-1], "producer_id": [-1],
+    "producer_epoch": [-1], "committed_metadata": [b"", b"m"], "coordinator_epoch": [0, 1],
+    "transactional_id_pattern": [b"", b".*", b"tx-[12]", b"(", b"(a*)*b"],
+}  # fmt: skip
+
+
+def apis() -> list[Api]:
+    """What the sequences are made of."""
+    rows = api.load_rows()
+    found = []
+    for key in KEYS:
+        low, high = rows[key].versions
+        most = interbroker.message_class(rows[key].name + "Request").max_version
+        found.append(Api(rows[key].name, (low, min(high, most)), WEIGHTS.get(key, 1), key in WAITING))
+    return found
+
+
+def clients(number: int) -> list[Pools]:
+    """Three clients: two of one group or transactional id, one of others."""
+    group, name = GROUPS[number % len(GROUPS)], IDS[number % len(IDS)]
+    other = {"group_id": GROUPS, "transactional_id": IDS, "v3_and_below_transactional_id": IDS}
+    same = {"group_id": [group], "transactional_id": [name], "v3_and_below_transactional_id": [name]}
+    static = {"group_instance_id": [b"i1", b"i2"]}
+    return [{**same, **static}, same, {**other, **static}]
+
+
+class Target(NamedTuple):
+    """What is played against."""
+
+    broker: Broker
+    watch: Watch
+    innocent: InnocentGroups
+    player: Player
+
+    def chunk(self, numbers: range) -> None:
+        """Play these at once, and look what has become of the broker."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            faults = [fault for fault in pool.map(self._play, numbers) if fault]
+        harm = self.watch.fault() or "\n".join(faults)
+        if harm:
+            pytest.fail(f"seed {SEED}, sequences {numbers}:\n{harm}\n{self._culprit(numbers)}")
+        self.innocent.check()
+
+    def _play(self, number: int) -> str:
+        try:
+            self.player.play(made(number))
+        except Exception as error:
+            return f"sequence {number}: {error!r}"
+        return ""
+
+    def _culprit(self, numbers: range) -> str:
+        """The shortest of these that does harm alone."""
+        for number in numbers:
+            if self._harms(made(number)):
+                return str(self._shortened(made(number)))
+        return "none of them alone"
+
+    def _shortened(self, played: Script) -> Script:
+        """Without each step that it does not need."""
+        for step in played.steps:
+            shorter = played._replace(steps=[each for each in played.steps if each is not step])
+            if self._harms(shorter):
+                played = shorter
+        return played
+
+    def _harms(self, played: Script) -> bool:
+        watch = Watch(self.broker)
+        try:
+            self.player.play(played)
+        except Exception:
+            return True
+        return bool(watch.fault())
+
+
+def made(number: int) -> Script:
+    """Sequence `number`."""
+    return script(f"{SEED}/{number}", apis(), clients(number), LENGTH)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """A broker with innocent groups in each partition."""
+    broker = Broker(
+        tmp_path_factory.mktemp("sequences"), offsets_topic_num_partitions=PARTITIONS, offset_metadata_max_bytes=32_767
+    )
+    try:
+        broker.start()
+        with broker.wire() as wire:
+            for name in ("seq-a", "seq-b"):
+                create_named(wire, name, 2)
+            ids = [topic_id(wire, name).bytes for name in ("seq-a", "seq-b")]
+        innocent = InnocentGroups(broker, PARTITIONS)
+        player = Player((broker.host, broker.port), {**POOLS, "topic_id": ids}, apis(), LEARNS)
+        yield Target(broker, Watch(broker), innocent, player)
+    finally:
+        broker.close()
+
+
+def play(target: Target, numbers: range) -> None:
+    for at in range(numbers.start, numbers.stop, CHUNK):
+        target.chunk(range(at, min(at + CHUNK, numbers.stop)))
+
+
+def sequences(default: int) -> int:
+    """How many."""
+    return int(os.environ.get("ODRADEK_FUZZ_SEQUENCES", default))
+
+
+def test_hundreds(target: Target) -> None:
+    play(target, range(sequences(300)))
+    target.innocent.await_more()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_ten_thousand(target: Target) -> None:
+    """With memory: what the first half needed must do for the second."""
+    half = sequences(10_000) // 2
+    play(target, range(300, 300 + half))
+    before = target.watch.memory()
+    play(target, range(300 + half, 300 + 2 * half))
+    after = target.watch.memory()
+    grown = {name: f"{before[name] >> 20} MiB, then {after[name] >> 20}" for name in after}
+    print(f"{2 * half} sequences, no harm; memory after half of them and after all: {grown}")
+    assert not any(after[name] > before[name] + MOST_GROWTH for name in after), grown
+
+
+def test_innocent_groups_were_not_disturbed(target: Target) -> None:
+    """Last: all of them to the end, and the logs on disk."""
+    target.innocent.finish()
+    assert not target.watch.fault()
+    target.broker.stop()
+    checked = target.broker.command("check", str(target.broker.data_dir))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
