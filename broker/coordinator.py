@@ -186,13 +186,21 @@ class Coordinator:
         if fd in self._channels:
             self._receive(fd)
         elif fd in self._watched:
-            self._watched[fd](what)
+            self._ready(fd, what)
         elif fd == self._door.fileno():
             self._admit()
         elif fd == self._bell.fileno():
             self._bell.drain()
         elif self._controller.channel is not None and fd == self._controller.channel.fileno():
             self._receive_from_controller(fd)
+
+    def _ready(self, fd: int, what: int) -> None:
+        """A fault in what one descriptor's events come to costs the others nothing: it is watched no more."""
+        try:
+            self._watched[fd](what)
+        except Exception:
+            log.exception("descriptor %d: its events could not be dealt with", fd)
+            self._watch(fd, 0, lambda _: None)
 
     def _admit(self) -> None:
         while (link := self._door.accept()) is not None:
@@ -216,8 +224,8 @@ class Coordinator:
     def _watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
         """Call `ready` with what comes of `events`; 0: of nothing any more."""
         if not events:
-            self._epoll.unregister(fd)
-            del self._watched[fd]
+            if self._watched.pop(fd, None) is not None:
+                self._epoll.unregister(fd)
             return
         (self._epoll.modify if fd in self._watched else self._epoll.register)(fd, events)
         self._watched[fd] = ready

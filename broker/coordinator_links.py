@@ -8,6 +8,7 @@ broker by then. A kind has connections of its own, so that an answer that takes 
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 import select
 import time
@@ -22,6 +23,8 @@ from odradek.groups.errors import Error
 from odradek.protocol import interbroker
 from odradek.protocol.wire import WireError
 from odradek.storage.machine import boot_id
+
+log = logging.getLogger(__name__)
 
 MOST = 2_000  # items in a request
 ANSWER_BYTES = 1 << 20
@@ -117,9 +120,13 @@ class Links(Generic[Item]):
     def tick(self, now_ms: int) -> None:
         """Send, connect, lose patience; let go of a connection that was lost and is not needed now."""
         for broker, link in list(self._links.items()):
-            if link.is_needed:
-                link.link.tick(now_ms)
-            elif not link.link.up:
+            try:
+                if link.is_needed:
+                    link.link.tick(now_ms)
+                elif not link.link.up:
+                    self._close(broker)
+            except Exception:
+                log.exception("%s for broker %d cannot be sent", self.kind.title, broker)
                 self._close(broker)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from odradek.broker.offsets_journal import TOPIC, OffsetsJournal
 from odradek.broker.offsets_topic import OffsetsTopic
 from odradek.broker.settling import settle
 from odradek.cluster.snapshot import Snapshot
-from odradek.groups.events import Answer, Append, Limits, Now
+from odradek.groups.events import Answer, Append, Limits, Now, Reload
 from odradek.groups.groups import Groups
 from odradek.groups.journal import Writer
 from odradek.groups.loading import Replay
@@ -36,7 +36,7 @@ class GroupCoordinator:
         self._journal = OffsetsJournal(catalog, roles.COORDINATOR)
         codec = int(config["offsets.topic.compression.codec"])
         self._writer = Writer(
-            self._journal, self.machine.partition_of, self.machine.limits.commit_timeout_ms, codec
+            self._journal, self.machine.partition_of, self.machine.limits.commit_timeout_ms, codec, self.machine.reset
         )  # fmt: skip
         self.topic = OffsetsTopic(
             self.machine, self._journal, self._writer, config["broker.id"], self._create_topic, Replay
@@ -64,7 +64,7 @@ class GroupCoordinator:
         """Seconds for which nothing need be done here; None: until something happens."""
         if self._writer.is_waiting:
             return BUSY_S
-        due = self.machine.timers.next_ms()
+        due = self.machine.next_ms()
         return None if due is None else max(0.0, (due - now.steady_ms) / 1000)
 
     def turn(self, now: Now, deliver: Callable[[Answer], None]) -> None:
@@ -75,9 +75,11 @@ class GroupCoordinator:
             self._expire_at_ms = now.steady_ms + self._expiry_ms
             self.machine.expire_offsets(now)
 
-        def do(effect: Answer | Append) -> None:
+        def do(effect: Answer | Append | Reload) -> None:
             if isinstance(effect, Answer):
                 deliver(effect)
+            elif isinstance(effect, Reload):
+                self.topic.reload(effect.key)
             else:
                 self._writer.add(effect, now)
                 self._row[COLUMN_APPENDS] += 1

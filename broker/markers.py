@@ -7,7 +7,8 @@ harm. A partition that is no more needs no marker. Those for `__consumer_offsets
 offsets before them are written.
 
 Markers that another broker's coordinator asks for are tried for a second at most: it asks again, and knows better by
-then whom.
+then whom. A fault ends the one job that has it: the transaction is read again and its markers begin anew, another's
+coordinator is told UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ UNTOLD_MS = 3_000  # as long as a partition that nobody knows may only not have 
 NO_SOURCE = -1
 
 Done = Callable[[dict[TopicPartition, Error]], None]
+Lost = Callable[[], None]
 
 
 class Awaited(NamedTuple):
@@ -55,12 +57,14 @@ class Job:
     """
 
     __slots__ = (
-        "awaited", "away", "deadline_ms", "done", "not_before_ms", "results", "since_ms", "source", "todo", "wanted",
+        "awaited", "away", "deadline_ms", "done", "lost", "not_before_ms", "results", "since_ms", "source", "todo",
+        "wanted",
     )  # fmt: skip
 
-    def __init__(self, wanted: Wanted, done: Done, source: int, now: Now) -> None:
+    def __init__(self, wanted: Wanted, done: Done, lost: Lost, source: int, now: Now) -> None:
         self.wanted = wanted
         self.done = done
+        self.lost = lost
         self.source = source
         self.todo = set(wanted.partitions)
         self.away: set[TopicPartition] = set()  # other brokers' now
@@ -96,15 +100,15 @@ class MarkerWriter:
         self._now = Now(0, 0)
         links.markers.heard = self._told
 
-    def add(self, wanted: Wanted, done: Done, source: int, now: Now) -> None:
-        """Write these at the next `write`; `done` gets the outcome of each partition.
+    def add(self, wanted: Wanted, done: Done, lost: Lost, source: int, now: Now) -> None:
+        """Write these at the next `write`; `done` gets the outcome of each partition, or `lost` hears of a fault.
 
         Another coordinator that asks again has given its former request up: that one's markers are not tried any more.
         Written after the new ones are answered, they would end the producer's next transaction.
         """
         if source == NO_SOURCE:
             self._give_up(wanted)
-        self._jobs[Job(wanted, done, source, now)] = None
+        self._jobs[Job(wanted, done, lost, source, now)] = None
 
     def _give_up(self, wanted: Wanted) -> None:
         for job in self._jobs:
@@ -134,12 +138,31 @@ class MarkerWriter:
         """Try all that is not done and not put off."""
         self._now = now
         for job in list(self._jobs):
-            if job.todo and job.not_before_ms <= now.steady_ms:
-                for tp in list(job.todo):
-                    self._write_one(job, tp)
+            self._guarded(job, self._write_job)
         self._links.tick(now.steady_ms)
         for job in list(self._jobs):
-            self._look(job)
+            self._guarded(job, self._look)
+
+    def _guarded(self, job: Job, step: Callable[[Job], None]) -> None:
+        """A fault in one job costs the others nothing."""
+        try:
+            step(job)
+        except Exception:
+            log.exception("the markers of producer %d have a fault and begin anew", job.wanted.producer_id)
+            self._jobs.pop(job, None)
+            self._forget_sent(job)
+            self._tell_lost(job)
+
+    def _tell_lost(self, job: Job) -> None:
+        try:
+            job.lost()
+        except Exception:
+            log.exception("the markers of producer %d: who asked for them cannot be told", job.wanted.producer_id)
+
+    def _write_job(self, job: Job) -> None:
+        if job.todo and job.not_before_ms <= self._now.steady_ms:
+            for tp in list(job.todo):
+                self._write_one(job, tp)
 
     def patience(self, now: Now) -> float | None:
         """Seconds until `write` should be called again, None when there is nothing to write."""
@@ -228,8 +251,10 @@ class MarkerWriter:
 
     def _told(self, job: Job, tp: TopicPartition, error: Error) -> None:
         """What its leader says of a marker; an error, too, if nothing was heard of it."""
-        if job not in self._jobs:
-            return
+        if job in self._jobs:
+            self._guarded(job, lambda job: self._heard(job, tp, error))
+
+    def _heard(self, job: Job, tp: TopicPartition, error: Error) -> None:
         if error:
             self._failed(job, tp, error)
         else:
@@ -264,7 +289,7 @@ class MarkerWriter:
         del job.awaited[tp]
         job.results[tp] = Error.NONE
         if tp[0] == OFFSETS:
-            self._groups.end_transaction(tp[1], job.wanted.producer_id, job.wanted.commit)
+            self._groups.end_transaction(tp[1], job.wanted.producer_id, job.wanted.commit, self._now)
 
 
 class _Refused(Exception):

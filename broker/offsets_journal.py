@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 TOPIC = "__consumer_offsets"
 READ_BYTES = 1 << 20
+ABSENT_S = 1.0  # files are replaced by renames under the partition's lock, which takes milliseconds
 _MAGIC_AT = 16
 
 
@@ -167,18 +168,22 @@ class OffsetsJournal:
 
     # -- reading
 
-    def read_all(self, partition: int) -> Generator[bytes, None, int]:
-        """See `Journal.read_all`; returns the log end that it came to.
+    def read_all(self, partition: int) -> Generator[bytes | None, None, int]:
+        """See `Journal.read_all`; returns the log end that it came to. None between batches: look again in a moment.
 
-        OSError when the disk fails, JournalError when the tenure ends: what was read since may have been cut off.
+        OSError when the disk fails or a segment is missing, JournalError when the tenure ends: what was read since may
+        have been cut off.
         """
         there = self._partition(partition)
         offset = 0
+        absent = _Absent()
         while True:
             values = self._read(partition)
             try:
                 data = read.raw(there, values, max(offset, values[slots.F_LOG_START]), READ_BYTES)
-            except FileNotFoundError:  # the segments changed between the two looks
+            except FileNotFoundError as error:
+                absent.seen(values, there.slot.dirty, error)
+                yield None
                 continue
             if not data:
                 return values[slots.F_LEO]
@@ -206,6 +211,21 @@ def _sync(partition: Partition) -> None:
     except (OSError, Gone) as error:
         log.error("%r: could not be flushed: %s", partition, error or type(error).__name__)
         raise JournalError(Error.KAFKA_STORAGE_ERROR) from None
+
+
+class _Absent:
+    """Tells files that are being replaced just now from one that is missing."""
+
+    def __init__(self) -> None:
+        self._generation, self._since = -1, 0.0
+
+    def seen(self, values: Sequence[int], dirty: int, error: FileNotFoundError) -> None:
+        """A file was not there. Raises `error` when the set of files has been the same for too long a time."""
+        now = time.monotonic()
+        if values[slots.F_GENERATION] != self._generation or dirty:
+            self._generation, self._since = values[slots.F_GENERATION], now
+        elif now - self._since > ABSENT_S:
+            raise error
 
 
 def split(data: bytes) -> Iterator[bytes]:

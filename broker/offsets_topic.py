@@ -4,6 +4,10 @@ The metadata says which partitions this broker leads; what is in them is read as
 read anew when the leadership was lost meanwhile, however shortly. Loading goes on in slices of the loop, so that
 requests are answered COORDINATOR_LOAD_IN_PROGRESS meanwhile. It ends when the high watermark has passed what was read:
 an offset that the next failover could take away again is told to nobody.
+
+A group (or transactional id) that was reset is read in the same way, when all that was queued for the partition is in
+its log; the rest of the partition is served meanwhile. A log that cannot be read is named in an error, and its groups
+are answered COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from odradek.broker.offsets_journal import TOPIC, OffsetsJournal
@@ -42,14 +46,24 @@ class Owner(Protocol):
 
     def partition_of(self, key: str, /) -> int: ...
     def will_load(self, partition: int) -> None: ...
-    def loaded(self, partition: int, replay: Any, now: Now) -> None: ...
-    def unload(self, partition: int, now: Now) -> None: ...
+    def loaded(self, partition: int, replay: Any, now: Now, only: Collection[str] | None) -> None: ...
+    def unload(self, partition: int) -> None: ...
+    def unreadable(self, partition: int, keys: Collection[str] | None) -> None: ...
 
 
 class _Waiting(NamedTuple):
     deadline_ms: int
     keys: tuple[str, ...]
     ready: Callable[[bool], None]
+
+
+class _Reading(NamedTuple):
+    """A partition that is being read, for these keys alone or (None) for all; `batches` returns where the log ends."""
+
+    partition: int
+    keys: frozenset[str] | None
+    replay: Replay
+    batches: Generator[bytes | None, None, int]
 
 
 class OffsetsTopic:
@@ -71,8 +85,9 @@ class OffsetsTopic:
         self._ours: set[int] = set()  # by the metadata
         self._behind: set[int] = set()  # of ours, those that are not loaded: in one of the next three
         self._to_load: deque[int] = deque()
-        self._loading: tuple[int, Replay, Generator[bytes, None, int]] | None = None
-        self._uncertain: dict[int, tuple[Replay, int]] = {}  # read up to an offset that others do not have yet
+        self._again: dict[int, set[str]] = {}  # of loaded ones in `_to_load`, the keys that are read again
+        self._loading: _Reading | None = None
+        self._uncertain: list[tuple[_Reading, int]] = []  # read up to an offset that others do not have yet
         self._waiting: list[_Waiting] = []
         self._create_at_ms = 0
         self._refusal = ""
@@ -80,11 +95,12 @@ class OffsetsTopic:
     @property
     def is_loading(self) -> bool:
         """Whether `step` has something to do."""
-        return bool(self._behind)
+        return bool(self._behind or self._again or self._loading or self._uncertain)
 
     def is_behind(self, partition: int) -> bool:
-        """Whether the partition is ours and not loaded yet."""
-        return partition in self._behind
+        """Whether the partition is ours and not all of it is known."""
+        readings = [*([self._loading] if self._loading else []), *(reading for reading, _ in self._uncertain)]
+        return partition in self._behind or partition in self._again or any(r.partition == partition for r in readings)
 
     # -- metadata
 
@@ -119,17 +135,18 @@ class OffsetsTopic:
         """Nobody is to hear or write what we know of it any more."""
         self._stop_loading(partition)
         self._ours.discard(partition)
-        self._owner.unload(partition, now)
+        self._owner.unload(partition)
         self._writer.fail(partition, Error.NOT_LEADER_OR_FOLLOWER, now)
         self._left(partition)
 
     def _stop_loading(self, partition: int) -> None:
         self._behind.discard(partition)
         self._journal.leave(partition)
-        self._uncertain.pop(partition, None)
+        self._again.pop(partition, None)
+        self._uncertain = [row for row in self._uncertain if row[0].partition != partition]
         if partition in self._to_load:
             self._to_load.remove(partition)
-        if self._loading is not None and self._loading[0] == partition:
+        if self._loading is not None and self._loading.partition == partition:
             self._loading = None
 
     def _forget(self, now: Now) -> None:
@@ -140,12 +157,20 @@ class OffsetsTopic:
 
     # -- loading
 
+    def reload(self, key: str) -> None:
+        """Read what the log has of one group or transactional id, which was reset."""
+        partition = self._owner.partition_of(key)
+        if partition not in self._ours or partition in self._behind:
+            return  # it is read whole, by us or by another
+        if partition not in self._again:
+            self._to_load.append(partition)
+        self._again.setdefault(partition, set()).add(key)
+
     def step(self, now: Now) -> bool:
         """Load for a little while; False when there was nothing to do: what is behind waits for others."""
         until = time.monotonic() + SLICE_S
         did = False
-        while time.monotonic() < until and (self._loading or self._begin(now)):
-            self._go_on(now)
+        while time.monotonic() < until and (self._loading or self._begin(now)) and self._go_on(now):
             did = True
         return self._finish(now) or did
 
@@ -153,44 +178,74 @@ class OffsetsTopic:
         """Start on the next partition that can be read."""
         for _ in range(len(self._to_load)):
             partition = self._to_load.popleft()
-            if self._journal.enter(partition):
-                self._loading = (partition, self._replay(), self._journal.read_all(partition))
+            if self._may_begin(partition):
+                keys = self._again.pop(partition, None)
+                only = None if keys is None else frozenset(keys)
+                self._loading = _Reading(partition, only, self._replay(), self._journal.read_all(partition))
                 return True
             if self._journal.state(partition) in (slots.OFFLINE, slots.DELETING):
-                self._give_up(partition, "its log is offline", now)
+                self._give_up(partition, None, "its log is offline")
             else:
                 self._to_load.append(partition)
         return False
 
-    def _give_up(self, partition: int, why: object, now: Now) -> None:
-        """Nothing of it is served until it is led anew."""
-        log.error("%s-%d cannot be read: what is in it is not served: %s", self._topic, partition, why)
-        self._stop_loading(partition)
-        self._owner.unload(partition, now)
+    def _may_begin(self, partition: int) -> bool:
+        """A partition that is loaded stays entered; what it is still to get must be read for the keys, too."""
+        if partition in self._again:
+            return not self._writer.is_queued(partition)
+        return self._journal.enter(partition)
 
-    def _go_on(self, now: Now) -> None:
+    def _give_up(self, partition: int, keys: frozenset[str] | None, why: object) -> None:
+        """Nothing of it is served until it is led anew; of one that is loaded, all but these keys."""
+        log.error(
+            "%s-%d cannot be read, %s in it are not served: %s. Restore its files (or delete its directory, which "
+            "loses what it holds) and restart the broker; the other partitions are served meanwhile",
+            self._topic, partition, "all keys" if keys is None else f"{len(keys)} keys", why,
+        )  # fmt: skip
+        if keys is None:
+            self._stop_loading(partition)
+        self._owner.unreadable(partition, keys)
+
+    def _go_on(self, now: Now) -> bool:
+        """Read some more; False when the log is to be looked at again in a moment."""
         assert self._loading is not None
-        partition, replay, batches = self._loading
+        reading = self._loading
         try:
             for _ in range(100):
-                replay.feed(next(batches))
+                batch = next(reading.batches)
+                if batch is None:
+                    return False
+                reading.replay.feed(batch)
         except StopIteration as end:
             self._loading = None
-            self._uncertain[partition] = (replay, end.value)
+            self._uncertain.append((reading, end.value))
         except JournalError:  # the leadership is lost, or was meanwhile
-            self._stop_loading(partition)
-            self._behind.add(partition)
-            self._to_load.append(partition)
-        except OSError as error:
-            self._give_up(partition, error, now)
+            self._read_whole(reading, now)
+        except Exception as error:
+            if not isinstance(error, OSError):
+                log.exception("%s-%d: a fault in reading it", self._topic, reading.partition)
+            self._loading = None
+            self._give_up(reading.partition, reading.keys, error)
+        return True
+
+    def _read_whole(self, reading: _Reading, now: Now) -> None:
+        """From the start, as soon as it is led; what else is known of it is old as well."""
+        if reading.keys is not None:
+            self._let_go(reading.partition, now)
+            self._take(reading.partition)
+            return
+        self._stop_loading(reading.partition)
+        self._behind.add(reading.partition)
+        self._to_load.append(reading.partition)
 
     def _finish(self, now: Now) -> bool:
         """Take over what is certain by now."""
-        certain = [p for p, (_, end) in self._uncertain.items() if self._journal.is_certain(p, end)]
-        for partition in certain:
-            replay, _ = self._uncertain.pop(partition)
-            self._behind.discard(partition)
-            self._owner.loaded(partition, replay, now)
+        certain = [row for row in self._uncertain if self._journal.is_certain(row[0].partition, row[1])]
+        self._uncertain = [row for row in self._uncertain if row not in certain]
+        for reading, _ in certain:
+            if reading.keys is None:
+                self._behind.discard(reading.partition)
+            self._owner.loaded(reading.partition, reading.replay, now, reading.keys)
         return bool(certain)
 
     # -- the first client
@@ -231,7 +286,7 @@ class OffsetsTopic:
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if one.deadline_ms <= now.steady_ms or self._is_there_for(one):
-                one.ready(self._id is not None)
+                self._tell_one(one)
             else:
                 self._waiting.append(one)
 
@@ -242,4 +297,11 @@ class OffsetsTopic:
         self._refusal, self._create_at_ms = why, now.steady_ms + CREATE_PAUSE_MS
         waiting, self._waiting = self._waiting, []
         for one in waiting:
+            self._tell_one(one)
+
+    def _tell_one(self, one: _Waiting) -> None:
+        """A fault in what one makes of it costs the others nothing."""
+        try:
             one.ready(self._id is not None)
+        except Exception:
+            log.exception("%s: one that waited for it could not go on", self._topic)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from odradek.broker.offsets_journal import OffsetsJournal
 from odradek.groups.events import Now
 from odradek.groups.journal import Writer
+
+log = logging.getLogger(__name__)
 
 
 def settle(effects: list[Any], do: Callable[[Any], None], writer: Writer, journal: OffsetsJournal, now: Now) -> None:
@@ -17,7 +20,7 @@ def settle(effects: list[Any], do: Callable[[Any], None], writer: Writer, journa
         while effects:
             some, effects[:] = list(effects), []
             for effect in some:
-                do(effect)
+                _do_one(effect, do)
             writer.write(now)
         if not writer.awaited:
             return
@@ -25,3 +28,11 @@ def settle(effects: list[Any], do: Callable[[Any], None], writer: Writer, journa
         writer.check(now)
         if not effects:
             return
+
+
+def _do_one(effect: Any, do: Callable[[Any], None]) -> None:
+    """A fault in what one effect comes to costs the others nothing."""
+    try:
+        do(effect)
+    except Exception:
+        log.exception("%.200r could not be carried out", effect)

@@ -22,7 +22,7 @@ from odradek.broker.verification_links import Question, VerificationLinks
 from odradek.cluster import internal
 from odradek.cluster.snapshot import Snapshot
 from odradek.groups.errors import Error
-from odradek.groups.events import Answer, Append, Now
+from odradek.groups.events import Answer, Append, Now, Reload
 from odradek.groups.groups import Groups
 from odradek.groups.journal import Writer
 from odradek.groups.offsets import TopicPartition
@@ -49,7 +49,9 @@ class TransactionCoordinator:
         self.machine = Transactions(limits(config))
         self._controller = controller
         self._journal = OffsetsJournal(catalog, roles.COORDINATOR, TOPIC)
-        self._writer = Writer(self._journal, self.machine.partition_of, self.machine.limits.append_timeout_ms)
+        self._writer = Writer(
+            self._journal, self.machine.partition_of, self.machine.limits.append_timeout_ms, faulty=self.machine.reset
+        )
         self._markers = MarkerWriter(catalog, groups, held, links, self._offsets_ended)
         self._asked: set[Question] = set()  # other brokers
         self._links = links
@@ -66,11 +68,18 @@ class TransactionCoordinator:
 
     def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None], now: Now) -> None:
         """See `workers.coordination.Coordinator`."""
-        self._markers.add(wanted, done, NO_SOURCE, now)
+
+        def lost() -> None:
+            done(dict.fromkeys(wanted.partitions, Error.UNKNOWN_SERVER_ERROR))
+
+        self._markers.add(wanted, done, lost, NO_SOURCE, now)
 
     def verify(self, producer: Producer, partition: TopicPartition, done: Callable[[Error], None]) -> None:
         """Whether the producer's transaction has the partition, as its coordinator says, be it another broker's."""
         refusal = self.machine.refusal(producer.transactional_id)
+        if not self.machine.partitions:
+            done(Error.COORDINATOR_NOT_AVAILABLE)
+            return
         if refusal is not Error.NOT_COORDINATOR:
             done(self.machine.verify(producer, [partition])[partition])
             return
@@ -132,6 +141,8 @@ class TransactionCoordinator:
             deliver(effect)
         elif isinstance(effect, Append):
             self._writer.add(effect, now)
+        elif isinstance(effect, Reload):
+            self.topic.reload(effect.key)
         elif isinstance(effect, Markers):
             self._mark(effect)
         elif isinstance(effect, NeedIds):
@@ -144,7 +155,10 @@ class TransactionCoordinator:
         if self._journal.epoch(source) < 0:
             return
         wanted = Wanted(producer_id, epoch, self._journal.epoch(source), commit, partitions)
-        self._markers.add(wanted, partial(self._marked, markers), source, self._now)
+        self._markers.add(wanted, partial(self._marked, markers), partial(self._lost, markers), source, self._now)
+
+    def _lost(self, markers: Markers) -> None:
+        self.machine.reset(markers.transactional_id, self._now)
 
     def _marked(self, markers: Markers, _results: dict[TopicPartition, Error]) -> None:
         self.machine.markers_written(markers, self._now)

@@ -1,7 +1,7 @@
 """What goes into the group state machines and what comes out of them.
 
 In : requests as plain tuples, deadlines that passed, and the outcome of appends, each with the time `Now`.
-Out: `Answer`s to requests and `Append`s to `__consumer_offsets`, in the order in which they are to be done.
+Out: `Answer`s to requests, `Append`s to `__consumer_offsets`, and `Reload`s, in the order in which they are to be done.
 A token is whatever the caller gave with a request; the machines only hand it back.
 """
 
@@ -110,6 +110,12 @@ class Answer(NamedTuple):
 
     token: Any
     result: Any
+
+
+class Reload(NamedTuple):
+    """Read the partition of `key` (a group or transactional id) again, and take over what it has of that one."""
+
+    key: str
 
 
 class Append(NamedTuple):

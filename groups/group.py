@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any
 
 from odradek.groups.errors import Error
-from odradek.groups.events import Answer, Append, JoinResult, Limits, Now, Protocols, SyncResult
+from odradek.groups.events import Answer, Append, JoinResult, Limits, Now, Protocols, Reload, SyncResult
 from odradek.groups.member import Member
 from odradek.groups.offsets import Offsets
 from odradek.groups.records import GroupValue
@@ -44,7 +44,9 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 class Group:
     """State of one group. Effects pile up in `effects`, deadlines go into the shared `timers`."""
 
-    def __init__(self, group_id: str, limits: Limits, timers: Deadlines[Timer], effects: list[Answer | Append]) -> None:
+    def __init__(
+        self, group_id: str, limits: Limits, timers: Deadlines[Timer], effects: list[Answer | Append | Reload]
+    ) -> None:
         self.id = group_id
         self.limits = limits
         self.timers = timers
@@ -131,6 +133,20 @@ class Group:
         self.unsynced.discard(member_id)
         self.timers.cancel((self.id, "member", member_id))
         self.timers.cancel((self.id, "pending", member_id))
+
+    def abandon(self, error: Error) -> None:
+        """Answer all that waits with `error` and end: also when an exception has left the members half changed."""
+        for member in self.members.values():
+            self.answer_join(member, JoinResult(error, member.id))
+            self.answer_sync(member, SyncResult(error))
+            self.timers.cancel((self.id, "member", member.id))
+        for member_id in self.pending:
+            self.timers.cancel((self.id, "pending", member_id))
+        for kind in ("join", "sync"):
+            self.timers.cancel((self.id, kind, ""))
+        self.members.clear()
+        self.pending.clear()
+        self.state = State.DEAD
 
     def rename(self, member: Member, new_id: str) -> None:
         """A static member gets a new member id, keeping its place, its leadership and its assignment."""
@@ -255,7 +271,7 @@ class Group:
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol
         self.leader = value.leader
-        for member in value.members:
+        for member in {member.member_id: member for member in value.members}.values():
             self.add(Member.loaded(member, value.protocol), None, value.protocol_type)
         self.subscribed = self.compute_subscribed()
 

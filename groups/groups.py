@@ -8,7 +8,7 @@ transaction's name and wait here for its marker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,14 +25,16 @@ from odradek.groups.events import (
     Limits,
     Now,
     Record,
+    Reload,
     Sync,
     SyncResult,
 )
 from odradek.groups.group import CONSUMER, Group, State, Timer
-from odradek.groups.loading import Replay
+from odradek.groups.loading import Found, Replay
 from odradek.groups.member import Member
 from odradek.groups.offsets import TopicPartition
-from odradek.groups.records import OffsetValue, group_key, offset_key, offset_value, partition_for
+from odradek.groups.ownership import FAULT, Ownership
+from odradek.groups.records import OffsetValue, group_key, offset_key, offset_value
 from odradek.groups.timers import Deadlines
 
 log = logging.getLogger(__name__)
@@ -57,24 +59,19 @@ class _Pending(NamedTuple):
     fail: Callable[[], None]
 
 
-class Groups:
+class Groups(Ownership):
     """The groups by id, and which partitions of `__consumer_offsets` are loaded."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self.effects: list[Answer | Append] = []
+        self.effects: list[Answer | Append | Reload] = []
+        super().__init__(self.effects)
         self.timers: Deadlines[Timer] = Deadlines()
-        self.partitions = 0  # of __consumer_offsets; 0 while there is no such topic
         self._groups: dict[str, Group] = {}
-        self._loading: set[int] = set()
-        self._loaded: set[int] = set()
         self._open: dict[int, set[str]] = {}  # groups with offsets in a producer's open transaction
+        self._deleted: dict[int | str, set[str]] = {}  # topics deleted while this partition, or group, was being read
 
     # -- which groups are ours --------------------------------------------------------------------------------
-
-    def partition_of(self, group_id: str) -> int:
-        """The partition that holds this group."""
-        return partition_for(group_id, self.partitions)
 
     def refusal(self, group_id: str | None, *, empty_is_valid: bool = False) -> Error:
         """Why requests for this group cannot be served now; NONE when they can.
@@ -83,71 +80,82 @@ class Groups:
         """
         if group_id is None or not (group_id or empty_is_valid):
             return Error.INVALID_GROUP_ID
-        if not self.partitions:
-            return Error.NOT_COORDINATOR
-        partition = self.partition_of(group_id)
-        if partition in self._loading:
-            return Error.COORDINATOR_LOAD_IN_PROGRESS
-        return Error.NONE if partition in self._loaded else Error.NOT_COORDINATOR
+        return self._served(group_id)
 
-    @property
-    def is_loading(self) -> bool:
-        return bool(self._loading)
+    def loaded(self, partition: int, replay: Replay, now: Now, only: Collection[str] | None = None) -> None:
+        """Take over what the partition's log holds; members get a whole session to be heard of.
 
-    def will_load(self, partition: int) -> None:
-        """The partition is ours; until `loaded` its groups are answered COORDINATOR_LOAD_IN_PROGRESS."""
-        self._loading.add(partition)
+        `only`: of these groups, which were reset. The others are as they are.
+        """
+        found = replay.found()
+        for group_id in found if only is None else found.keys() & only:
+            try:
+                self._load(group_id, found[group_id], now)
+            except Exception:
+                self._unloadable(group_id)
+        self._was_loaded(partition, only)
+        for key in [partition] if only is None else only:
+            names = found if key == partition else [key]
+            gone = self._deleted.pop(key, set())
+            self._forget_topics([self._groups[name] for name in names if name in self._groups], gone, now)
 
-    def loaded(self, partition: int, replay: Replay, now: Now) -> None:
-        """Take over what the partition's log holds; members get a whole session to be heard of."""
-        offsets, unfinished = replay.offsets(), replay.open_offsets()
-        with_open = {group_id: None for by_group in unfinished.values() for group_id in by_group}
-        for group_id in {**replay.groups, **offsets, **with_open}:
-            group = self._create(group_id)
-            if group_id in replay.groups:
-                group.load(replay.groups[group_id])
-            for tp, committed in offsets.get(group_id, {}).items():
-                group.offsets.load(tp, committed)
-            for member in group.members.values():
-                group.alive(member, now)
-            if len(group.members) > self.limits.max_size:
-                rebalance.maybe_prepare(group, "more members than group.max.size", now)
-        for producer_id, by_group in unfinished.items():
-            for group_id, pending in by_group.items():
-                self._groups[group_id].offsets.load_open(producer_id, pending)
-                self._open.setdefault(producer_id, set()).add(group_id)
-        self._loading.discard(partition)
-        self._loaded.add(partition)
+    def _load(self, group_id: str, found: Found, now: Now) -> None:
+        group = self._create(group_id)
+        if found.value is not None:
+            group.load(found.value)
+        for tp, committed in found.offsets.items():
+            group.offsets.load(tp, committed)
+        for producer_id, pending in found.open.items():
+            group.offsets.load_open(producer_id, pending)
+            self._open.setdefault(producer_id, set()).add(group_id)
+        for member in group.members.values():
+            group.alive(member, now)
+        if len(group.members) > self.limits.max_size:
+            rebalance.maybe_prepare(group, "more members than group.max.size", now)
 
-    def unload(self, partition: int, now: Now) -> None:
+    def unload(self, partition: int) -> None:
         """The partition is not ours any more: who waits is sent to look for the new coordinator."""
-        self._loading.discard(partition)
-        self._loaded.discard(partition)
-        for group in [g for g in self._groups.values() if self.partition_of(g.id) == partition]:
-            for member_id in list(group.members):
-                group.remove(member_id, Error.NOT_COORDINATOR)
-            self._drop(group, now)
-        for producer_id, names in list(self._open.items()):
-            names.difference_update([name for name in names if self.partition_of(name) == partition])
-            if not names:
-                del self._open[producer_id]
+        for group_id in [name for name in self._groups if self.partition_of(name) == partition]:
+            self._discard(group_id, Error.NOT_COORDINATOR)
+        self._let_go(partition)
+
+    def _let_go(self, partition: int) -> None:
+        self._deleted.pop(partition, None)
+        for key in [key for key in self._resetting if self.partition_of(key) == partition]:
+            self._deleted.pop(key, None)
+        super()._let_go(partition)
 
     def _create(self, group_id: str) -> Group:
         group = self._groups[group_id] = Group(group_id, self.limits, self.timers, self.effects)
         return group
 
-    def _drop(self, group: Group, now: Now) -> None:
-        group.to(State.DEAD, now)
-        for kind in ("join", "sync"):
-            self.timers.cancel((group.id, kind, ""))
-        for member_id in list(group.pending):
-            group.remove(member_id)
-        self._groups.pop(group.id, None)
+    def _forget(self, key: str) -> None:
+        """See `Ownership`. Its members are to ask again, and find it as the log has it."""
+        self._discard(key, Error.COORDINATOR_NOT_AVAILABLE)
+
+    def _discard(self, group_id: str, error: Error) -> None:
+        """Drop a group, in whatever state it is; what waits in it is answered with `error`."""
+        group = self._groups.pop(group_id, None)
+        if group is not None:
+            group.abandon(error)
+        for producer_id in [producer_id for producer_id, names in self._open.items() if group_id in names]:
+            self._end_open(producer_id, group_id)
+
+    def _end_open(self, producer_id: int, group_id: str) -> None:
+        self._open[producer_id].discard(group_id)
+        if not self._open[producer_id]:
+            del self._open[producer_id]
 
     # -- members ----------------------------------------------------------------------------------------------
 
     def join(self, request: Join, token: Any, now: Now) -> None:
         """JoinGroup; answers a JoinResult."""
+        try:
+            self._join(request, token, now)
+        except Exception:
+            self._answer_fault(token, JoinResult(FAULT, request.member_id), request.group, now)
+
+    def _join(self, request: Join, token: Any, now: Now) -> None:
         error = self.refusal(request.group)
         if not error and not self.limits.min_session_ms <= request.session_timeout_ms <= self.limits.max_session_ms:
             error = Error.INVALID_SESSION_TIMEOUT
@@ -164,6 +172,12 @@ class Groups:
 
     def sync(self, request: Sync, token: Any, now: Now) -> None:
         """SyncGroup; answers a SyncResult. While loading: join again, which older clients understand."""
+        try:
+            self._sync(request, token, now)
+        except Exception:
+            self._answer_fault(token, SyncResult(FAULT), request.group, now)
+
+    def _sync(self, request: Sync, token: Any, now: Now) -> None:
         error = self.refusal(request.group)
         group = self._groups.get(request.group)
         if error is Error.COORDINATOR_LOAD_IN_PROGRESS:
@@ -183,7 +197,11 @@ class Groups:
         group = self._groups.get(group_id)
         if group is None:
             return Error.UNKNOWN_MEMBER_ID
-        return syncing.heartbeat(group, member_id, instance_id, generation, now)
+        try:
+            return syncing.heartbeat(group, member_id, instance_id, generation, now)
+        except Exception:
+            self._fault(group_id, now)
+            return FAULT
 
     def leave(self, group_id: str, members: Iterable[Leaving], now: Now) -> LeaveResult:
         """LeaveGroup, for one member or many."""
@@ -193,19 +211,37 @@ class Groups:
         group = self._groups.get(group_id)
         if group is None:
             return LeaveResult(Error.NONE, tuple((leaving, Error.UNKNOWN_MEMBER_ID) for leaving in members))
-        return LeaveResult(Error.NONE, tuple((leaving, syncing.leave(group, leaving, now)) for leaving in members))
+        try:
+            return LeaveResult(Error.NONE, tuple((leaving, syncing.leave(group, leaving, now)) for leaving in members))
+        except Exception:
+            self._fault(group_id, now)
+            return LeaveResult(FAULT)
 
     def tick(self, now: Now) -> None:
         """Do what the deadlines up to `now` ask for."""
         for group_id, kind, member_id in self.timers.expired(now.steady_ms):
             group = self._groups.get(group_id)
             if group is not None:
-                rebalance.EXPIRY[kind](group, member_id, now)
+                try:
+                    rebalance.EXPIRY[kind](group, member_id, now)
+                except Exception:
+                    self._fault(group_id, now)
+        self._reload_due(now)
+
+    def next_ms(self) -> int | None:
+        """When `tick` has something to do; None: nothing is due."""
+        return min((due for due in (self.timers.next_ms(), self._reload_at.next_ms()) if due is not None), default=None)
 
     # -- offsets ----------------------------------------------------------------------------------------------
 
     def commit(self, request: Commit, token: Any, now: Now) -> None:
         """OffsetCommit; answers the error of each partition, when the offsets are in the log."""
+        try:
+            self._commit(request, token, now)
+        except Exception:
+            self._answer_fault(token, dict.fromkeys(request.offsets, FAULT), request.group, now)
+
+    def _commit(self, request: Commit, token: Any, now: Now) -> None:
         error = self.refusal(request.group, empty_is_valid=True)
         group = self._groups.get(request.group)
         if not error and group is None:
@@ -230,6 +266,7 @@ class Groups:
             self.effects.append(Answer(token, errors))
             return
 
+        records: list[Record] = [(offset_key(group.id, *tp), offset_value(value)) for tp, value in fit.items()]
         pending = self._pending_kind(group, fit, producer)
 
         def done(error: Error, position: int, _now: Now) -> None:
@@ -240,7 +277,6 @@ class Groups:
                 pending.complete(position)
             self.effects.append(Answer(token, errors))
 
-        records: list[Record] = [(offset_key(group.id, *tp), offset_value(value)) for tp, value in fit.items()]
         self.effects.append(Append(group.id, records, done, producer))
 
     def _pending_kind(
@@ -255,15 +291,14 @@ class Groups:
         self._open.setdefault(producer[0], set()).add(group.id)
         return _Pending(partial(offsets.complete_open, producer[0], fit), partial(offsets.fail_open, producer[0], fit))
 
-    def end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
+    def end_transaction(self, partition: int, producer_id: int, commit: bool, now: Now) -> None:
         """The producer's marker is in this partition of `__consumer_offsets`: its offsets there count, or are gone."""
         for group_id in [name for name in self._open.get(producer_id, ()) if self.partition_of(name) == partition]:
-            group = self._groups.get(group_id)
-            if group is not None:
-                group.offsets.end_open(producer_id, commit)
-            self._open[producer_id].discard(group_id)
-        if not self._open.get(producer_id):
-            self._open.pop(producer_id, None)
+            try:
+                self._groups[group_id].offsets.end_open(producer_id, commit)
+                self._end_open(producer_id, group_id)
+            except Exception:
+                self._fault(group_id, now)
 
     def fetch(
         self, group_id: str | None, partitions: Iterable[TopicPartition] | None, require_stable: bool
@@ -285,6 +320,12 @@ class Groups:
 
     def delete_offsets(self, group_id: str, partitions: list[TopicPartition], token: Any, now: Now) -> None:
         """OffsetDelete; answers (error, errors by partition). Topics that members subscribe to are kept."""
+        try:
+            self._delete_offsets(group_id, partitions, token, now)
+        except Exception:
+            self._answer_fault(token, (FAULT, {}), group_id, now)
+
+    def _delete_offsets(self, group_id: str, partitions: list[TopicPartition], token: Any, now: Now) -> None:
         error = self.refusal(group_id)
         group = self._groups.get(group_id)
         if not error and group is None:
@@ -302,20 +343,32 @@ class Groups:
         self._remove_offsets(group, removed, now, lambda failed: Answer(token, (failed, {} if failed else errors)))
 
     def topics_deleted(self, topics: set[str], now: Now) -> None:
-        """Offsets of partitions that are no more are forgotten."""
-        for group in list(self._groups.values()):
-            gone = [tp for tp in group.offsets.partitions() if tp[0] in topics]
-            if gone:
-                log.info("group %s: %d offsets of deleted topics removed", group.id, len(gone))
-                self._remove_offsets(group, gone, now, None)
+        """Offsets of partitions that are no more are forgotten, those of groups that are being read when they are."""
+        reading: list[int | str] = [*self._loading, *self._resetting]
+        for key in reading:
+            self._deleted.setdefault(key, set()).update(topics)
+        self._forget_topics(list(self._groups.values()), topics, now)
+
+    def _forget_topics(self, groups: Iterable[Group], topics: set[str], now: Now) -> None:
+        for group in groups if topics else ():
+            try:
+                self._remove_offsets(group, [tp for tp in group.offsets.partitions() if tp[0] in topics], now, None)
+            except Exception:
+                self._fault(group.id, now)
 
     def expire_offsets(self, now: Now) -> None:
         """Forget offsets past `offsets.retention.minutes`, and groups that have neither members nor offsets."""
         for group in list(self._groups.values()):
-            expired = _expired(group, self.limits.retention_ms, now.wall_ms)
-            if expired:
-                log.info("group %s: %d offsets expired", group.id, len(expired))
-            self._remove_offsets(group, expired, now, None)
+            try:
+                self._expire(group, now)
+            except Exception:
+                self._fault(group.id, now)
+
+    def _expire(self, group: Group, now: Now) -> None:
+        expired = _expired(group, self.limits.retention_ms, now.wall_ms)
+        if expired:
+            log.info("group %s: %d offsets expired", group.id, len(expired))
+        self._remove_offsets(group, expired, now, None)
 
     def _remove_offsets(self, group: Group, partitions: list[TopicPartition], now: Now, answer: Any) -> None:
         """Write tombstones for these; for the whole group, too, when nothing of it is left."""
@@ -324,7 +377,7 @@ class Groups:
         records: list[Record] = [(offset_key(group.id, *tp), None) for tp in removed]
         buried = group.state is State.EMPTY and not group.offsets and not group.pending
         if buried:
-            self._drop(group, now)
+            self._discard(group.id, Error.UNKNOWN_MEMBER_ID)
             if group.generation > 0:  # a group that only stored offsets never had a record of its own
                 records.append((group_key(group.id), None))
 
@@ -341,16 +394,24 @@ class Groups:
             self.effects.append(answer(Error.NONE))
 
     def _restore(self, group: Group, offsets: Any, buried: bool) -> None:
-        group = self._groups.get(group.id, group)
-        group.offsets.restore(offsets)
-        if buried and group.state is State.DEAD:
+        """They are in the log still. A group that is not served any more will be read from there."""
+        if self._served(group.id):
+            return
+        if buried and group.id not in self._groups:
             group.state = State.EMPTY
             self._groups[group.id] = group
+        self._groups.get(group.id, group).offsets.restore(offsets)
 
     # -- groups as a whole ------------------------------------------------------------------------------------
 
     def delete_group(self, group_id: str | None, token: Any, now: Now) -> None:
         """DeleteGroups, one of them; answers an Error. Only groups without members can go."""
+        try:
+            self._delete_group(group_id, token, now)
+        except Exception:
+            self._answer_fault(token, FAULT, group_id or "", now)
+
+    def _delete_group(self, group_id: str | None, token: Any, now: Now) -> None:
         error = self.refusal(group_id, empty_is_valid=True)
         group = self._groups.get(group_id or "")
         if not error and group is None:

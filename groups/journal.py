@@ -43,8 +43,8 @@ class Journal(Protocol):
     def passed(self, partition: int, end: int) -> bool:
         """Whether all in-sync replicas have the log up to `end`. JournalError: they never will, or are too few."""
 
-    def read_all(self, partition: int) -> Iterator[bytes]:
-        """Every batch from log start to log end, each in its own bytes."""
+    def read_all(self, partition: int) -> Iterator[bytes | None]:
+        """Every batch from log start to log end, each in its own bytes; None: the next one is not there just now."""
 
 
 class Written(NamedTuple):
@@ -69,15 +69,21 @@ def build_batch(
 
 
 class Writer:
-    """Queues appends by partition and writes them when told; outcomes go to each `Append.done`."""
+    """Queues appends by partition and writes them when told; outcomes go to each `Append.done`.
+
+    `faulty(key, now)` hears of each group (or transactional id) that an exception has left with more or less than its
+    log: its append is perhaps written and perhaps not, or its outcome was not taken in.
+    """
 
     def __init__(
-        self, journal: Journal, partition_of: Callable[[str], int], timeout_ms: int, codec: int = codecs.NONE
-    ) -> None:
+        self, journal: Journal, partition_of: Callable[[str], int], timeout_ms: int, codec: int = codecs.NONE,
+        faulty: Callable[[str, Now], None] = lambda key, now: None,
+    ) -> None:  # fmt: skip
         self._journal = journal
         self._partition_of = partition_of
         self._timeout_ms = timeout_ms
         self._codec = codec
+        self._faulty = faulty
         self._queued: dict[int, deque[tuple[int, Append]]] = {}
         self._written: dict[int, deque[Written]] = {}
 
@@ -85,6 +91,10 @@ class Writer:
     def is_waiting(self) -> bool:
         """Whether something is queued for a busy partition: call `write` again in a millisecond."""
         return bool(self._queued)
+
+    def is_queued(self, partition: int) -> bool:
+        """Whether something for this partition is not in the log yet."""
+        return partition in self._queued
 
     def is_busy_with(self, partition: int) -> bool:
         """Whether something for this partition is not decided yet: queued, or awaiting the high watermark."""
@@ -97,7 +107,12 @@ class Writer:
 
     def add(self, append: Append, now: Now) -> None:
         """Queue an append; it is tried at the next `write`."""
-        partition = self._partition_of(append.group)
+        try:
+            partition = self._partition_of(append.group)
+        except Exception:
+            log.exception("%.100r: an append belongs nowhere", append.group)
+            self._lose([append], now)
+            return
         self._queued.setdefault(partition, deque()).append((now.steady_ms + self._timeout_ms, append))
 
     def write(self, now: Now) -> None:
@@ -117,6 +132,16 @@ class Writer:
                 if left:
                     self._queued[partition] = left
                 return
+            except Exception:
+                log.exception("partition %d: an append failed", partition)
+                self._lose([append for _, append in appends], now)
+        self._check_partition(partition, now)
+
+    def _lose(self, appends: list[Append], now: Now) -> None:
+        """Nobody knows whether these are in the log: it is read."""
+        self._tell(appends, Error.UNKNOWN_SERVER_ERROR, -1, now)
+        for append in appends:
+            self._faulty(append.group, now)
 
     def _append(self, partition: int, appends: list[Append], now: Now) -> None:
         records = [record for append in appends for record in append.records]
@@ -124,16 +149,15 @@ class Writer:
             batch = build_batch(records, now.wall_ms, self._codec, appends[0].producer)
             position = self._journal.append(partition, batch)
         except JournalError as error:
-            _tell(appends, error.error, -1, now)
+            self._tell(appends, error.error, -1, now)
             return
         deadline = now.steady_ms + self._timeout_ms
         written = Written(position + len(records), position, appends, deadline)
         self._written.setdefault(partition, deque()).append(written)
-        self._check_partition(partition, now)
 
     def _drop_late(self, queue: deque[tuple[int, Append]], now: Now) -> deque[tuple[int, Append]]:
         late = [append for deadline, append in queue if deadline <= now.steady_ms]
-        _tell(late, Error.REQUEST_TIMED_OUT, -1, now)
+        self._tell(late, Error.REQUEST_TIMED_OUT, -1, now)
         return deque(item for item in queue if item[0] > now.steady_ms)
 
     def check(self, now: Now) -> None:
@@ -142,12 +166,12 @@ class Writer:
             self._check_partition(partition, now)
 
     def _check_partition(self, partition: int, now: Now) -> None:
-        waiting = self._written[partition]
+        waiting = self._written.get(partition, deque())
         while waiting and (outcome := self._outcome(partition, waiting[0], now)) is not None:
             done = waiting.popleft()
-            _tell(done.appends, outcome, done.position, now)
+            self._tell(done.appends, outcome, done.position, now)
         if not waiting:
-            del self._written[partition]
+            self._written.pop(partition, None)
 
     def _outcome(self, partition: int, written: Written, now: Now) -> Error | None:
         """What has become of it, None while that is open."""
@@ -156,13 +180,25 @@ class Writer:
                 return Error.NONE
         except JournalError as error:
             return error.error
+        except Exception:
+            log.exception("partition %d: whether its replicas have it cannot be seen", partition)
+            return Error.UNKNOWN_SERVER_ERROR
         return Error.REQUEST_TIMED_OUT if written.deadline_ms <= now.steady_ms else None
 
     def fail(self, partition: int, error: Error, now: Now) -> None:
         """Give up all that is queued or awaited there: another is to go on from the log, or we anew."""
         written, queued = self._written.pop(partition, ()), self._queued.pop(partition, ())
-        _tell([append for one in written for append in one.appends], error, -1, now)
-        _tell([append for _, append in queued], error, -1, now)
+        self._tell([append for one in written for append in one.appends], error, -1, now)
+        self._tell([append for _, append in queued], error, -1, now)
+
+    def _tell(self, appends: list[Append], error: Error, position: int, now: Now) -> None:
+        """Each outcome on its own: one that fails must not keep the others from being heard."""
+        for append in appends:
+            try:
+                append.done(error, position, now)
+            except Exception:
+                log.exception("%.100r: the outcome of an append could not be taken in", append.group)
+                self._faulty(append.group, now)
 
 
 def _take(queue: deque[tuple[int, Append]]) -> list[tuple[int, Append]]:
@@ -178,12 +214,3 @@ def _take(queue: deque[tuple[int, Append]]) -> list[tuple[int, Append]]:
 
 def _size(append: Append) -> int:
     return sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in append.records)
-
-
-def _tell(appends: list[Append], error: Error, position: int, now: Now) -> None:
-    """Each outcome on its own: one that fails must not keep the others from being heard."""
-    for append in appends:
-        try:
-            append.done(error, position, now)
-        except Exception:
-            log.exception("group %s: the outcome of an append could not be taken in", append.group)

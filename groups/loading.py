@@ -7,6 +7,7 @@ is still open wait for its marker.
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 from odradek.groups.offsets import Committed, TopicPartition
 from odradek.groups.records import (
@@ -28,40 +29,48 @@ _MAGIC_AT = 16
 _Where = tuple[str, TopicPartition]
 
 
+class Found(NamedTuple):
+    """What a log holds of one group: its generation, its offsets, and those of open transactions by producer id."""
+
+    value: GroupValue | None
+    offsets: dict[TopicPartition, Committed]
+    open: dict[int, dict[TopicPartition, Committed]]
+
+
 class Replay:
-    """Feed it the batches of one partition in order, then take `groups` and `offsets`."""
+    """Feed it the batches of one partition in order, then take what was `found`."""
 
     def __init__(self) -> None:
         self.groups: dict[str, GroupValue] = {}
         self._offsets: dict[_Where, Committed] = {}
         self._open: dict[int, dict[_Where, Committed | None]] = {}  # by producer id
 
-    def offsets(self) -> dict[str, dict[TopicPartition, Committed]]:
-        """Committed offsets by group."""
-        by_group: dict[str, dict[TopicPartition, Committed]] = {}
+    def found(self) -> dict[str, Found]:
+        """What there is of each group."""
+        groups = {group: Found(value, {}, {}) for group, value in self.groups.items()}
         for (group, tp), committed in self._offsets.items():
-            by_group.setdefault(group, {})[tp] = committed
-        return by_group
-
-    def open_offsets(self) -> dict[int, dict[str, dict[TopicPartition, Committed]]]:
-        """Offsets of open transactions by producer id and group."""
-        found: dict[int, dict[str, dict[TopicPartition, Committed]]] = {}
+            groups.setdefault(group, Found(None, {}, {})).offsets[tp] = committed
         for producer_id, offsets in self._open.items():
-            for (group, tp), committed in offsets.items():
-                if committed is not None:
-                    found.setdefault(producer_id, {}).setdefault(group, {})[tp] = committed
-        return found
+            for (group, tp), written in offsets.items():
+                if written is not None:
+                    groups.setdefault(group, Found(None, {}, {})).open.setdefault(producer_id, {})[tp] = written
+        return groups
 
     def feed(self, batch: bytes) -> None:
         """Take in one batch; what cannot be read is logged and left out, as the rest is worth more."""
         try:
-            if batch[_MAGIC_AT] < 2:  # written by a Kafka before 0.11
-                for offset, _timestamp, key, value, _headers in message_sets.iterate(batch):
-                    self._record(key, value, offset, None)
-            else:
-                self._feed_v2(batch, batch_v2.header(batch))
+            self._feed(batch)
         except BatchError as error:
             log.error("__consumer_offsets: batch at %d left out: %s", int.from_bytes(batch[:8], "big"), error)
+        except Exception:
+            log.exception("__consumer_offsets: batch at %d left out", int.from_bytes(batch[:8], "big"))
+
+    def _feed(self, batch: bytes) -> None:
+        if batch[_MAGIC_AT] < 2:  # written by a Kafka before 0.11
+            for offset, _timestamp, key, value, _headers in message_sets.iterate(batch):
+                self._record(key, value, offset, None)
+        else:
+            self._feed_v2(batch, batch_v2.header(batch))
 
     def _feed_v2(self, batch: bytes, header: batch_v2.Header) -> None:
         if not batch_v2.crc_is_right(batch):

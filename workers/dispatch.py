@@ -28,6 +28,10 @@ def serve(row: Api, services: Any, request: Forwarded, answer: Answer) -> None:
     except MALFORMED as error:
         answer(forward.CLOSE, str(error).encode(errors="replace"))
         return
+    except Exception:
+        log.exception("%s v%d from %s cannot be decoded", row.name, request.version, request.client_host)
+        answer(forward.FAILED, b"")
+        return
     _handle(row, services, decoded, request, answer)
 
 

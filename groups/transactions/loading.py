@@ -8,6 +8,7 @@ from odradek.groups.records import RecordError
 from odradek.groups.transactions import records
 from odradek.groups.transactions.transaction import Metadata
 from odradek.protocol.records import batch_v2
+from odradek.protocol.records.errors import CORRUPT_MESSAGE
 from odradek.protocol.records.errors import RecordError as BatchError
 
 log = logging.getLogger(__name__)
@@ -21,16 +22,21 @@ class Replay:
 
     def feed(self, batch: bytes) -> None:
         """Take in one batch; what cannot be read is logged and left out, as the rest is worth more."""
-        header = batch_v2.header(batch)
         try:
-            if not batch_v2.crc_is_right(batch):
-                raise BatchError(2, "its checksum is wrong")
-            if header.is_control:
-                return
-            for offset, _timestamp, key, value, _headers in batch_v2.iterate(batch):
-                self._record(offset, key, value)
+            self._feed(batch)
         except BatchError as error:
-            log.error("__transaction_state: batch at %d left out: %s", header.base_offset, error)
+            log.error("__transaction_state: batch at %d left out: %s", int.from_bytes(batch[:8], "big"), error)
+        except Exception:
+            log.exception("__transaction_state: batch at %d left out", int.from_bytes(batch[:8], "big"))
+
+    def _feed(self, batch: bytes) -> None:
+        header = batch_v2.header(batch)
+        if not batch_v2.crc_is_right(batch):
+            raise BatchError(CORRUPT_MESSAGE, "its checksum is wrong")
+        if header.is_control:
+            return
+        for offset, _timestamp, key, value, _headers in batch_v2.iterate(batch):
+            self._record(offset, key, value)
 
     def _record(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         try:

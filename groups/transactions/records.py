@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from odradek.groups.records import RecordError, java_hash
-from odradek.groups.transactions.states import State
+from odradek.groups.transactions.states import NEVER_WRITTEN, State
 from odradek.groups.transactions.transaction import Metadata, TopicPartition
 
 _I16 = struct.Struct(">h")
@@ -131,6 +131,8 @@ def decode_value(data: bytes) -> Metadata:
         version, producer_id, epoch, timeout_ms, state = _HEAD.unpack_from(data)
         if version not in (0, 1):
             raise RecordError(f"value version {version}: only 0 and 1 are known")
+        if state in NEVER_WRITTEN:
+            raise RecordError(f"state {State(state).title} is never written")
         reader = _Reader(data[_HEAD.size :], version == 1)
         partitions = frozenset(_read_partitions(reader))
         updated_ms, started_ms = reader.take(_TAIL)

@@ -52,6 +52,9 @@ FROM: dict[State, frozenset[State]] = {
 COMPLETED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
 """Where a prepared transaction goes when all its markers are written."""
 
+NEVER_WRITTEN = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE})
+"""The states that no record has; no transactional id rests in them, so that the tables below need not know them."""
+
 EXPIRES = _AT_REST
 """The states in which a transactional id may be forgotten."""
 

@@ -7,11 +7,12 @@ must be called, markers to be written, producer ids to be fetched. Nothing is an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeAlias
 
 from odradek.groups.errors import Error, for_transaction
-from odradek.groups.events import Answer, Append, Now
+from odradek.groups.events import Answer, Append, Now, Reload
+from odradek.groups.ownership import FAULT, Ownership
 from odradek.groups.timers import Deadlines
 from odradek.groups.transactions import records, transaction
 from odradek.groups.transactions.events import InitResult, Limits, Markers, NeedIds, Producer, Summary
@@ -22,61 +23,56 @@ from odradek.groups.transactions.transaction import NO_EPOCH, Metadata, TopicPar
 log = logging.getLogger(__name__)
 
 Then = Callable[[Error, Now], None]
-Effect: TypeAlias = Answer | Append | Markers | NeedIds
+Effect: TypeAlias = Answer | Append | Reload | Markers | NeedIds
 
 
-class Transactions:
+class Transactions(Ownership):
     """The transactional ids by name, and which partitions of `__transaction_state` are loaded."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.effects: list[Effect] = []
+        super().__init__(self.effects)
         self.retries: Deadlines[str] = Deadlines()  # ids whose completion could not be appended
-        self.partitions = 0  # of __transaction_state; 0 while there is no such topic
         self._by_id: dict[str, Transaction] = {}
-        self._loading: set[int] = set()
-        self._loaded: set[int] = set()
         self._ids = range(0)
         self._wanting_ids: list[Callable[[Now], None]] = []
         self._abort_at_ms = self._expire_at_ms = 0
 
     # -- which transactional ids are ours ---------------------------------------------------------------------
 
-    def partition_of(self, transactional_id: str) -> int:
-        """The partition that holds this transactional id."""
-        return records.partition_for(transactional_id, self.partitions)
-
     def refusal(self, transactional_id: str | None) -> Error:
         """Why requests for this id cannot be served now; NONE when they can."""
-        if not transactional_id:
-            return Error.INVALID_REQUEST
-        if not self.partitions:
-            return Error.NOT_COORDINATOR
-        partition = self.partition_of(transactional_id)
-        if partition in self._loading:
-            return Error.COORDINATOR_LOAD_IN_PROGRESS
-        return Error.NONE if partition in self._loaded else Error.NOT_COORDINATOR
+        return self._served(transactional_id) if transactional_id else Error.INVALID_REQUEST
 
-    def will_load(self, partition: int) -> None:
-        """The partition is ours; until `loaded` its ids are answered COORDINATOR_LOAD_IN_PROGRESS."""
-        self._loading.add(partition)
+    def loaded(self, partition: int, replay: Replay, _now: Now, only: Collection[str] | None = None) -> None:
+        """Take over what the partition's log holds, and go on with what a predecessor had decided.
 
-    def loaded(self, partition: int, replay: Replay, _now: Now) -> None:
-        """Take over what the partition's log holds, and go on with what a predecessor had decided."""
-        for transactional_id, metadata in replay.transactions.items():
-            self._by_id[transactional_id] = Transaction(transactional_id, metadata)
-            if metadata.state in COMPLETED:
-                self._write_markers(self._by_id[transactional_id])
-        self._loading.discard(partition)
-        self._loaded.add(partition)
+        `only`: of these ids, which were reset. The others are as they are.
+        """
+        found = replay.transactions
+        for transactional_id in found if only is None else found.keys() & only:
+            try:
+                self._load(transactional_id, found[transactional_id])
+            except Exception:
+                self._unloadable(transactional_id)
+        self._was_loaded(partition, only)
 
-    def unload(self, partition: int, _now: Now) -> None:
+    def _load(self, transactional_id: str, metadata: Metadata) -> None:
+        self._by_id[transactional_id] = Transaction(transactional_id, metadata)
+        if metadata.state in COMPLETED:
+            self._write_markers(self._by_id[transactional_id])
+
+    def unload(self, partition: int) -> None:
         """The partition is not ours any more."""
-        self._loading.discard(partition)
-        self._loaded.discard(partition)
         for transactional_id in [name for name in self._by_id if self.partition_of(name) == partition]:
-            del self._by_id[transactional_id]
-            self.retries.cancel(transactional_id)
+            self._forget(transactional_id)
+        self._let_go(partition)
+
+    def _forget(self, key: str) -> None:
+        """See `Ownership`. What is being appended for it is answered NOT_COORDINATOR then."""
+        self._by_id.pop(key, None)
+        self.retries.cancel(key)
 
     def _is_current(self, known: Transaction) -> bool:
         return self._by_id.get(known.id) is known
@@ -111,6 +107,12 @@ class Transactions:
         self._init(producer, timeout_ms, token, now, may_wait=True)
 
     def _init(self, producer: Producer, timeout_ms: int, token: Any, now: Now, may_wait: bool) -> None:
+        try:
+            self._try_init(producer, timeout_ms, token, now, may_wait)
+        except Exception:
+            self._answer_fault(token, InitResult(FAULT), producer.transactional_id, now)
+
+    def _try_init(self, producer: Producer, timeout_ms: int, token: Any, now: Now, may_wait: bool) -> None:
         def again(later: Now) -> None:
             self._init(producer, timeout_ms, token, later, may_wait=False)
 
@@ -174,6 +176,12 @@ class Transactions:
 
     def add(self, producer: Producer, partitions: Iterable[TopicPartition], token: Any, now: Now) -> None:
         """Partitions become part of the transaction, which the first ones begin; answers an Error."""
+        try:
+            self._add(producer, partitions, token, now)
+        except Exception:
+            self._answer_fault(token, FAULT, producer.transactional_id, now)
+
+    def _add(self, producer: Producer, partitions: Iterable[TopicPartition], token: Any, now: Now) -> None:
         wanted = frozenset(partitions)
         known, error = self._find(producer)
         if known is None or error:
@@ -216,6 +224,12 @@ class Transactions:
 
     def end(self, producer: Producer, commit: bool, token: Any, now: Now) -> None:
         """Decide the transaction; answers an Error as soon as the decision is in the log, markers follow."""
+        try:
+            self._end(producer, commit, token, now)
+        except Exception:
+            self._answer_fault(token, FAULT, producer.transactional_id, now)
+
+    def _end(self, producer: Producer, commit: bool, token: Any, now: Now) -> None:
         known, error = self._find(producer)
         if known is None or error:
             self.effects.append(Answer(token, error))
@@ -253,8 +267,10 @@ class Transactions:
 
     def markers_written(self, markers: Markers, now: Now) -> None:
         """Every marker is in its partition: the transaction is over."""
-        known = self._by_id.get(markers.transactional_id)
-        if known is None or known.pending is not None or known.metadata.state not in COMPLETED:
+        self._each([markers.transactional_id], lambda known: self._marked(known, markers, now), now)
+
+    def _marked(self, known: Transaction, markers: Markers, now: Now) -> None:
+        if known.pending is not None or known.metadata.state not in COMPLETED:
             return
         if (known.metadata.producer_id, known.metadata.epoch) == (markers.producer_id, markers.epoch):
             self._complete(known, now)
@@ -287,36 +303,44 @@ class Transactions:
 
     def tick(self, now: Now) -> None:
         """Abort what took too long, forget what nobody uses, try again what failed."""
-        for transactional_id in self.retries.expired(now.steady_ms):
-            known = self._by_id.get(transactional_id)
-            if known is not None and known.pending is None and known.metadata.state in COMPLETED:
-                self._complete(known, now)
+        self._each(self.retries.expired(now.steady_ms), lambda known: self._complete_again(known, now), now)
         if now.steady_ms >= self._abort_at_ms:
             self._abort_at_ms = now.steady_ms + self.limits.abort_interval_ms
-            self._abort_timed_out(now)
+            self._each(list(self._by_id), lambda known: self._abort_timed_out(known, now), now)
         if now.steady_ms >= self._expire_at_ms:
             self._expire_at_ms = now.steady_ms + self.limits.expiry_interval_ms
-            self._expire(now)
+            self._each(list(self._by_id), lambda known: self._expire(known, now), now)
+        self._reload_due(now)
+
+    def _each(self, names: Iterable[str], do: Callable[[Transaction], None], now: Now) -> None:
+        """Do this with each of these that there is; a fault of one costs the others nothing."""
+        for name in names:
+            known = self._by_id.get(name)
+            if known is not None:
+                try:
+                    do(known)
+                except Exception:
+                    self._fault(name, now)
 
     def next_ms(self) -> int:
         """When `tick` has something to do."""
-        due = self.retries.next_ms()
-        at = min(self._abort_at_ms, self._expire_at_ms)
-        return at if due is None else min(at, due)
+        dues = (self._abort_at_ms, self._expire_at_ms, self.retries.next_ms(), self._reload_at.next_ms())
+        return min(due for due in dues if due is not None)
 
-    def _abort_timed_out(self, now: Now) -> None:
-        for known in list(self._by_id.values()):
-            m = known.metadata
-            if known.pending is None and m.state is State.ONGOING and m.started_ms + m.timeout_ms < now.wall_ms:
-                log.info("transactional id %s: aborted after %d ms", known.id, m.timeout_ms)
-                self._fence(known, now, lambda error, _: None)
+    def _complete_again(self, known: Transaction, now: Now) -> None:
+        if known.pending is None and known.metadata.state in COMPLETED:
+            self._complete(known, now)
 
-    def _expire(self, now: Now) -> None:
-        limit = now.wall_ms - self.limits.expiration_ms
-        for known in list(self._by_id.values()):
-            m = known.metadata
-            if known.pending is None and m.state in EXPIRES and m.updated_ms <= limit:
-                self._bury(known)
+    def _abort_timed_out(self, known: Transaction, now: Now) -> None:
+        m = known.metadata
+        if known.pending is None and m.state is State.ONGOING and m.started_ms + m.timeout_ms < now.wall_ms:
+            log.info("transactional id %s: aborted after %d ms", known.id, m.timeout_ms)
+            self._fence(known, now, lambda error, _: None)
+
+    def _expire(self, known: Transaction, now: Now) -> None:
+        m = known.metadata
+        if known.pending is None and m.state in EXPIRES and m.updated_ms <= now.wall_ms - self.limits.expiration_ms:
+            self._bury(known)
 
     def _bury(self, known: Transaction) -> None:
         def stored(error: Error, _now: Now) -> None:
@@ -343,7 +367,7 @@ class Transactions:
         self, states: Iterable[str], producer_ids: Iterable[int], longer_ms: int, now: Now
     ) -> tuple[Error, list[str], list[Summary]]:
         """ListTransactions: (error, state names nobody knows, those that pass all filters; an empty one lets all)."""
-        if self._loading:
+        if self.is_loading:
             return Error.COORDINATOR_LOAD_IN_PROGRESS, [], []
         names, ids = list(states), set(producer_ids)
         wanted = {BY_TITLE[name] for name in names if name in BY_TITLE}

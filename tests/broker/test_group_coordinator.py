@@ -19,9 +19,10 @@ from odradek.broker.group_coordinator import GroupCoordinator
 from odradek.broker.offsets_journal import TOPIC
 from odradek.cluster.snapshot import raw_snapshot
 from odradek.groups.errors import Error
-from odradek.groups.events import Commit, Now
+from odradek.groups.events import Commit, Join, Now, Sync
 from odradek.groups.journal import build_batch
-from odradek.groups.records import OffsetValue, offset_key, offset_value
+from odradek.groups.ownership import RELOAD_PAUSE_MS
+from odradek.groups.records import GroupValue, OffsetValue, group_key, group_value, offset_key, offset_value
 from odradek.ipc import roles, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
@@ -83,7 +84,10 @@ class Place:
 
     def write(self, offset: int, group: str = "g") -> None:
         """Another coordinator's commit, which has come by replication."""
-        batch = bytearray(build_batch([(offset_key(group, *TP), offset_value(value(offset)))], self.now.wall_ms))
+        self.write_record(offset_key(group, *TP), offset_value(value(offset)))
+
+    def write_record(self, key: bytes, content: bytes) -> None:
+        batch = bytearray(build_batch([(key, content)], self.now.wall_ms))
         with self.partition.locked() as values:
             append(self.partition, values, [Batch(memoryview(batch), 1, self.now.wall_ms)], self.now.wall_ms)
 
@@ -282,3 +286,133 @@ def test_a_commit_that_is_synced_while_its_log_is_truncated(place: Place, monkey
     monkeypatch.setattr(flush, "sync_files", truncated_meanwhile)
     place.commit(5)
     assert (partition.state().leo, partition.state().flushed) == (1, 0)
+
+
+# -- faults -------------------------------------------------------------------------------------------------------
+
+
+def overflowing(group: str) -> tuple[bytes, bytes]:
+    """A generation that has none after it: the next one cannot be written. Nothing else makes the machine fail."""
+    return group_key(group), group_value(GroupValue("consumer", 2**31 - 1, None, None, -1, ()))
+
+
+def joining(place: Place, group: str) -> None:
+    request = Join(group, "", None, "c", "/h", 1_000, 10_000, "consumer", (("range", b""),))
+    place.groups.join(request, "a token", place.now)
+    place.turn()
+
+
+def test_a_group_with_a_fault_is_read_again_and_the_others_go_on(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.publish(-1)
+    place.lead(1)
+    place.write(5, "bad")
+    place.write_record(*overflowing("bad"))
+    place.publish(OWN)
+    joining(place, "good")
+    place.turn(3_000)
+    place.commit(7, "good-offsets")
+    good = place.groups.get("good")
+    assert good is not None and good.generation == 1
+    joining(place, "bad")
+    place.answers.clear()
+    place.turn(3_000)  # the rebalance is through, and its generation is none
+    place.groups.sync(Sync("bad", 2**31, leader_of(place, "bad"), assignments={}), "a token", place.now)
+    place.turn()
+    said = [answer.error for answer in place.answers]
+    assert said == [Error.NONE, Error.UNKNOWN_SERVER_ERROR, Error.COORDINATOR_NOT_AVAILABLE]  # the second counts
+    assert [record.exc_info is not None for record in caplog.records if record.levelno >= logging.ERROR] == [True]
+    assert place.committed("bad") is Error.COORDINATOR_LOAD_IN_PROGRESS
+    assert place.committed("good-offsets") == 7
+    place.commit(8, "good-offsets")
+    assert place.committed("good-offsets") == 8
+    place.turn(RELOAD_PAUSE_MS)
+    place.turn()
+    assert place.committed("bad") == 5
+    assert place.groups.get("good") is good
+    place.commit(6, "bad")
+    assert place.committed("bad") == 6
+
+
+def leader_of(place: Place, name: str) -> str:
+    group = place.groups.get(name)
+    assert group is not None and group.leader is not None
+    return group.leader
+
+
+def test_a_reset_group_is_read_behind_all_that_was_on_its_way(place: Place, tmp_path: Path) -> None:
+    """A commit that waits for the partition's lock is in the log before the group is read."""
+    place.begin(isr=(OWN, OTHER))
+    others = PartitionLocks(tmp_path / "run" / "partition.lock")
+    assert others.try_lock(0)
+    place.commit(5)
+    place.groups.reset("g", place.now)
+    place.turn(RELOAD_PAUSE_MS)
+    assert (place.end(), place.committed()) == (0, Error.COORDINATOR_LOAD_IN_PROGRESS)
+    others.unlock(0)
+    others.close()
+    place.turn()
+    assert (place.end(), place.committed()) == (1, Error.COORDINATOR_LOAD_IN_PROGRESS)  # the other replica lacks it
+    place.partition.slot.update(hw=1)
+    place.turn()
+    assert (place.codes(), place.committed()) == ([Error.NONE], 5)
+
+
+def test_leadership_that_is_lost_while_a_group_is_read_again(place: Place) -> None:
+    place.begin()
+    place.commit(5)
+    place.groups.reset("g", place.now)
+    place.turn(RELOAD_PAUSE_MS - 1)
+    place.follow(2)
+    place.lead(3)
+    place.write(7)
+    place.turn(1)
+    place.publish(OWN)
+    assert place.committed() == 7
+
+
+def test_a_group_of_a_topic_that_was_deleted_while_it_was_read_again(place: Place) -> None:
+    place.begin()
+    place.commit(5)
+    place.groups.reset("g", place.now)
+    place.groups.topics_deleted({"t"}, place.now)
+    place.turn(RELOAD_PAUSE_MS)
+    place.turn()
+    assert place.committed() == -1
+
+
+def test_offsets_of_topics_that_were_deleted_while_the_partition_was_loaded(place: Place) -> None:
+    place.publish(-1)
+    place.lead(1)
+    place.write(5)
+    place.lead(2, isr=(OWN, OTHER))
+    place.write(6, "other")
+    place.publish(OWN)
+    assert place.committed() is Error.COORDINATOR_LOAD_IN_PROGRESS
+    place.groups.topics_deleted({"t"}, place.now)
+    place.partition.slot.update(hw=2)
+    place.turn()
+    assert (place.committed(), place.committed("other")) == (-1, -1)
+    end = place.end()
+    place.follow(3)
+    place.lead(4)
+    place.publish(OWN)  # the tombstones are in the log
+    assert (end, place.committed(), place.committed("other")) == (4, -1, -1)
+
+
+def test_a_segment_that_is_missing_is_named_and_costs_no_time(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.publish(-1)
+    place.lead(1)
+    place.write(5)
+    (Path(place.partition.directory) / "00000000000000000000.log").unlink()
+    place.partition.close_files()
+    place.publish(OWN)
+    steps = []
+    while place.coordinator.topic.is_loading:
+        steps.append(place.coordinator.topic.step(place.now))
+        time.sleep(0.005)  # as the coordinator does after a step that did nothing
+    assert not any(steps[:-1])
+    assert place.committed() is Error.COORDINATOR_NOT_AVAILABLE
+    (said,) = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
+    assert "__consumer_offsets-0 cannot be read" in said and "Restore its files" in said

@@ -125,6 +125,7 @@ class Place:
         self.links = MarkerLinks(self.config, self._watch)
         self.writer = MarkerWriter(self.catalog, Groups(), lambda *_: False, self.links, lambda *_: None)
         self.done: list[dict[Any, Error]] = []
+        self.lost: list[Wanted] = []
 
     def _watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
         if not events:
@@ -167,7 +168,7 @@ class Place:
 
     def add(self, *partitions: Any, source: int = SOURCE, epoch: int = 3, producer: int = 5) -> None:
         wanted = Wanted(producer, 0, epoch, True, frozenset(partitions))
-        self.writer.add(wanted, self.done.append, source, self.now())
+        self.writer.add(wanted, self.done.append, lambda: self.lost.append(wanted), source, self.now())
         self.turn()
 
     @staticmethod
@@ -226,6 +227,18 @@ def test_a_marker_here_is_done_when_all_have_it(place: Place) -> None:
     place.partition(0).slot.update(hw=1)
     place.turn()
     assert place.done == [{HERE: Error.NONE}]
+
+
+def test_a_fault_in_one_costs_the_others_nothing(place: Place) -> None:
+    """A producer id that no record has room for is not to be had otherwise."""
+    place.publish(OWN, OWN)
+    place.lead(0, 1)
+    place.lead(1, 1)
+    place.add(HERE, THERE, producer=1 << 70)
+    place.add(HERE, THERE)
+    assert place.await_done() == [{HERE: Error.NONE, THERE: Error.NONE}]
+    assert [wanted.producer_id for wanted in place.lost] == [1 << 70]
+    assert (place.end(0), place.end(1)) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,7 @@ def test_a_restart_brings_everything_back() -> None:
 def test_while_loading() -> None:
     world = World()
     groups: Groups = world.groups
-    groups.unload(0, world.now)
+    groups.unload(0)
     assert world.joined().error is Error.NOT_COORDINATOR
     groups.will_load(0)
     assert world.joined().error is Error.COORDINATOR_LOAD_IN_PROGRESS
@@ -323,7 +323,7 @@ def test_unloading_answers_who_waits() -> None:
     world = World()
     (leader,) = world.stable(1)
     token = world.join()
-    world.groups.unload(0, world.now)
+    world.groups.unload(0)
     world.settle()
     assert world.answer(token).error is Error.NOT_COORDINATOR
     assert world.beat(leader, 1) is Error.NOT_COORDINATOR

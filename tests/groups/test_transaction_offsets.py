@@ -33,7 +33,7 @@ def end(world: World, producer: tuple[int, int], commit: bool) -> None:
         kind, producer_id=producer[0], producer_epoch=producer[1], coordinator_epoch=0, timestamp=world.now.wall_ms
     )
     world.journal.append(0, marker)
-    world.groups.end_transaction(0, producer[0], commit)
+    world.groups.end_transaction(0, producer[0], commit, world.now)
 
 
 @pytest.mark.parametrize("commit", [True, False])

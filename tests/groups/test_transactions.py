@@ -354,7 +354,7 @@ def test_a_successor_knows_all_and_finishes_what_was_decided(state: State) -> No
 def test_loading_and_leaving() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
-    world.transactions.unload(0, world.now)
+    world.transactions.unload(0)
     assert world.add(producer) is Error.NOT_COORDINATOR and len(world.transactions) == 0
     world.transactions.will_load(0)
     assert world.add(producer) is Error.COORDINATOR_LOAD_IN_PROGRESS
@@ -368,7 +368,7 @@ def test_a_partition_that_left_while_an_append_was_under_way() -> None:
     producer = world.ongoing()
     world.journal.busy = True
     world.end(producer)
-    world.transactions.unload(0, world.now)
+    world.transactions.unload(0)
     world.journal.busy = False
     world.settle()
     assert world.answers[3] == [Error.NOT_COORDINATOR] and not world.markers
@@ -395,7 +395,7 @@ def test_epochs_used_up_under_kafka_with_transactions_of_version_2() -> None:
     known.metadata = m._replace(
         state=State.PREPARE_COMMIT, epoch=32767, next_producer_id=77, client_version=2, partitions=frozenset({("t", 0)})
     )
-    world.transactions.unload(0, world.now)
+    world.transactions.unload(0)
     world.transactions._by_id["x"] = known
     world.transactions._loaded.add(0)
     world.transactions._write_markers(known)

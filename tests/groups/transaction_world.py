@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.groups.errors import Error
-from odradek.groups.events import Answer, Append, Now
+from odradek.groups.events import Answer, Append, Now, Reload
 from odradek.groups.journal import Writer
 from odradek.groups.transactions.events import InitResult, Limits, Markers, Producer
 from odradek.groups.transactions.loading import Replay
@@ -24,7 +24,9 @@ class TransactionWorld:
     def __init__(self, journal: FakeJournal | None = None, first_id: int = 1000, **limits: Any) -> None:
         self.journal = journal or FakeJournal()
         self.transactions = Transactions(Limits(**limits))
-        self.writer = Writer(self.journal, self.transactions.partition_of, self.transactions.limits.append_timeout_ms)
+        machine = self.transactions
+        self.writer = Writer(self.journal, machine.partition_of, machine.limits.append_timeout_ms, faulty=machine.reset)
+        self.reloads: list[str] = []
         self.now = Now(1_000, 1_700_000_000_000)
         self.next_id = first_id
         self.has_ids = True
@@ -35,12 +37,13 @@ class TransactionWorld:
         self.transactions.partitions = 1
         self.load()
 
-    def load(self) -> None:
-        self.transactions.will_load(0)
+    def load(self, only: set[str] | None = None) -> None:
+        if only is None:
+            self.transactions.will_load(0)
         replay = Replay()
         for batch in self.journal.read_all(0):
             replay.feed(batch)
-        self.transactions.loaded(0, replay, self.now)
+        self.transactions.loaded(0, replay, self.now, only)
         self.settle()
 
     def restarted(self) -> TransactionWorld:
@@ -59,12 +62,17 @@ class TransactionWorld:
                 self._do(effect)
             self.writer.write(self.now)
             self.writer.check(self.now)
+        if self.reloads and not self.writer.is_busy_with(0):
+            keys, self.reloads = set(self.reloads), []
+            self.load(keys)
 
     def _do(self, effect: Any) -> None:
         if isinstance(effect, Answer):
             self.answers.setdefault(effect.token, []).append(effect.result)
         elif isinstance(effect, Append):
             self.writer.add(effect, self.now)
+        elif isinstance(effect, Reload):
+            self.reloads.append(effect.key)
         elif isinstance(effect, Markers):
             self.markers.append(effect)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from odradek.groups.errors import Error
-from odradek.groups.events import Answer, Commit, Join, JoinResult, Leaving, Limits, Now, Sync
+from odradek.groups.events import Answer, Commit, Join, JoinResult, Leaving, Limits, Now, Reload, Sync
 from odradek.groups.groups import Groups
 from odradek.groups.journal import JournalBusy, JournalError, Writer
 from odradek.groups.loading import Replay
@@ -58,7 +58,10 @@ class World:
     def __init__(self, journal: FakeJournal | None = None, partitions: int = 1, **limits: Any) -> None:
         self.journal = journal or FakeJournal()
         self.groups = Groups(Limits(**limits))
-        self.writer = Writer(self.journal, self.groups.partition_of, self.groups.limits.commit_timeout_ms)
+        self.writer = Writer(
+            self.journal, self.groups.partition_of, self.groups.limits.commit_timeout_ms, faulty=self.groups.reset
+        )
+        self.reloads: list[str] = []
         self.now = Now(1_000, 1_700_000_000_000)
         self.answers: dict[Any, list[Any]] = {}
         self._tokens = 0
@@ -66,12 +69,13 @@ class World:
         for partition in range(partitions):
             self.load(partition)
 
-    def load(self, partition: int) -> None:
-        self.groups.will_load(partition)
+    def load(self, partition: int, only: set[str] | None = None) -> None:
+        if only is None:
+            self.groups.will_load(partition)
         replay = Replay()
         for batch in self.journal.read_all(partition):
             replay.feed(batch)
-        self.groups.loaded(partition, replay, self.now)
+        self.groups.loaded(partition, replay, self.now, only)
         self.settle()
 
     def restarted(self) -> World:
@@ -87,17 +91,28 @@ class World:
             for effect in effects:
                 if isinstance(effect, Answer):
                     self.answers.setdefault(effect.token, []).append(effect.result)
+                elif isinstance(effect, Reload):
+                    self.reloads.append(effect.key)
                 else:
                     self.writer.add(effect, self.now)
             self.writer.write(self.now)
         self.writer.check(self.now)
+        self._reload()
         if self.groups.effects:
             self.settle()
+
+    def _reload(self) -> None:
+        """Read again what was reset, once all of its partition is in the log and certain."""
+        for key in list(self.reloads):
+            partition = self.groups.partition_of(key)
+            if not self.writer.is_busy_with(partition):
+                self.reloads.remove(key)
+                self.load(partition, {key})
 
     def wait(self, ms: int) -> None:
         """Let time pass, deadline by deadline."""
         end = self.now.steady_ms + ms
-        while (due := self.groups.timers.next_ms()) is not None and due <= end:
+        while (due := self.groups.next_ms()) is not None and due <= end:
             self._move(max(due, self.now.steady_ms))
             self.groups.tick(self.now)
             self.settle()

@@ -1,0 +1,172 @@
+"""A fault in one group or transactional id: that one is read from the log again, and nothing else notices.
+
+What no record has room for (a generation above 31 bits, an epoch above 15) is not to be had from a client, and is the
+fault here: it raises where a transition is written down.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from odradek.groups.errors import Error
+from odradek.groups.events import Append, Now
+from odradek.groups.journal import build_batch
+from odradek.groups.ownership import RELOAD_PAUSE_MS
+from odradek.groups.records import GroupValue, OffsetValue, group_key, group_value, offset_key, offset_value
+from odradek.groups.transactions import records
+from odradek.groups.transactions.states import NEVER_WRITTEN, State
+from odradek.groups.transactions.transaction import Metadata
+
+from .transaction_world import TransactionWorld
+from .world import FakeJournal, World
+
+LAST = 2**31 - 1
+
+
+def world_with(generation: int) -> World:
+    """A coordinator that has found group `bad` in the log, with an offset and this generation."""
+    before = World(initial_delay_ms=0)
+    before.commit(5, group="bad")
+    row = group_key("bad"), group_value(GroupValue("consumer", generation, None, None, -1, ()))
+    before.journal.append(0, build_batch([row], before.now.wall_ms))
+    return before.restarted()
+
+
+def test_what_waits_in_it_is_answered_and_what_is_in_the_log_stays(caplog: pytest.LogCaptureFixture) -> None:
+    world = world_with(LAST)
+    good = world.stable(1, group="good")
+    first, second = world.join(group="bad"), world.join(group="bad")
+    world.wait(0)
+    leader = next(r for r in map(world.answer, (first, second)) if r and r.leader == r.member_id)
+    waits = world.sync(next(m for m in members(world) if m != leader.member_id), LAST + 1, group="bad")
+    token = world.sync(leader.member_id, LAST + 1, group="bad")
+    assert world.answers[token][0].error is Error.UNKNOWN_SERVER_ERROR
+    assert world.answer(waits).error is Error.COORDINATOR_NOT_AVAILABLE
+    assert world.beat(good[0], 1, group="good") is Error.NONE
+    assert [bool(record.exc_info) for record in caplog.records if record.levelno == logging.ERROR] == [True]
+    assert world.groups.fetch("bad", None, False)[0] is Error.COORDINATOR_LOAD_IN_PROGRESS
+    world.wait(RELOAD_PAUSE_MS)
+    assert world.committed(group="bad") == 5
+    group = world.groups.get("bad")
+    assert group is not None and (group.generation, group.state.value) == (LAST, "Empty")
+
+
+def members(world: World) -> list[str]:
+    group = world.groups.get("bad")
+    assert group is not None
+    return list(group.members)
+
+
+def test_a_deadline_with_a_fault_leaves_the_other_deadlines(caplog: pytest.LogCaptureFixture) -> None:
+    world = world_with(LAST)
+    good = world.stable(2, group="good")
+    world.join(group="bad", session_timeout_ms=6_000)
+    world.wait(0)
+    world.wait(5_000)
+    world.beat(good[0], 1, group="good")
+    world.wait(6_000)  # the member of the one is gone, which cannot be written; one of the other's is gone, too
+    assert "bad" in caplog.text
+    group = world.groups.get("good")
+    assert group is not None and list(group.members) == [good[0]]
+
+
+def test_a_fault_in_an_outcome(caplog: pytest.LogCaptureFixture) -> None:
+    """The append is in the log, what it means was not taken in: the group is what the log says."""
+    world = World()
+    world.commit(1)
+
+    def done(_error: Error, _position: int, _now: Now) -> None:
+        raise ValueError
+
+    row = offset_key("g", "t", 0), offset_value(OffsetValue(2, -1, "", world.now.wall_ms))
+    world.groups.effects.append(Append("g", [row], done))
+    world.settle()
+    world.wait(RELOAD_PAUSE_MS)
+    assert world.committed() == 2
+    assert "could not be taken in" in caplog.text
+
+
+def test_a_journal_that_fails_in_no_way_of_its_own() -> None:
+    """Nobody can say whether it is written: it is looked for in the log."""
+
+    class Strange(FakeJournal):
+        strange = False
+
+        def append(self, partition: int, batch: bytes) -> int:
+            position = super().append(partition, batch)
+            if self.strange:
+                raise RuntimeError("after the fact")
+            return position
+
+    journal = Strange()
+    world = World(journal)
+    world.commit(1)
+    journal.strange = True
+    token = world.commit(2)
+    journal.strange = False
+    assert world.answer(token) == {("t", 0): Error.UNKNOWN_SERVER_ERROR}
+    world.wait(RELOAD_PAUSE_MS)
+    assert world.committed() == 2
+
+
+# -- transactions
+
+
+def transactions_with(**fields: Any) -> TransactionWorld:
+    """A coordinator that has found transactional id `bad` like this in the log, and `good` with a producer."""
+    before = TransactionWorld()
+    before.started("good")
+    metadata = Metadata(7, 3, 60_000, State.ONGOING, frozenset({("t", 0)}), 0, 0)._replace(**fields)
+    row = records.key("bad"), records.value(metadata)
+    before.journal.append(0, build_batch([row], before.now.wall_ms))
+    return before.restarted()
+
+
+def test_a_transaction_that_cannot_be_fenced_is_read_again(caplog: pytest.LogCaptureFixture) -> None:
+    world = transactions_with(epoch=0x7FFF)
+    assert world.init("bad").error is Error.UNKNOWN_SERVER_ERROR
+    assert world.init("bad").error is Error.COORDINATOR_LOAD_IN_PROGRESS
+    assert not world.init("good").error
+    world.wait(RELOAD_PAUSE_MS)
+    assert world.metadata("bad").epoch == 0x7FFF
+    assert [bool(record.exc_info) for record in caplog.records if record.levelno == logging.ERROR] == [True]
+
+
+def test_a_timed_out_transaction_with_a_fault_leaves_the_others() -> None:
+    world = transactions_with(epoch=0x7FFF, started_ms=1)
+    producer = world.ongoing("other", timeout_ms=1_000)
+    world.wait(11_000)
+    world.mark()
+    assert world.state("other") is State.COMPLETE_ABORT
+    assert world.transactions.faults
+    assert world.end(producer) in (Error.PRODUCER_FENCED, Error.INVALID_TXN_STATE)
+
+
+def test_a_decision_is_carried_out_after_a_reset() -> None:
+    world = TransactionWorld()
+    producer = world.ongoing()
+    assert world.end(producer) is Error.NONE
+    world.markers.clear()
+    world.transactions.reset("x", world.now)
+    assert world.end(producer) is Error.COORDINATOR_LOAD_IN_PROGRESS
+    world.wait(RELOAD_PAUSE_MS)
+    world.mark()
+    assert world.state() is State.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("state", sorted(NEVER_WRITTEN))
+def test_states_that_nobody_writes_are_left_out(state: State, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever forged it: there is no entry for it in any table."""
+    world = transactions_with(state=state)
+    assert world.transactions.get("bad") is None
+    assert "is never written" in caplog.text
+    assert not world.init("bad").error
+
+
+def test_every_state_that_is_written_is_in_every_table() -> None:
+    from odradek.groups.transactions import states
+
+    for table in (states.INIT, states.ADD, states.COMMIT, states.ABORT):
+        assert set(table) == set(State) - NEVER_WRITTEN
