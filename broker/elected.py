@@ -135,6 +135,7 @@ class Elected:
         self._facts.take_notices(self.fenced.in_office)
         self._read_brokers()
         self.leadership.started(self.brokers.alive())
+        self.leadership.died(self.brokers.suspected, suspected=True)
         self.deletions.read()
         self._stale = False
         with self._done_or_stale():
@@ -211,7 +212,7 @@ class Elected:
         return gone, come
 
     def _lost(self, broker: int) -> None:
-        self._unless_stale(lambda: self._fail({broker}))
+        self._unless_stale(lambda: self._fail({broker}, suspected=True))
 
     def _found(self, broker: int) -> None:
         self._unless_stale(lambda: self._welcome({broker}))
@@ -221,8 +222,8 @@ class Elected:
         if not self._stale:
             self.attempt(action)
 
-    def _fail(self, brokers: Collection[int]) -> None:
-        self.leadership.died(brokers)
+    def _fail(self, brokers: Collection[int], suspected: bool = False) -> None:
+        self.leadership.died(brokers, suspected)
         self.deletions.interrupted(brokers)
         changed = self.replace_failed()
         if not changed:

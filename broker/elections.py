@@ -56,7 +56,8 @@ class Elections:
         state.shutting_down.add(broker)
         stopped = state.controlled_shutdown(broker).stopped
         self._elected.settle(lambda: state.controlled_shutdown(broker).changes)
-        self._elected.telling.changed((), stop={(partition, broker): False for partition in stopped})
+        # All hear that its replicas are offline, also those that were not in sync: it must not come into ISRs now.
+        self._elected.telling.stop({(partition, broker): False for partition in stopped}, shown=stopped)
         remaining = state.led_by(broker)
         log.info("broker %d stops: it still leads %d partitions", broker, len(remaining))
         return remaining

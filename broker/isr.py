@@ -14,6 +14,8 @@ may be followed by a write of ours that was on its way when the connection was l
 version one is refused; if it is the later one, the next look reads what the earlier one has written.
 
 Who joins must have fetched just now: a follower's row outlives it, and says nothing of the log that it comes back with.
+Nor does who is offline by the controller's word: a broker in controlled shutdown fetches for a while after it has left
+the ISRs, and acks=all would wait for it when it is gone.
 
 The controller learns of it by a node under /isr_change_notification, and tells everybody else. A node that could not
 be made is made at the next look.
@@ -23,13 +25,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from odradek.broker.replicas import Replicas
 from odradek.cluster import isr as rules
 from odradek.cluster import notices, znodes
-from odradek.cluster.state import EPOCH, ISR, LEADER
+from odradek.cluster.state import EPOCH, ISR, LEADER, OFFLINE
 from odradek.cluster.tree import Create, Set, Tree, TreeError, TreeUnavailable
 from odradek.cluster.view import Row, View
 from odradek.ipc import replicas as followers
@@ -112,13 +114,18 @@ class IsrKeeper:
         known = followers.read(partition.slot)
         hw, start, now_ms = values[slots.F_HW], values[slots.F_EPOCH_START], time.monotonic_ns() // 1_000_000
         fresh = [one for one in known if now_ms - one.seen_ms <= _FRESH_MS]
-        joining = rules.joining(fresh, row[ISR], self._view.brokers, hw, start)
+        joining = rules.joining(fresh, row[ISR], self._staying(row), hw, start)
         leaving = rules.leaving(known, row[ISR], values[slots.F_LEO], now_ms, self._lag_ms)
         unsure = self._unknown.get((topic, index)) == row[EPOCH]
         unsure |= any((one.standing != OUT) != (one.broker in row[ISR]) for one in known)
         if not (joining or leaving or unsure):
             return None
         return _Change(topic, index, row, partition, joining, leaving)
+
+    def _staying(self, row: Row) -> Collection[int]:
+        """Brokers that may join the ISR of a partition."""
+        offline = row[OFFLINE] if len(row) > OFFLINE else ()
+        return self._view.brokers.keys() - set(offline)
 
     def _expect(self, change: _Change) -> bool:
         """Have the high watermark wait for who is about to join; False if the lock is not to be had.
@@ -133,7 +140,7 @@ class IsrKeeper:
                     return False
                 known = [one for one in followers.read(change.partition.slot) if one.broker in change.joining]
                 hw, start = values[slots.F_HW], values[slots.F_EPOCH_START]
-                change.joining[:] = rules.joining(known, change.row[ISR], self._view.brokers, hw, start)
+                change.joining[:] = rules.joining(known, change.row[ISR], self._staying(change.row), hw, start)
                 leading.expect(change.partition, values, change.joining)
         except (Busy, Gone, OSError):
             self._asked = True

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _MIN_ISR = "min.insync.replicas"
 _AGAIN_S = 1.0
-_NEVER_TOLD = -1  # leader epoch of a replica that no controller has told anything of
+_NEVER_TOLD = -1  # leader epoch of a replica that follows no broker; the view's row has the epoch told last
 
 _UNCONFIGURED = LogConfig()  # one for all: nothing that is done here goes by a topic's configs
 
@@ -267,7 +267,7 @@ class Replicas:
         assert partition is not None
         with partition.locked() as values:
             if values[slots.F_STATE] in (slots.LEADER, slots.FOLLOWER):
-                leading.follow(partition, values, max(row[EPOCH], values[slots.F_LEADER_EPOCH]))
+                leading.follow(partition, values, _NEVER_TOLD)
         return NONE
 
     def delete_topic(self, topic: str) -> None:

@@ -86,8 +86,10 @@ class Telling:
         """Who is alive, and how some partitions stand."""
         self._tell(telling.requests(self._leadership, shown=partitions))
 
-    def stop(self, stop: Mapping[Replica, bool], shown: Sequence[Partition], stopped: Stopped) -> None:
-        """Have replicas stop; `stopped` is called for each broker that has done so, or could not."""
+    def stop(
+        self, stop: Mapping[Replica, bool], shown: Sequence[Partition], stopped: Stopped | None = None
+    ) -> None:  # fmt: skip
+        """Have replicas stop, and `shown` known; `stopped` is called for each broker that has stopped, or could not."""
         self._tell_all()
         self._tell(telling.requests(self._leadership, stop=stop, shown=shown), stopped)
 

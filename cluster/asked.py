@@ -99,7 +99,8 @@ def _unclean(state: Leadership, partition: Partition) -> Elected:
     if state.led(partition):
         raise ApiError(ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
     now, online = state.standings.get(partition), state.online(partition)
-    elected = elections.offline(state.replicas(partition), now.isr, online, unclean=True) if now else None
+    lossy = state.may_lose(partition)
+    elected = elections.offline(state.replicas(partition), now.isr, online, lossy) if now else None
     if elected is None:
         raise ApiError(ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available.")
     return elected

@@ -66,6 +66,7 @@ class Leadership:
         self.standings: dict[Partition, Standing] = {}
         self.live: dict[int, int] = {}  # registered brokers and their epochs, with those that shut down
         self.shutting_down: set[int] = set()
+        self.suspected: set[int] = set()  # not among `live`, but registered: they refuse connections
         self.offline: dict[int, set[Partition]] = {}  # by broker: replicas in log directories that failed
         self.deleting: set[str] = set()  # topics about which nothing is decided any more
         self.remade: set[str] = set()  # topics whose names were others', of which brokers may still have logs
@@ -107,10 +108,15 @@ class Leadership:
     def started(self, brokers: Mapping[int, int]) -> None:
         """Brokers have registered: ids and epochs. One known with another epoch must have `died` before."""
         self.live.update(brokers)
+        self.suspected.difference_update(brokers)
 
-    def died(self, brokers: Iterable[int]) -> None:
-        """Registrations are gone."""
+    def died(self, brokers: Iterable[int], suspected: bool = False) -> None:
+        """Registrations are gone; or `suspected`: they are there, but their brokers seem not to be.
+
+        On a suspicion others of the ISR lead. It is no reason to elect out of the ISR, which loses records for good.
+        """
         for broker in brokers:
+            (self.suspected.add if suspected else self.suspected.discard)(broker)
             self.live.pop(broker, None)
             self.offline.pop(broker, None)
             self.shutting_down.discard(broker)
@@ -149,6 +155,11 @@ class Leadership:
     def online(self, partition: Partition, replicas: Sequence[int] | None = None) -> set[int]:
         """Brokers that have a replica in working order and are there to stay: who may lead."""
         return self.there(partition, replicas) - self.shutting_down
+
+    def may_lose(self, partition: Partition) -> bool:
+        """Whether an unclean election is possible: nobody in the ISR is only suspected to be dead."""
+        now = self.standings.get(partition)
+        return now is None or self.suspected.isdisjoint(now.isr)
 
     def led(self, partition: Partition) -> bool:
         """Whether it has a leader that is there (one that shuts down leads until another can)."""
@@ -218,7 +229,8 @@ class Leadership:
         if self.led(partition):
             return None
         replicas, online = self.replicas(partition), self.online(partition)
-        elected = elections.offline(replicas, now.isr, online, unclean(partition[0]))
+        lossy = unclean(partition[0]) and self.may_lose(partition)
+        elected = elections.offline(replicas, now.isr, online, lossy)
         return self.change(partition, elected.leader, elected.isr) if elected else None
 
     def _without(self, partition: Partition, now: Standing, broker: int) -> Change | None:

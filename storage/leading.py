@@ -57,7 +57,7 @@ def _known(values: Fields, epoch: int, followers: Sequence[int], isr: Sequence[i
 
 
 def follow(partition: Partition, values: Fields, epoch: int) -> None:
-    """Be a follower of whoever leads in `epoch`, or of nobody."""
+    """Be a follower of the leader in `epoch`; with -1 of none, so that nothing is fetched."""
     values[slots.F_STATE], values[slots.F_LEADER_EPOCH], values[slots.F_LED_SINCE] = slots.FOLLOWER, epoch, -1
     partition.slot.publish(values)
 

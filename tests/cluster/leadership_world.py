@@ -63,7 +63,7 @@ class World:
         assert after.controller_epoch == self.state.controller_epoch
         assert after.isr and set(after.isr) <= set(self.state.replicas(change.partition))
         assert after.leader in (-1, *after.isr)
-        if before and clean:
+        if before and (clean or self.state.suspected & set(before.isr)):
             assert set(after.isr) <= set(before.isr)
         if after.leader != -1 and (before is None or before.leader != after.leader):
             assert after.leader in self.state.online(change.partition)
@@ -80,6 +80,7 @@ class World:
         """Another controller takes office: it knows what the tree says."""
         old, self.state = self.state, Leadership(self.state.controller_epoch + 1)
         self.state.topics, self.state.live, self.state.offline = old.topics, old.live, old.offline
+        self.state.suspected = old.suspected
         for partition, standing in self.nodes.items():
             self.state.put(partition, standing)
 

@@ -49,6 +49,16 @@ def test_preferred_elections() -> None:
     assert asked.preferred(made.state, [P]).changes == []
 
 
+def test_an_unclean_election_waits_for_who_is_only_suspected() -> None:
+    made = world([1, 2])
+    made.leader_writes(P, [1], seen=True)
+    made.state.died([1], suspected=True)
+    made.after_loss()
+    assert codes(asked.unclean(made.state, [P])) == {P: errors.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+    made.state.died([1])
+    assert [change.after[:2] for change in asked.unclean(made.state, [P]).changes] == [(2, (2,))]
+
+
 def test_unclean_elections() -> None:
     made = world([1, 2], [1, 2], [3], [1, 2])
     made.state.died([2])

@@ -142,6 +142,21 @@ def test_the_controller_hears_of_it_though_the_notice_was_lost() -> None:
     assert scene.told() == [("t", 0)]
 
 
+@pytest.mark.parametrize("offline", [[], [2]])
+def test_who_is_offline_by_the_controllers_word_does_not_join(
+    monkeypatch: pytest.MonkeyPatch, offline: list[int]
+) -> None:
+    """A broker in controlled shutdown, which still fetches."""
+    scene = Scene([1])
+    slot = scene.led.slot
+    monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
+    scene.keeper._view.tell(Told("t", b"t" * 16, 0, 1, 1, 0, [1], 0, [1, 2], offline=offline))
+    replicas.stand(slot, {2: OUT})
+    replicas.fetched(slot, slot.fields(), replicas.find(slot, 2), 5, 0, 5, time.monotonic_ns() // 1_000_000)
+    scene.look()
+    assert scene.isr() == ([1] if offline else [1, 2])
+
+
 @pytest.mark.parametrize(("hw", "isr"), [(5, [1, 2]), (6, [1])])
 def test_the_watermark_rises_between_a_look_and_the_lock(
     monkeypatch: pytest.MonkeyPatch, hw: int, isr: list[int]

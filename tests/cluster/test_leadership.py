@@ -39,8 +39,8 @@ class Cluster(RuleBasedStateMachine):
         self.world.create(name, *assignment[:3])
 
     @rule(gone=brokers)
-    def die(self, gone: set[int]) -> None:
-        self.state.died(gone)
+    def die(self, gone: set[int], suspected: bool = False) -> None:
+        self.state.died(gone, suspected)
         self.world.after_loss()
         for partition, now in self.state.standings.items():
             there = self.state.there(partition)
@@ -52,13 +52,20 @@ class Cluster(RuleBasedStateMachine):
         self.world.after_start()
         for partition in self.world.nodes:
             if partition[0] in self.world.uncleanly:
-                assert self.state.led(partition) or not self.state.online(partition)
+                assert self.state.led(partition) or not (
+                    self.state.online(partition) and self.state.may_lose(partition)
+                )
 
     @rule(broker=st.sampled_from(BROKERS))
     def false_alarm(self, broker: int) -> None:
+        self.suspect(broker)
+        self.come({broker} & self.state.suspected)
+
+    @rule(broker=st.sampled_from(BROKERS))
+    def suspect(self, broker: int) -> None:
+        """Its registration ends later (`die`), or never (`come`)."""
         if broker in self.state.live:
-            self.die({broker})
-            self.come({broker})
+            self.die({broker}, suspected=True)
 
     @precondition(lambda self: self.world.nodes)
     @rule(which=choice, who=brokers, seen=st.booleans())
@@ -192,6 +199,30 @@ def test_unclean_election_is_the_topics_own_affair() -> None:
     assert made.state.brokers_started(made.unclean, ["other"]) == []
     made.settle(lambda: made.state.brokers_started(made.unclean, ["t"]))
     assert now(made) == (2, (2,), 2)
+
+
+def test_a_suspicion_is_no_reason_to_elect_out_of_the_isr() -> None:
+    made = world([1, 2])
+    made.uncleanly.add("t")
+    made.leader_writes(P, [1], seen=True)
+    made.state.died([1], suspected=True)
+    made.after_loss()
+    made.after_start()
+    assert now(made) == (-1, (1,), 1)
+    made.state.died([1])  # its session has ended
+    made.after_loss()
+    assert now(made) == (2, (2,), 2)
+
+
+def test_one_that_was_suspected_leads_again() -> None:
+    made = world([1, 2])
+    made.uncleanly.add("t")
+    made.leader_writes(P, [1], seen=True)
+    made.state.died([1], suspected=True)
+    made.after_loss()
+    made.state.started({1: 5})
+    made.after_start()
+    assert now(made) == (1, (1,), 2)
 
 
 def test_who_leads_goes_on_leading_when_others_come() -> None:

@@ -109,10 +109,51 @@ def test_a_leader_that_missed_an_epoch_knows_nothing_of_its_followers() -> None:
         assert cluster.counts["acknowledged"] == 0
 
 
+def test_a_broker_in_controlled_shutdown_does_not_come_back_into_the_isr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is slow to leave, and its replicator and those of the others go on."""
+    with calm() as cluster:
+        world = cluster.world
+        monkeypatch.setattr(cluster.brokers[3], "left", lambda: None)
+        cluster.brokers[3].shut_down()
+        world.run(world.now + 1.0)
+        assert cluster.state("t", 0).isr == [1, 2]
+        for _ in range(20):
+            cluster.produce("t", 0, to=1, acks_all=True)
+            world.run(world.now + 0.1)
+            assert cluster.state("t", 0).isr == [1, 2]
+        assert cluster.counts["acknowledged"] == 20
+        assert shown(cluster, 3)[0] == 0, "it follows nobody"
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0])
+def test_a_suspicion_elects_nobody_who_is_not_in_sync(seconds: float) -> None:
+    """A leader that alone is in sync loses its connections and refuses new ones, for less than its session lasts."""
+    with calm(unclean=True) as cluster:
+        world, network = cluster.world, cluster.network
+        office = znodes.decode_controller(cluster.zookeeper.nodes[znodes.CONTROLLER].data)
+        leader, other = sorted({1, 2, 3} - {office})
+        cluster.create_topic("u", {0: [leader, office, other]})
+        world.run(world.now + 2.0)
+        network.cuts.update({(leader, office), (leader, other)})
+        cluster.produce("u", 0, to=leader, acks_all=False)
+        world.run(world.now + 3.0)
+        assert cluster.state("u", 0).isr == [leader]
+        network.refusing[leader] = world.now + seconds
+        for connection in network.of(leader):
+            connection.reset()
+        network.cuts.clear()
+        world.run(world.now + 0.2)
+        assert leader in cluster.suspected()
+        world.run(world.now + seconds + 3.0)
+        state = cluster.state("u", 0)
+        assert state.leader == leader and state.isr[0] == leader
+        assert len(cluster.brokers[leader].workers.log.get("u", 0).directory.records) == 1
+
+
 @contextmanager
-def calm() -> Iterator[Cluster]:
+def calm(unclean: bool = False) -> Iterator[Cluster]:
     """Three brokers that replicate a partition, where nothing goes wrong of itself."""
-    history = History(1, unclean=False, brokers=3, lag=0.0)
+    history = History(1, unclean=unclean, brokers=3, lag=0.0)
     cluster, world = history.cluster, history.world
     cluster.busy = 0.0
     with installed(world, cluster.codec, cluster.sockets, 1):
