@@ -128,6 +128,17 @@ FIELDS = SlotState._fields
 HOT = slice(0, F_PSTATE_LEO + 1)  # all that an append reads, and
 CHANGED = slice(F_LEO, F_PSTATE_LEO + 1)  # all that a plain one changes
 
+
+def last_stable(values: Sequence[int]) -> int:
+    """The last stable offset: the transactions of all records below it are decided, or their records are gone.
+
+    It is never below the log start: retention and DeleteRecords go past transactions that are open (Kafka's
+    UnifiedLog.maybeIncrementFirstUnstableOffset), and a consumer that begins there would get OFFSET_OUT_OF_RANGE.
+    """
+    hw, unstable = values[F_HW], values[F_UNSTABLE]
+    return hw if unstable < 0 else max(values[F_LOG_START], min(hw, unstable))
+
+
 Fields = array  # of int64: a holder's own copy of the fields, in the order of FIELDS: changed, then published
 
 _COPY_STRUCT = struct.Struct(f"={len(FIELDS)}q")

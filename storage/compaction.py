@@ -29,7 +29,6 @@ from odradek.storage.truncate import TRUNCATING
 from odradek.storage.unreadable import UnreadableBatches
 
 if TYPE_CHECKING:
-    from odradek.ipc.slots import SlotState
     from odradek.storage.batch_chunks import Chunk, OldBatch
     from odradek.storage.clean_batches import BatchCleaner
     from odradek.storage.clean_chunks import ChunkCleaner
@@ -72,12 +71,7 @@ def look(partition: Partition, checkpoint: int | None, now_ms: int) -> Range:
         return Range(dirty_from, dirty_from, 0, 0, False)
     bases = partition.bases(state.active_base, state.generation)[:-1]
     found = [_facts(partition.directory, base, rules(partition)) for base in bases]
-    return cleanable.cleanable(found, state.active_base, dirty_from, _stable(state), rules(partition), now_ms)
-
-
-def _stable(state: SlotState) -> int:
-    """The last stable offset: the transactions of all records below it are decided."""
-    return state.hw if state.unstable < 0 else min(state.hw, state.unstable)
+    return cleanable.cleanable(found, state.active_base, dirty_from, slots.last_stable(state), rules(partition), now_ms)
 
 
 def _facts(directory: str, base: int, wanted: Rules) -> Segment:
@@ -160,7 +154,7 @@ class Compaction:
         yield from self._locked()
         try:
             state = self.partition.state()
-            if _stable(state) < self.what.upto:
+            if slots.last_stable(state) < self.what.upto:
                 raise Moved("the log was truncated before the lock was taken")
             self._truncations, self._active_base = state.truncations, state.active_base
             swap.discard(self.partition.directory)

@@ -219,8 +219,7 @@ def storage_failed(partition: Partition, values: tuple[int, ...], problem: OSErr
 
 def ends(values: tuple[int, ...]) -> tuple[int, int]:
     """High watermark and last stable offset."""
-    hw, unstable = values[slots.F_HW], values[slots.F_UNSTABLE]
-    return hw, hw if unstable < 0 else min(hw, unstable)
+    return values[slots.F_HW], slots.last_stable(values)
 
 
 def _sent_to(broker: int, part: FetchPart, values: tuple[int, ...]) -> FetchResult:

@@ -12,7 +12,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from odradek.ipc.slots import F_ABORTED, F_HW, F_LEO, F_LOG_START, F_UNSTABLE
+from odradek.ipc.slots import F_ABORTED, F_HW, F_LEO, F_LOG_START, F_UNSTABLE, last_stable
 from odradek.protocol import fetch_single
 from odradek.protocol.fetch import TOPIC_IDS
 from odradek.storage import read
@@ -88,8 +88,8 @@ class Target:
         records = self._records(values, offset, upto) if offset < upto else b""
         if records is None:
             return None
-        self._end, form, hw, unstable = upto, self.form, values[F_HW], values[F_UNSTABLE]
-        stable = hw if unstable < 0 else min(hw, unstable)
+        self._end, form, hw = upto, self.form, values[F_HW]
+        stable = hw if values[F_UNSTABLE] < 0 else last_stable(values)
         self.known = known = hw, values[F_LOG_START]
         if isinstance(records, bytes):
             size = len(records)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from odradek.ipc import slots
 from odradek.protocol import errors
+from odradek.workers.apis.k21_delete_records import delete_below
 
 from ..harness.wire import decode_response
 from . import inprocess
@@ -81,6 +82,17 @@ def test_leadership_is_lost(led: Bench) -> None:
     publish(led, state=slots.FOLLOWER, led_since=-1)
     led.turn(3)
     assert deletion.outcome() == (errors.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+@pytest.mark.parametrize("state", [slots.FOLLOWER, slots.OFFLINE])
+def test_leadership_is_lost_before_the_lock_is_had(led: Bench, state: int) -> None:
+    """The role that was looked at without it is not the role any more."""
+    partition = led.worker.partition_of(b"t", 0, False)
+    assert partition is not None
+    publish(led, state=state, led_since=-1)
+    low, error = delete_below(partition, 2)
+    assert low == -1 and error in (errors.NOT_LEADER_OR_FOLLOWER, errors.KAFKA_STORAGE_ERROR)
+    assert led.slot("t").state().log_start == 0
 
 
 def test_a_broker_goes(led: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

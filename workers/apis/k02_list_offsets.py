@@ -102,8 +102,7 @@ def _limit(values: tuple[int, ...], request: Any) -> int:
     """The log's end for who asks: followers see all of it."""
     if request.replica_id != _CONSUMER:
         return values[slots.F_LEO]
-    hw, unstable = values[slots.F_HW], values[slots.F_UNSTABLE]
-    return min(hw, unstable) if request.isolation_level == _READ_COMMITTED and unstable >= 0 else hw
+    return slots.last_stable(values) if request.isolation_level == _READ_COMMITTED else values[slots.F_HW]
 
 
 def _lags(values: tuple[int, ...]) -> bool:

@@ -142,6 +142,9 @@ def delete_below(partition: Partition, offset: int) -> tuple[int, int]:
     """Make `offset` the log's start: (log start, error). Busy when another process has the lock."""
     try:
         with partition.locked() as values:
+            error = refusal(partition, tuple(values), -1)  # it may follow since it was looked at without the lock
+            if error:
+                return -1, error
             wanted = values[slots.F_HW] if offset == HIGH_WATERMARK else offset
             if not 0 <= wanted <= values[slots.F_HW]:
                 return -1, errors.OFFSET_OUT_OF_RANGE
