@@ -7,10 +7,9 @@ finds it goes on: topics that are in the tree are done, each step comes to the s
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
 
 from odradek.broker import takeover
+from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.takeover import TakeOver, TopicTakeOver
@@ -30,7 +29,7 @@ def expect(state: ClusterState) -> None:
         state.tree.ensure(znodes.ADOPTION)
 
 
-def adopt_topics(state: ClusterState, dirs: PartitionDirs, config: Mapping[str, Any], now_ms: int) -> None:
+def adopt_topics(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig, now_ms: int) -> None:
     """Make topics of the directories that were found, where that is still to be done. Raises BootError."""
     if state.tree.exists(znodes.ADOPTION) is None:
         return
@@ -62,6 +61,8 @@ def _refuse_half(dirs: PartitionDirs) -> None:
 def _carry_out(plan: TakeOver, state: ClusterState, dirs: PartitionDirs) -> None:
     for note in plan.notes:
         log.info("taking over: %s", note)
+    for warning in plan.warnings:
+        log.warning("taking over: %s", warning)
     for (name, partition), (path, reason) in plan.strays.items():
         log.warning("%s is not taken over: %s", path, reason)
         dirs.set_aside(name, partition)

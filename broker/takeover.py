@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker import kraft_log
-from odradek.cluster import adopted_configs, planning, topicnames
+from odradek.broker.config import BrokerConfig
+from odradek.cluster import adopted_configs, configdef, planning, topicnames
 from odradek.cluster.adopted_configs import RETENTION, UNKNOWN_RETENTION
 from odradek.cluster.kraft_metadata import BROKER, TOPIC, Metadata, MetadataTopic
-from odradek.storage import checkpoints, logdirs, names
+from odradek.storage import checkpoints, logdirs, machine, names
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.epochs import EpochCache
 
@@ -62,10 +63,11 @@ class TakeOver:
     broker_configs: dict[int | None, dict[str, str]] = field(default_factory=dict)
     doubtful_defaults: set[str] = field(default_factory=set)  # dynamic broker configs whose value is not certain
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
-def plan(log_dirs: Sequence[str], broker: int, config: Mapping[str, Any]) -> TakeOver:
-    """What is to be taken over of log directories for `broker`; `config`: its typed configs. Changes nothing.
+def plan(log_dirs: Sequence[str], broker: int, config: BrokerConfig) -> TakeOver:
+    """What is to be taken over of log directories for `broker`. Changes nothing.
 
     Raises LogDirError for a sub-directory that is no partition's, OSError as the disk does.
     """
@@ -81,7 +83,28 @@ def plan(log_dirs: Sequence[str], broker: int, config: Mapping[str, Any]) -> Tak
             take_over.notes.append(f"left alone: directories of {name}, which is no name of a topic: {wrong}")
         else:
             _Topic(take_over, name, topics.get(name, {}), metadata, why).decide(broker, config)
+    _note_defaults(take_over, config)
     return take_over
+
+
+def _note_defaults(take_over: TakeOver, config: BrokerConfig) -> None:
+    """Name topics whose age is limited by what is in no directory: the former broker's server.properties."""
+    levels = [*take_over.broker_configs.values(), config.given]
+    dynamic = tuple(reversed(take_over.broker_configs.values()))  # the broker's before the cluster's
+    topics = [topic.name for topic in take_over.topics if _ages_by_default(topic, dynamic, config)]
+    if topics and not any(name in level for level in levels for name in _LOG_RETENTION):
+        take_over.warnings.append(
+            f"no retention.ms of their own, and none of {', '.join(_LOG_RETENTION)} is set (the former broker may have "
+            f"had one in its server.properties), so 7 days count: {', '.join(topics)}"
+        )
+
+
+_LOG_RETENTION = tuple(adopted_configs.broker_retention("retention.ms"))
+
+
+def _ages_by_default(topic: TopicTakeOver, dynamic: tuple[Mapping[str, str], ...], config: BrokerConfig) -> bool:
+    policy = configdef.resolve_one("cleanup.policy", topic.configs, dynamic, config)
+    return "delete" in policy and "retention.ms" not in topic.configs
 
 
 def _found(log_dirs: Iterable[str]) -> tuple[dict[str, dict[int, Found]], list[str]]:
@@ -117,10 +140,32 @@ def _metadata(log_dirs: Sequence[str], config: Mapping[str, Any]) -> tuple[Metad
     directory = kraft_log.find(log_dirs, config["metadata.log.dir"])
     if directory is None:
         return None, NO_METADATA, []
+    wrong = _not_for(directory, log_dirs)
+    if wrong:
+        return None, wrong, [f"not read: {directory}"]
     try:
         return kraft_log.load(directory), "", [f"metadata log: {directory}"]
     except kraft_log.Unreadable as error:
         return None, "the metadata log cannot be read", [f"not readable: {error}"]
+
+
+def _not_for(directory: Path, log_dirs: Sequence[str]) -> str:
+    """Why a metadata log says nothing of the log directories; "" when it does.
+
+    One of ours that has lost its metadata may have changed configs since, from shorter retention to longer too.
+    """
+    if any(Path(folder, machine.FILE_NAME).exists() for folder in log_dirs):
+        return "the metadata log is older than what an Odradek broker did here"
+    clusters = {_cluster(folder) for folder in (str(directory.parent), *log_dirs)} - {None}
+    return "the metadata log is of another cluster" if len(clusters) > 1 else ""
+
+
+def _cluster(folder: str) -> str | None:
+    try:
+        meta = checkpoints.read_meta_properties(folder)
+    except (CheckpointError, OSError):  # a start says so
+        return None
+    return meta.cluster_id if meta else None
 
 
 def _own_topics(metadata: Metadata, broker: int) -> list[str]:

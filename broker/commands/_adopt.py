@@ -23,13 +23,17 @@ _HEADER = ("TOPIC", "PARTITIONS", "HERE", "BYTES", "TOPIC ID", "CONFIGS")
 _WIDTHS = (5, 10, 4, 5, 22, 0)
 
 
-def dry_run(directories: Sequence[str], metadata_log_dir: str | None, *, as_json: bool) -> None:
-    """Print what a first start would take over. Raises OdradekError where a start would be refused."""
-    given = {"metadata.log.dir": metadata_log_dir} if metadata_log_dir else {}
+def dry_run(given: Sequence[str], properties: Path | None, *, as_json: bool) -> None:
+    """Print what a first start would take over of the directories `given`, or else of log.dirs in `properties`.
+
+    Raises OdradekError where a start would be refused.
+    """
+    config = configuration.load(properties)
+    directories = given or config.log_dirs
     try:
         logdirs.refuse_doubles(place for folder in directories for place in logdirs.partitions_in(folder))
         broker, cluster = _identity(directories)
-        plan = takeover.plan(directories, broker, configuration.resolve(given))
+        plan = takeover.plan(directories, broker, config)
     except (LogDirError, CheckpointError, OSError) as error:
         raise OdradekError(str(error)) from None
     if Path(directories[0], FILE_NAME).exists():
@@ -54,7 +58,7 @@ def _document(plan: TakeOver) -> dict[str, Any]:
         "topics": [_topic(topic) for topic in plan.topics],
         "dynamicBrokerConfigs": {"" if key is None else str(key): found for key, found in plan.broker_configs.items()},
         "strays": [{"path": str(path), "reason": reason} for path, reason in plan.strays.values()],
-        "notes": plan.notes,
+        "notes": [*plan.warnings, *plan.notes],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,10 +13,10 @@ from odradek.broker.commands._options import ClientCommand, connection_options, 
 @click.argument("directories", nargs=-1, metavar="[DIR]…", type=click.Path(exists=True, file_okay=False))
 @flag("--dry-run", "Print what a first start on DIR would take over, and what it cannot know. Changes nothing.")
 @click.option(
-    "--metadata-log-dir",
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False),
-    help="With --dry-run: Kafka's metadata.log.dir, where it is none of its log.dirs.",
+    "--config",
+    metavar="SERVER.PROPERTIES",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --dry-run: what the first start will be configured with; gives metadata.log.dir, and log.dirs for DIR.",
 )
 @json_option
 @flag("--defaults", "In a running broker: the broker's defaults count for topics whose retention is not known.")
@@ -30,14 +31,14 @@ def command(**options: Any) -> None:
     `odradek configs --alter` names one of these, or `odradek adopt --defaults` unsets them.
 
     \b
-    odradek adopt DIR… --dry-run [--metadata-log-dir DIR] [--json]
+    odradek adopt DIR… --dry-run [--config SERVER.PROPERTIES] [--json]
     odradek adopt --defaults [--topic NAME]… --bootstrap-server HOST:PORT
     """
     _check(options)
     from odradek.broker.commands import _adopt
 
     if options["dry_run"]:
-        _adopt.dry_run(options["directories"], options["metadata_log_dir"], as_json=options["as_json"])
+        _adopt.dry_run(options["directories"], options["config"], as_json=options["as_json"])
         return
     from odradek.broker.commands import _adopt_defaults
     from odradek.broker.commands._client import Cluster
@@ -49,11 +50,11 @@ def command(**options: Any) -> None:
 def _check(options: dict[str, Any]) -> None:
     if options["dry_run"] == options["defaults"]:
         raise click.UsageError("give DIR --dry-run, or --defaults; the first `odradek start` on DIR takes it over")
-    if options["dry_run"] and not options["directories"]:
-        raise click.UsageError("--dry-run needs the log directories")
+    if options["dry_run"] and not (options["directories"] or options["config"]):
+        raise click.UsageError("--dry-run needs the log directories, or --config")
     if options["dry_run"] and (options["topic"] or options["bootstrap_server"]):
         raise click.UsageError("--topic and --bootstrap-server go with --defaults")
-    if options["defaults"] and (options["directories"] or options["metadata_log_dir"] or options["as_json"]):
-        raise click.UsageError("DIR, --metadata-log-dir and --json go with --dry-run")
+    if options["defaults"] and (options["directories"] or options["config"] or options["as_json"]):
+        raise click.UsageError("DIR, --config and --json go with --dry-run")
     if options["defaults"] and not options["bootstrap_server"]:
         raise click.UsageError("--defaults needs --bootstrap-server")

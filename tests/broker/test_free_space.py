@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 from odradek.broker import removal
-from odradek.broker.free_space import RARELY_MS, Pace
+from odradek.broker.aging import Aging
+from odradek.broker.free_space import RARELY_MS, FreeSpace, Pace
+
+from .partitions import Bench
 
 MIB = 1 << 20
 
@@ -67,3 +70,19 @@ def test_with_no_delay_what_was_renamed_a_moment_later_goes_too(tmp_path: Path) 
     before = doomed.stat().st_ctime_ns // 1_000_000 - 5
     assert removal.remove_segments(partition, before, 1) == (0, 1)
     assert removal.remove_segments(partition, before, 0) == (1, 0)
+
+
+@pytest.mark.parametrize("mark", ["false", "true"])
+def test_a_topic_whose_retention_is_not_known_loses_nothing_for_room(tmp_path: Path, mark: str) -> None:
+    bench = Bench(tmp_path, segment_bytes=300, odradek_retention_unknown=mark)
+    try:
+        for _ in range(10):
+            end = bench.append()
+        config = bench.config.with_value("odradek.retention.free.bytes", 1 << 60)
+        state = bench.partition().state()
+        bench.partition().slot.publish(state._replace(hw=end))
+        look = FreeSpace(config.with_value("odradek.disk.reserve.bytes", 0), lambda: bench.partitions, Aging()).look
+        look(0, str(bench.data), 1000)
+        assert (bench.partition().state().log_start == 0) == (mark == "true")
+    finally:
+        bench.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from odradek.broker import config as configuration
 from odradek.broker import takeover
 from odradek.broker.takeover import TakeOver, TopicTakeOver
 from odradek.cluster.adopted_configs import MARK, UNKNOWN_RETENTION
-from odradek.storage import checkpoints
+from odradek.storage import checkpoints, machine
 
 from ..cluster import kraft
 
@@ -226,3 +227,39 @@ def test_users_acls_and_quotas_are_counted(tmp_path: Path) -> None:
     found = plan(tmp_path)
     assert "not in force, kept in the metadata log alone: 2 ACLs, 1 user" in found.notes
     assert "secret" not in repr(found)
+
+
+def test_topics_that_go_by_server_properties_are_named_where_it_sets_nothing(tmp_path: Path) -> None:
+    for name in ("plain", "compacted", "kept"):
+        partition(tmp_path, f"{name}-0")
+    metadata(
+        tmp_path, made("plain", A), made("compacted", B, ("cleanup.policy", "compact")), made("kept", C, *KEEP.items())
+    )
+    (warning,) = plan(tmp_path).warnings
+    assert warning.endswith("so 7 days count: plain")
+    assert plan(tmp_path, log_retention_hours="168").warnings == []
+    assert plan(tmp_path, log_cleanup_policy="compact").warnings == []
+    shutil.rmtree(tmp_path / "__cluster_metadata-0")
+    dynamic = [kraft.config(kraft.BROKER_TYPE, "", "log.retention.ms", "-1")]
+    metadata(tmp_path, made("plain", A), dynamic)
+    assert plan(tmp_path).warnings == []
+
+
+def test_a_metadata_log_from_before_an_odradek_served_the_directories(tmp_path: Path) -> None:
+    """Its own metadata is lost: configs may have been changed since, and topics made again."""
+    partition(tmp_path, "t-0", B)
+    metadata(tmp_path, made("t", A, ("retention.ms", "1000")))
+    machine.note_boot(tmp_path)
+    found = plan(tmp_path)
+    assert topic(found, "t").unknown == "the metadata log is older than what an Odradek broker did here"
+    assert (topic(found, "t").configs, topic(found, "t").id, found.strays) == (UNKNOWN_RETENTION, B, {})
+
+
+def test_a_metadata_log_of_another_cluster(tmp_path: Path) -> None:
+    for folder, cluster in (("data", "ours"), ("apart", "another")):
+        (tmp_path / folder).mkdir()
+        checkpoints.write_meta_properties(tmp_path / folder, checkpoints.MetaProperties(cluster, 0, version=1))
+    partition(tmp_path / "data", "t-0", A)
+    metadata(tmp_path / "apart", made("t", A, *KEEP.items()))
+    found = plan(tmp_path / "data", metadata_log_dir=str(tmp_path / "apart"))
+    assert topic(found, "t").unknown == "the metadata log is of another cluster"

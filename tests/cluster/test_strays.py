@@ -133,3 +133,11 @@ def test_a_log_of_no_topic_is_put_aside_and_not_deleted(tmp_path: Path) -> None:
     left = [entry.name for entry in data.iterdir()]
     assert sorted(name[:3] for name in left) == ["a-0", "b-0", "b-1"]
     assert sorted(name for name in left if not name.endswith(names.STRAY_DIR)) == ["b-0"]
+
+
+def test_a_metadata_log_of_krafts_is_no_stray(tmp_path: Path) -> None:
+    """It is no partition's: users and ACLs are kept there alone."""
+    (tmp_path / "__cluster_metadata-0").mkdir()
+    replicas: Any = Slots(PartitionDirs([str(tmp_path)], Turns(tmp_path)))
+    keep(replicas, [])
+    assert (tmp_path / "__cluster_metadata-0").is_dir()

@@ -162,6 +162,7 @@ class Filled(NamedTuple):
 
 def filled(version: str, folder: Path) -> Filled:
     """Have an Apache Kafka fill a directory."""
+    folder.mkdir(parents=True, exist_ok=True)
     apache = Apache(version, folder, **SNAPSHOTS).start()
     try:
         fill(apache.bootstrap)
