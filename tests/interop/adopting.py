@@ -24,7 +24,6 @@ from odradek.cluster.znodes import uuid_bytes
 
 from ..harness.apache import Apache
 
-SMALL = {"segment.bytes": "2000"}
 KEPT = ("_schemas", "connect-configs", "events")  # topics whose records are older than the broker's default retention
 RECORDS = 20
 OLD_MS = 10 * 86_400_000
@@ -41,23 +40,23 @@ class Described(NamedTuple):
     partitions: dict[str, int]
 
 
-def fill(bootstrap: str) -> None:
+def fill(bootstrap: str, segment_bytes: int) -> None:
     """Topics of all kinds, made, altered and deleted; more metadata than one snapshot has; old records."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
-        _make(admin)
+        _make(admin, {"segment.bytes": str(segment_bytes)})
         _alter(bootstrap, admin)
     finally:
         admin.close()
     produce_old(bootstrap, *KEPT)
 
 
-def _make(admin: KafkaAdminClient) -> None:
+def _make(admin: KafkaAdminClient, small: dict[str, str]) -> None:
     made: dict[str, tuple[int, dict[str, str]]] = {
-        "_schemas": (1, SMALL | {"cleanup.policy": "compact"}),
-        "connect-configs": (1, SMALL | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}),
-        "events": (3, SMALL | {"retention.ms": "-1"}),
-        "week": (1, dict(SMALL)),
+        "_schemas": (1, small | {"cleanup.policy": "compact"}),
+        "connect-configs": (1, small | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}),
+        "events": (3, small | {"retention.ms": "-1"}),
+        "week": (1, small),
         "both": (2, {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.ms": "600000"}),
         "again": (1, {"retention.ms": "1000"}),
     }
@@ -160,12 +159,12 @@ class Filled(NamedTuple):
     said: Described
 
 
-def filled(version: str, folder: Path) -> Filled:
+def filled(version: str, folder: Path, segment_bytes: int = 2000) -> Filled:
     """Have an Apache Kafka fill a directory."""
     folder.mkdir(parents=True, exist_ok=True)
     apache = Apache(version, folder, **SNAPSHOTS).start()
     try:
-        fill(apache.bootstrap)
+        fill(apache.bootstrap, segment_bytes)
         said = describe(apache.bootstrap)
         apache.kill()
         shutil.copytree(apache.data_dir, folder / "killed")

@@ -120,7 +120,7 @@ def test_a_damaged_metadata_log_is_not_known(kafka: Filled, fresh_broker: Any, t
 @pytest.mark.needs("java-4.1.0")
 @pytest.mark.timeout(240)
 def test_newer_kafkas_too(fresh_broker: Any, tmp_path: Path) -> None:
-    kafka = adopting.filled("4.1.0", tmp_path / "apache")
+    kafka = adopting.filled("4.1.0", tmp_path / "apache", 1 << 20)  # the least that Kafka 4 takes
     broker = adopting.adopted(fresh_broker, kafka.stopped, tmp_path, **QUICK).start()
     ours = adopting.describe(broker.bootstrap)
     assert (ours.ids, ours.partitions) == (kafka.said.ids, kafka.said.partitions)
