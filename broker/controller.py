@@ -28,7 +28,10 @@ from odradek.ipc.channel import Channel
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
+from odradek.protocol import interbroker
+from odradek.protocol.errors import CLUSTER_AUTHORIZATION_FAILED
 from odradek.workers import api, dispatch
+from odradek.workers.api import Api
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +202,21 @@ class Controller:
             log.error("API %d v%d is not the controller's", request.api_key, request.version)
             answer(forward.FAILED, b"")
             return
+        if row.between_brokers:
+            self._serve_broker(row, request, answer)
+            return
         self._outage.take(request.api_key, partial(dispatch.serve, row, self, request, answer))
+
+    def _serve_broker(self, row: Api, request: Forwarded, answer: dispatch.Answer) -> None:
+        """What only a broker may ask for."""
+
+        def serve(admitted: bool) -> None:
+            if admitted:
+                dispatch.serve(row, self, request, answer)
+            else:
+                answer(forward.OK, interbroker.refusal(row.name, request.version, CLUSTER_AUTHORIZATION_FAILED))
+
+        self.owner.admit(request.listener, request.client_host, serve)
 
     def _serve_internal(self, request: Forwarded, answer: Callable[[int, bytes], None]) -> None:
         def reply(body: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from odradek.broker import adoption, enrolment, listeners, process
+from odradek.broker import adoption, enrolment, joining, listeners, process
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.controller import Controller
 from odradek.broker.errors import BootError
@@ -14,6 +14,8 @@ from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.process import Process
 from odradek.broker.publication import Publication
 from odradek.broker.slotbook import SlotBook
+from odradek.cluster import admitted
+from odradek.cluster.admitted import Admitted
 from odradek.cluster.embedded import FILE_NAME, EmbeddedTree, StoreError
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import ClusterState
@@ -43,6 +45,7 @@ def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
     start = state.count_start()
     state.take_office(now_ms)
     state.register(*_advertised(me), me.config["broker.rack"], now_ms)
+    state.admitted = _admitted(me)
     state.load()
     dirs = PartitionDirs(me.config.log_dirs, Turns(me.run_dir), me.shared.failed_dirs)
     adoption.adopt_topics(state, dirs, me.config, now_ms)
@@ -86,6 +89,12 @@ def _advertised(me: Process) -> tuple[dict[str, tuple[str, int]], dict[str, str]
     protocols = listeners.parse_protocol_map(me.config["listener.security.protocol.map"])
     endpoints = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in me.config.advertised}
     return endpoints, {name: protocols.get(name, name) for name in endpoints}
+
+
+def _admitted(me: Process) -> Admitted:
+    """A broker that is alone takes what brokers send from its own addresses, and from those that it is told to."""
+    own = [endpoint.host for endpoint in me.config.advertised if listeners.literal(endpoint.host)]
+    return Admitted(joining.between_brokers(me.config), own, admitted.parse_allowed(me.config[admitted.ALLOWED]))
 
 
 def _former(me: Process) -> Snapshot | None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from odradek.broker import joining, systemd
 from odradek.broker.administration import Administration
+from odradek.broker.admission import Admission
 from odradek.broker.candidate import Candidate
 from odradek.broker.elected import Elected
 from odradek.broker.failed_dirs import FailedDirs
@@ -31,7 +32,7 @@ from odradek.broker.process import Process
 from odradek.broker.replicas import Replicas
 from odradek.cluster import znodes
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import CONNECTED, DISCONNECTED, Event, NodeExists, TreeUnavailable
+from odradek.cluster.tree import CONNECTED, DISCONNECTED, Event, NodeExists, NoNode, TreeUnavailable
 from odradek.cluster.view import View
 from odradek.cluster.zookeeper import ZooKeeperTree
 
@@ -61,10 +62,11 @@ class Member(Administration):
         self._connected = False
         self._again_at = 0.0
         self._serves_by = math.inf
-        self.orders = Orders(view, replicas, self._view_changed)
+        self.orders = Orders(view, replicas, self._view_changed, self._vouch)
         self._failed_dirs = FailedDirs(me.shared, tree, view.broker, successor)
         self._isr = IsrKeeper(view, replicas, tree, me.config["replica.lag.time.max.ms"], self._view_changed)
         self._switchboard: Switchboard
+        self._admission: Admission
         self._candidate: Candidate
         self._leaving: Leaving
 
@@ -73,6 +75,7 @@ class Member(Administration):
     def attach(self, sources: Sources) -> None:
         """Have the loop watch what this waits for."""
         self._switchboard = Switchboard(sources, self.config["controller.socket.timeout.ms"])
+        self._admission = Admission(self.config, self._view, self._tree, sources, self._changed_here)
         self._candidate = Candidate(
             self.config, self._tree, self.orders, self._switchboard, self._topic_setting, self._guarded
         )  # fmt: skip
@@ -121,8 +124,10 @@ class Member(Administration):
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
         times = [self._candidate.due(), self._leaving.due(), self._serving_due()]
+        if self._connected:
+            times.append(self._admission.due())
         if self._connected:  # else `tick` leaves these alone, and the loop would not sleep
-            behind = not self._registered or self._candidate.undecided or self._configs.waiting
+            behind = not self._registered or self._candidate.undecided or self._configs.waiting or self.orders.unvouched
             times += [self._isr.due(), *([self._again_at] if behind else [])]
         return min(times)
 
@@ -140,6 +145,7 @@ class Member(Administration):
         self._replicas.settle()
         self.changed |= self._replicas.try_again(now)
         if self._connected:
+            self._admission.tick(now)
             self._isr.tick(now)
             if self._registered:
                 self._guarded(self._failed_dirs.tell)
@@ -162,11 +168,20 @@ class Member(Administration):
         self._guarded(self._candidate.leave)
         self._candidate.close()
         self._switchboard.close()
+        self._admission.close()
         self._tree.close()
         joining.forget_session(self._me.run_dir)
 
+    def admit(self, listener: str, host: str, then: Callable[[bool], None]) -> None:
+        """Call `then` with whether a connection to `listener` from `host` is another broker's."""
+        self._admission.ask(listener, host, then)
+
+    def _changed_here(self) -> None:
+        self.changed = True
+
     def _view_changed(self) -> None:
         self.changed = True
+        self._admission.follow()
         if self._configs.follow():
             self._again_at = 0.0
 
@@ -216,10 +231,23 @@ class Member(Administration):
         """What could not be done yet: registration, election, configs."""
         if not self._registered and not self._replicas.recovering:
             self._register()
+        self.orders.verify()
         if self._registered and self._candidate.undecided:
             self._candidate.run()
         if self._configs.waiting:
             self._configs.read()
+
+    def _vouch(self, epoch: int) -> bool | None:
+        """Whether a controller of that epoch was elected; None while ZooKeeper cannot be asked."""
+        if not self._connected:
+            return None
+        try:
+            return int(self._tree.latest(znodes.CONTROLLER_EPOCH)[0]) >= epoch
+        except (NoNode, ValueError):
+            return False
+        except TreeUnavailable as error:
+            log.warning("controller epoch %d cannot be looked up: %s", epoch, error)
+            return None
 
     def _register(self) -> None:
         path = f"{znodes.BROKER_IDS}/{self._view.broker}"

@@ -90,6 +90,10 @@ class MetadataOwner:
         """Ephemeral nodes go with the tree's session."""
         self.state.tree.close()
 
+    def admit(self, _listener: str, _host: str, then: Callable[[bool], None]) -> None:
+        """There is no other broker."""
+        then(False)
+
     def check_office(self) -> None:
         """This broker is the controller."""
 

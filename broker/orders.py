@@ -6,6 +6,8 @@ ZooKeeper before. So is one that was overtaken: when a connection is lost, what 
 was sent again over the next one. What needs a partition's lock that is taken waits, and everything behind it; orders
 are answered when they are carried out.
 
+So is one of an epoch that ZooKeeper does not know; while ZooKeeper cannot be asked, the first of a new epoch wait.
+
 An order costs nothing but its own partitions: one that no broker can have (cluster.validation) gets its error code,
 and so does a step that fails in any other way, with a trace in the log.
 """
@@ -31,12 +33,14 @@ _ANY_BROKER_EPOCH = -1
 
 Errors = dict[tuple[str, int], int]
 Done = Callable[[int, Errors], None]  # error code of the whole, error codes of partitions
+Vouch = Callable[[int], bool | None]  # whether there is a controller of that epoch; None: not known now
 Step = Callable[[], int]
 Steps = list[tuple[tuple[str, int], Step]]
 Fault = tuple[int, str]  # error code and why; see cluster.validation
 Faults = list[tuple[tuple[str, int], Fault]]
 
 _WHOLE = ("", 0)  # stands for the order itself among its partitions
+_MOST_UNVOUCHED = 1000
 _SHOWN = 5  # refused partitions named in a line of the log
 
 
@@ -53,13 +57,18 @@ class Orders:
     `broker_epoch` is that of the registration, 0 until there is one; `least_epoch` is that of no former life.
     """
 
-    def __init__(self, view: View, replicas: Replicas, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, view: View, replicas: Replicas, changed: Callable[[], None], vouch: Vouch = lambda epoch: True
+    ) -> None:  # fmt: skip
+        """`vouch` is asked for each epoch that is newer than all before: anyone may claim to be elected."""
         self.controller_epoch = 0
         self.broker_epoch = 0
         self.least_epoch = 0
         self._view = view
         self._replicas = replicas
         self._changed = changed
+        self._vouch = vouch
+        self._unvouched: list[Callable[[], None]] = []  # orders of epochs that could not be asked for
         self._newest = -1  # number of an order of this controller's
         self._queue: deque[_Order] = deque()
 
@@ -100,8 +109,25 @@ class Orders:
         faults = [((one.topic, one.number), fault(one)) for one in told]
         return [(one, wrong if wrong[0] else room.fault(*one)) for one, wrong in faults]
 
+    @property
+    def unvouched(self) -> bool:
+        """Whether `verify` has something to do."""
+        return bool(self._unvouched)
+
+    def verify(self) -> None:
+        """Take the orders that waited to be vouched for, or refuse them."""
+        waiting, self._unvouched = self._unvouched, []
+        for take in waiting:
+            take()
+
     def _take(self, office: Office, steps: Steps, done: Done) -> None:
         refusal = self._refusal(office)
+        if refusal == NONE and office.epoch > self.controller_epoch:
+            known = self._vouch(office.epoch)
+            if known is None and len(self._unvouched) < _MOST_UNVOUCHED:
+                self._unvouched.append(lambda: self._take(office, steps, done))
+                return
+            refusal = NONE if known else STALE_CONTROLLER_EPOCH
         if refusal != NONE:
             log.info("an order of controller %d, epoch %d, is refused: %d", office.controller, office.epoch, refusal)
             done(refusal, {})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from odradek.cluster import admitted
 from odradek.cluster.configtypes import (
     BOOLEAN,
     CLUSTER_WIDE,
@@ -18,6 +21,15 @@ from odradek.cluster.configtypes import (
     one_of,
 )
 
+
+def _networks(value: Any) -> str | None:
+    try:
+        admitted.parse_allowed(value)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 # fmt: off
 OWN_CONFIGS = (
     ConfigKey(
@@ -32,6 +44,12 @@ OWN_CONFIGS = (
     ConfigKey(
         "odradek.zookeeper.auth", PASSWORD, None, MEDIUM,
         "Credentials for ZooKeeper as scheme:credential, such as digest:user:password; unset: none.",
+    ),
+    ConfigKey(
+        admitted.ALLOWED, STRING, None, MEDIUM,
+        "Addresses and networks (10.0.0.0/8, or * for any) from which brokers reach this one, besides the addresses of "
+        "the hosts that registered brokers advertise. Needed where a broker's connections come from another address.",
+        check=_networks,
     ),
     ConfigKey(
         "odradek.partition.slots", INT, "4096", MEDIUM,

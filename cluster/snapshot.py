@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odradek.cluster import configdef
+from odradek.cluster.admitted import NOBODY, Admitted
 
 
 class PartitionInfo(NamedTuple):
@@ -96,6 +97,7 @@ class Snapshot:
         self.controller_id: int = raw["controller_id"]
         self.brokers = {b["id"]: _broker(b) for b in raw["brokers"]}
         self.topics = Topics(raw["topics"])
+        self.admitted = _admitted(raw)
         self._dynamic: dict[str, dict[str, str]] = raw["dynamic"]["brokers"]
         self._ids: dict[str, str] | None = None
         self._static = static or {}
@@ -184,6 +186,12 @@ class Snapshot:
         return own if own in self.brokers else min(self.brokers, default=0)
 
 
+def _admitted(raw: dict[str, Any]) -> Admitted:
+    """Which connections are brokers'; nobody's where nothing is told of it."""
+    told = raw.get("admitted")
+    return Admitted(**told) if told else NOBODY
+
+
 def _broker(raw: dict[str, Any]) -> Broker:
     endpoints = {name: (host, port) for name, (host, port) in raw["endpoints"].items()}
     return Broker(raw["id"], raw["rack"], endpoints)
@@ -205,6 +213,7 @@ def raw_snapshot(
     brokers: list[dict[str, Any]],
     topics: dict[str, dict[str, Any]],
     dynamic: dict[str, dict[str, str]],
+    admitted: Admitted = NOBODY,
 ) -> dict[str, Any]:
     """The JSON object of a snapshot.
 
@@ -219,4 +228,5 @@ def raw_snapshot(
         "brokers": brokers,
         "topics": topics,
         "dynamic": {"brokers": dynamic, "topics_default": {}},
+        "admitted": admitted.raw,
     }

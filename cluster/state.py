@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from odradek.cluster import topicnames, znodes
+from odradek.cluster.admitted import NOBODY
 from odradek.cluster.planning import TopicPlan
 from odradek.cluster.snapshot import Snapshot, raw_snapshot
 from odradek.cluster.tree import BadVersion, Create, NodeExists, NoNode, Operation, Set, Tree
@@ -33,6 +34,7 @@ class ClusterState:
         self.brokers: dict[int, dict[str, Any]] = {}
         self.topics: dict[str, dict[str, Any]] = {}
         self.dynamic: dict[str, dict[str, str]] = {}
+        self.admitted = NOBODY
         self.marked: list[str] = []  # topics whose deletion had begun when the tree was loaded
 
     def prepare(self, cluster_id: str | None) -> str:
@@ -112,7 +114,9 @@ class ClusterState:
     def snapshot(self, version: int, static: Mapping[str, Any] | None = None) -> Snapshot:
         """The snapshot of this moment (its parts are shared: encode it before the next change)."""
         brokers = [self.brokers[broker] for broker in sorted(self.brokers)]
-        raw = raw_snapshot(version, self.cluster_id, self.broker, brokers, self.topics, self.dynamic)
+        raw = raw_snapshot(
+            version, self.cluster_id, self.broker, brokers, self.topics, self.dynamic, self.admitted
+        )  # fmt: skip
         return Snapshot(raw, static)
 
     # -- changes

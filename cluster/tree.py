@@ -150,6 +150,10 @@ class Tree(ABC):
     def get(self, path: str, watch: bool = False) -> tuple[bytes, Stat]:
         """A node's data and counters; `watch` asks for one event when its data changes or it goes. NoNode."""
 
+    def latest(self, path: str) -> tuple[bytes, Stat]:
+        """`get` of what was written last, by whomever: never what a server had before that. NoNode."""
+        return self.get(path)
+
     def get_many(self, paths: Sequence[str], watch: bool = False) -> list[tuple[bytes, Stat] | None]:
         """`get` of each, None where there is no such node; as many round trips at once as the store can."""
         return [self._get_or_none(path, watch) for path in paths]

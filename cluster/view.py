@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from odradek.cluster import topicnames
+from odradek.cluster.admitted import NOBODY
 from odradek.cluster.snapshot import Snapshot, raw_snapshot
 from odradek.cluster.state import EPOCH, ISR, LEADER, NOWHERE, OFFLINE, REPLICAS
 from odradek.cluster.znodes import BrokerNode
@@ -77,13 +78,16 @@ class View:
         self.brokers: dict[int, dict[str, Any]] = {}
         self.topics: dict[str, dict[str, Any]] = {}
         self.dynamic: dict[str, dict[str, str]] = {}
+        self.admitted = NOBODY  # broker.admission enters it
         self._in_part: set[str] = set()  # told of only as far as this broker replicates them: not to be shown
 
     def snapshot(self, version: int, static: Mapping[str, Any]) -> Snapshot:
         """The snapshot of this moment (its parts are shared: encode it before the next change)."""
         brokers = [self.brokers[broker] for broker in sorted(self.brokers)]
         topics = {name: topic for name, topic in self.topics.items() if name not in self._in_part}
-        raw = raw_snapshot(version, self.cluster_id, self.controller_id, brokers, topics, self.dynamic)
+        raw = raw_snapshot(
+            version, self.cluster_id, self.controller_id, brokers, topics, self.dynamic, self.admitted
+        )  # fmt: skip
         return Snapshot(raw, static)
 
     def set_brokers(self, brokers: Iterable[dict[str, Any]]) -> None:

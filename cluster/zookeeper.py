@@ -196,6 +196,11 @@ class ZooKeeperTree(Tree):
         check_path(path)
         return self._found(self._connected(path).get_async(path, self._watch(path, watch)), path)
 
+    def latest(self, path: str) -> tuple[bytes, Stat]:
+        check_path(path)
+        self._await(self._connected(path).sync_async(path), path)
+        return self.get(path)
+
     def get_many(self, paths: Sequence[str], watch: bool = False) -> list[tuple[bytes, Stat] | None]:
         for path in paths:
             check_path(path)

@@ -56,6 +56,11 @@ def request(name: str, version: int, correlation: int, client_id: str | None, **
     return I32.pack(len(header) + len(body)) + header + body
 
 
+def refusal(name: str, version: int, error: int) -> bytes:
+    """The body of a response that is only an error code."""
+    return bytes(message_class(name + "Response")(error_code=error).encode(version=version))
+
+
 def response(name: str, version: int, frame: bytes | memoryview) -> tuple[int, Any]:
     """Correlation id and message of a frame without its length; WireError when it is malformed."""
     view = memoryview(frame)

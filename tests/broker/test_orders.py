@@ -134,6 +134,27 @@ def test_a_broker_keeps_no_endless_rows() -> None:
     assert len(scene.replicas.done) == most + 1
 
 
+@pytest.mark.parametrize(("known", "code"), [(7, errors.NONE), (6, errors.STALE_CONTROLLER_EPOCH)])
+def test_the_first_order_of_an_epoch_waits_until_zookeeper_has_it(known: int, code: int) -> None:
+    scene, asked = Scene(), []
+    reachable = False
+
+    def vouch(epoch: int) -> bool | None:
+        asked.append(epoch)
+        return epoch <= known if reachable else None
+
+    orders = Orders(scene.view, scene.replicas, lambda: None, vouch)
+    office = Office(0, 7, -1)
+    orders.lead_and_follow(office, [told()], scene.answered)
+    orders.verify()
+    assert (scene.answers, orders.unvouched) == ([], True)
+    reachable = True
+    orders.verify()
+    assert (scene.answers, orders.unvouched) == ([(code, {})], False)
+    orders.lead_and_follow(office, [told(number=1)], scene.answered)
+    assert len(asked) == (3 if code == errors.NONE else 4), "asked once for an epoch that is known"
+
+
 @pytest.mark.parametrize("order", ["stop", "know"])
 def test_other_orders_are_looked_at_too(order: str) -> None:
     scene = Scene()

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from odradek.cluster.admitted import Admitted
 from odradek.cluster.snapshot import Snapshot, raw_snapshot
 from odradek.groups.errors import Error
 from odradek.groups.events import Answer
@@ -43,7 +44,7 @@ class FakeCoordinator:
             "__consumer_offsets": {"id": UUID(int=8).hex, "internal": True, "config": {}, "partitions": rows[:1]},
         }
         brokers = [{"id": 0, "rack": None, "endpoints": {"PLAINTEXT": ["here", 9092]}}]
-        self.snapshot = Snapshot(raw_snapshot(1, "c", 0, brokers, topics, {}))
+        self.snapshot = Snapshot(raw_snapshot(1, "c", 0, brokers, topics, {}, Admitted("PLAINTEXT", ["127.0.0.1"])))
 
     @property
     def now(self) -> Any:

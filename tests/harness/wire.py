@@ -15,9 +15,10 @@ CLIENT_ID = "harness"
 class Wire:
     """A socket that speaks Kafka's framing: 4-byte size, then the request or response."""
 
-    def __init__(self, bootstrap: str, timeout: float = 15) -> None:
+    def __init__(self, bootstrap: str, timeout: float = 15, source: str = "") -> None:
+        """`source`: the address of this machine's that it comes from."""
         host, port = bootstrap.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout)
+        self.socket = socket.create_connection((host, int(port)), timeout, (source, 0) if source else None)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.correlation = 0
 

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from odradek.cluster import configdef
+from odradek.cluster.admitted import Admitted
 from odradek.cluster.snapshot import Snapshot, raw_snapshot
 from odradek.ipc import region, slots
 from odradek.ipc.locks import PartitionLocks
@@ -118,6 +119,7 @@ class Bench:
         self.values.update({"broker.id": 0, **{name.replace("_", "."): value for name, value in config.items()}})
         self.values.log_dirs = (str(root),)
         self._topics: dict[str, Any] = {}
+        self.admitted = Admitted("PLAINTEXT", ["h"])
         self._version = 0
         self._next = 0
         self.locks = PartitionLocks(self._run / "partition.lock")
@@ -172,7 +174,7 @@ class Bench:
 
     def _publish(self) -> None:
         self._version += 1
-        raw = raw_snapshot(self._version, "x", 0, BROKERS, self._topics, {})
+        raw = raw_snapshot(self._version, "x", 0, BROKERS, self._topics, {}, self.admitted)
         self.shared.metadata.publish(self._version, Snapshot(raw, self.values).encode())
 
     def id_of(self, name: str) -> bytes:
@@ -185,11 +187,11 @@ class Bench:
 
     # -- the worker's part
 
-    def connect(self) -> Client:
-        """A new client."""
+    def connect(self, host: str = "h") -> Client:
+        """A new client; who comes from `h` may be a broker."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        self.worker.accept(theirs, "PLAINTEXT", "h", len(self._clients))
+        self.worker.accept(theirs, "PLAINTEXT", host, len(self._clients))
         self._clients.append(Client(ours, self))
         return self._clients[-1]
 

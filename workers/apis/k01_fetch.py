@@ -8,8 +8,10 @@ larger than the limits (KIP-74). Below version 4 records are converted down to m
 A consumer of one partition sends the same bytes again and again, but for the offset. So its connection remembers them
 with what they mean (workers.standing), and the worker asks that first; what it does not know comes here.
 
-Followers, who say so by a replica id, read up to the log end (workers.following). From version 11 on a follower serves
-consumers too, up to the high watermark that it knows, and a leader may send them there (KIP-392, workers.nearest).
+Followers, who say so by a replica id, read up to the log end (workers.following). Such an id from an address that is no
+broker's (cluster.admitted) gets TOPIC_AUTHORIZATION_FAILED, as without ClusterAction in Kafka. From version 11 on a
+follower serves consumers too, up to the high watermark that it knows, and a leader may send them there (KIP-392,
+workers.nearest).
 
 Left out: DivergingEpoch for consumers that send a last fetched epoch (only followers do), tiered storage.
 """
@@ -19,9 +21,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from odradek.protocol import fetch, fetch_single
+from odradek.protocol import errors, fetch, fetch_single
 from odradek.workers.api import Api
-from odradek.workers.fetching import Fetch
+from odradek.workers.fetching import Fetch, failed
 from odradek.workers.following import FollowerFetch
 from odradek.workers.insession import InSession
 from odradek.workers.sessions import INITIAL, SESSIONLESS
@@ -43,6 +45,9 @@ def raw(
 ) -> None:  # fmt: skip
     """Take the request whose client id begins at `head` and whose body is buffer[start:end]."""
     request = fetch.parse(buffer, start, end, version)
+    if request.replica >= 0 and not worker.snapshot.admitted.takes(connection.listener, connection.host):
+        _refuse(worker, connection, version, correlation, request)
+        return
     error, session = worker.sessions.open(request, version >= fetch.TOPIC_IDS, time.monotonic())
     connection.standing = None
     connection.waiting = True
@@ -54,6 +59,20 @@ def raw(
     if len(request.parts) == 1 and not request.forgotten and end - head <= _LONGEST:
         connection.standing = _remembered(worker, connection, version, request, session, buffer, head, start, end)
     asked.start()
+
+
+def _refuse(
+    worker: Worker, connection: Connection, version: int, correlation: int, request: FetchRequest
+) -> None:  # fmt: skip
+    """Who claims to be a follower, and has no broker's address, neither counts as one nor reads what one may.
+
+    A session that names no partition begins anew with all of them, and learns of each that it is refused.
+    """
+    connection.standing = None
+    connection.waiting = True
+    results = [failed(part, errors.TOPIC_AUTHORIZATION_FAILED) for part in request.parts]
+    error = errors.NONE if results or not request.session_id else errors.FETCH_SESSION_ID_NOT_FOUND
+    worker.loop.answer_pieces(connection, fetch.response(version, correlation, results, error, 0))
 
 
 def _remembered(

@@ -4,10 +4,15 @@ Our own coordinator writes its markers without asking anyone. Answered when all 
 the asker's to try again. In `__consumer_offsets` the transaction's offsets count from then on, or are gone. A request
 of a connection that its coordinator has replaced since is refused: so late, its markers would end the producers' next
 transactions (broker.coordinator_links).
+
+Commits are taken from brokers alone (cluster.admitted), aborts from administrators too (`kafka-transactions.sh abort`):
+Kafka wants ClusterAction or Alter on the cluster, and there are no ACLs yet. Others get an error on which coordinators
+retry: Apache's lets a transaction hang at CLUSTER_AUTHORIZATION_FAILED, and the address of a broker may be new.
 """
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import Any
 
@@ -19,11 +24,15 @@ from odradek.workers.coordination import Coordinator, Wanted
 
 Outcome = dict[TopicPartition, Error]
 GIVEN_UP = Error.NOT_LEADER_OR_FOLLOWER  # its coordinator has asked again since
+NOT_A_BROKER = Error.NOT_LEADER_OR_FOLLOWER
+
+log = logging.getLogger(__name__)
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     """See above."""
-    if not coordinator.admits_markers(context.client_id):
+    is_broker = coordinator.snapshot.admitted.takes(context.listener, context.client_host)
+    if is_broker and not coordinator.admits_markers(context.client_id):
         return _response(request, [dict.fromkeys(_wanted(one).partitions, GIVEN_UP) for one in request.markers])
     outcomes: list[Outcome | None] = [None] * len(request.markers)
     left = len(outcomes)
@@ -36,7 +45,12 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
             context.reply(_response(request, outcomes))
 
     for place, marker in enumerate(request.markers):
-        coordinator.write_markers(_wanted(marker), partial(done, place))
+        wanted = _wanted(marker)
+        if is_broker or not wanted.commit:
+            coordinator.write_markers(wanted, partial(done, place))
+        else:
+            log.warning("a commit from %s is refused: no registered broker's address", context.client_host)
+            done(place, dict.fromkeys(wanted.partitions, NOT_A_BROKER))
     return None if outcomes else _response(request, [])
 
 

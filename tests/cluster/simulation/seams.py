@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from odradek.broker import (
+    admission,
     copies,
     elected,
     elections,
@@ -42,8 +43,8 @@ from .sockets import Resolver, Sockets
 from .world import World
 
 _TIMED = (
-    member, elected, elections, telling, leaving, isr, replicas, office, enrolment, leader, link, replicator, slotbook,
-    following, followers, replicated,
+    admission, member, elected, elections, telling, leaving, isr, replicas, office, enrolment, leader, link, replicator,
+    slotbook, following, followers, replicated,
 )  # fmt: skip
 _SPOKEN = (
     telling,
@@ -140,7 +141,7 @@ def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterat
     changes += [(module, "interbroker", codec) for module in _SPOKEN]
     changes += [
         (leader, "fetch_client", codec), (leader, "received", store.Received),
-        (peers, "Resolver", Resolver), (link, "socket", sockets),
+        (admission, "Resolver", Resolver), (peers, "Resolver", Resolver), (link, "socket", sockets),
         (slots, "CHUNK", memory.SLOTS), (znodes, "random_uuid", _ids(seed)),
         (enrolment, "PartitionDirs", disk.Dirs), (enrolment, "Turns", lambda run_dir: None),
         (enrolment, "PartitionLocks", lambda path: memory.LOCKS[path.parent]),

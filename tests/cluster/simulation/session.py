@@ -182,6 +182,13 @@ class Session(Tree):
     def get(self, path: str, watch: bool = False) -> tuple[bytes, Stat]:
         return self._call(path, lambda: self._get(path, watch))
 
+    def latest(self, path: str) -> tuple[bytes, Stat]:
+        def synced() -> tuple[bytes, Stat]:
+            self.see(self._servers.zxid)
+            return self._get(path, False)
+
+        return self._call(path, synced)
+
     def _get(self, path: str, watch: bool) -> tuple[bytes, Stat]:
         node = self._look(path)
         if watch:

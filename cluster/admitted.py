@@ -1,0 +1,76 @@
+"""Which connections are other brokers', as far as that can be known without authentication.
+
+Requests between brokers (LeaderAndIsr, UpdateMetadata, StopReplica, ControlledShutdown, followers' fetches, markers of
+another's transactions) are served on the inter-broker listener alone, and only to addresses that the hosts of
+registered brokers have, or that `odradek.inter.broker.allowed.hosts` names. Kafka asks for ClusterAction there. Who can
+send from such an address is believed: a listener that clients do not reach keeps them out altogether.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from typing import Any
+
+ALLOWED = "odradek.inter.broker.allowed.hosts"
+ANYBODY = "*"
+_LOOPBACK = ("127.0.0.1", "::1")  # the source of connections to any loopback address, such as Debian's 127.0.1.1
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Admitted:
+    """What snapshots tell of it: the listener's name, addresses, and networks as in `10.0.0.0/8`."""
+
+    def __init__(self, listener: str, addresses: Iterable[str], networks: Iterable[str] = ()) -> None:
+        self.raw: dict[str, Any] = {
+            "listener": listener,
+            "addresses": sorted(with_loopback(addresses)),
+            "networks": list(networks),
+        }
+        self._listener = listener
+        self._addresses = frozenset(self.raw["addresses"])
+        self._networks = [ipaddress.ip_network(network) for network in self.raw["networks"]]
+
+    def takes(self, listener: str, host: str) -> bool:
+        """Whether a connection to `listener` from the address `host` is a broker's."""
+        return listener == self._listener and (host in self._addresses or self._is_allowed(host))
+
+    def _is_allowed(self, host: str) -> bool:
+        if not self._networks:
+            return False
+        found = address(host)
+        return found is not None and any(found in network for network in self._networks)
+
+
+def parse_allowed(text: str | None) -> list[str]:
+    """The networks of `odradek.inter.broker.allowed.hosts`. ValueError names what is none."""
+    networks: list[str] = []
+    for part in filter(None, (part.strip() for part in (text or "").split(","))):
+        if part == ANYBODY:
+            networks += ["0.0.0.0/0", "::/0"]
+            continue
+        try:
+            networks.append(str(ipaddress.ip_network(part, strict=False)))
+        except ValueError:
+            raise ValueError(f"{part!r} is neither an address, nor a network such as 10.0.0.0/8, nor *") from None
+    return networks
+
+
+def with_loopback(addresses: Iterable[str]) -> set[str]:
+    """These addresses; where one is this machine's own loopback, with what connections to it come from."""
+    found = set(addresses)
+    if any((one := address(text)) is not None and one.is_loopback for text in found):
+        found.update(_LOOPBACK)
+    return found
+
+
+def address(text: str) -> Address | None:
+    """The address that a text is, without its scope; None for a name."""
+    try:
+        return ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+
+
+NOBODY = Admitted("", ())
