@@ -144,6 +144,8 @@ class Janitor:
         if self._partitions.follow():
             self._me.shared.processes.set(roles.JANITOR, "meta_version", self._partitions.snapshot.version)
             self._recovering = self._doomed = True
+            snapshot, broker = self._partitions.snapshot, self._me.config["broker.id"]
+            self._cleaner.configure(lambda name: snapshot.broker_config(name, broker))
         if self._recovering:
             self._recover()
             self._recovering = bool(self._me.shared.slots.numbers(slots.RECOVERING))
@@ -232,10 +234,11 @@ class Janitor:
         return write
 
     def _note_truncations(self) -> None:
-        """The recovery point of a log that was truncated may be past its end."""
+        """The recovery point of a log that was truncated may be past its end, and the cleaner's past what is clean."""
         truncations = self._partitions.truncations()
         if truncations != self._truncations:
             self._checkpoint(checkpoints.RECOVERY_POINT)()
+            self._cleaner.note_truncations()
             self._truncations = truncations
 
     def _note_boot(self) -> None:

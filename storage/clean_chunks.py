@@ -138,7 +138,7 @@ class ChunkCleaner:
         """Put what is left of batches that lose records, or get their delete horizon, into `changed`."""
         records, count = judged.records, len(chunk.heads)
         left = np.bincount(records.batches[judged.stays], minlength=count)
-        batches = np.unique(records.batches)
+        batches = np.flatnonzero(np.bincount(records.batches))
         fresh = np.zeros(count, bool)
         fresh[records.batches[judged.tombstones]] = True
         fresh &= chunk.heads["attributes"] & DELETE_HORIZON == 0

@@ -36,13 +36,17 @@ class Rules(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Offsets [first_dirty, upto) can be cleaned; `must`: at once, whatever the ratio."""
+    """Offsets [first_dirty, upto) can be cleaned; `must`: at once, whatever the ratio.
+
+    `truncations` is how many the log had had then: after another one all this may be wrong.
+    """
 
     first_dirty: int
     upto: int
     clean_bytes: int
     cleanable_bytes: int
     must: bool
+    truncations: int = 0
 
     @property
     def ratio(self) -> float:

@@ -68,10 +68,12 @@ def look(partition: Partition, checkpoint: int | None, now_ms: int) -> Range:
     state = partition.state()
     dirty_from = cleanable.first_dirty(checkpoint, state.log_start, state.leo)
     if state.active_base <= dirty_from:
-        return Range(dirty_from, dirty_from, 0, 0, False)
+        return Range(dirty_from, dirty_from, 0, 0, False, state.truncations)
     bases = partition.bases(state.active_base, state.generation)[:-1]
     found = [_facts(partition.directory, base, rules(partition)) for base in bases]
-    return cleanable.cleanable(found, state.active_base, dirty_from, slots.last_stable(state), rules(partition), now_ms)
+    stable = slots.last_stable(state)
+    what = cleanable.cleanable(found, state.active_base, dirty_from, stable, rules(partition), now_ms)
+    return what._replace(truncations=state.truncations)
 
 
 def _facts(directory: str, base: int, wanted: Rules) -> Segment:
@@ -154,7 +156,7 @@ class Compaction:
         yield from self._locked()
         try:
             state = self.partition.state()
-            if slots.last_stable(state) < self.what.upto:
+            if state.truncations != self.what.truncations or slots.last_stable(state) < self.what.upto:
                 raise Moved("the log was truncated before the lock was taken")
             self._truncations, self._active_base = state.truncations, state.active_base
             swap.discard(self.partition.directory)
@@ -255,6 +257,7 @@ class Compaction:
         for group in cleanable.groups(self._found, self._active_base, end, self.rules):
             yield from self._read_producers(cleaner)
             yield from self._clean_group(group, chunks, legacy_horizon)
+        self._see_whether_moved()
         self.cleaned_upto = max(end, self.what.first_dirty)
 
     def _legacy_horizon(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from odradek.broker import cleaning
 from odradek.broker.checkpoint_turns import FormerLines, Turns
+from odradek.broker.cleaner_offsets import CleanerOffsets
 from odradek.broker.cleaning import Cleaner
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2
@@ -164,7 +165,7 @@ def test_a_full_disk_is_no_reason_to_go_offline(bench: Maker, monkeypatch: pytes
 
     with monkeypatch.context() as patch:
         patch.setattr(type(FILES), "fsync", full)
-        patch.setattr(cleaning.CleanerOffsets, "put", lambda *_: None)
+        patch.setattr(CleanerOffsets, "put", lambda *_: None)
         until_idle(one)
     assert not list((log.data / "t-0").glob("*.cleaned"))
     until_idle(one)
@@ -212,3 +213,74 @@ def test_a_truncated_log_is_dirty_from_its_start(bench: Maker) -> None:
     assert one._offsets.get(log.partition()) == 0
     until_idle(one)
     assert one._offsets.get(log.partition()) == checkpoint(log)[("t", 0)] > 0
+
+
+def test_a_truncation_is_known_after_the_next_start(bench: Maker) -> None:
+    """Of what came behind the cut no older records were looked for: it must not count as clean."""
+    log = bench(count=2)
+    write(log.partition(0), 30)
+    write(log.partition(1), 30)
+    one = cleaner(log)
+    while until_idle(one):
+        pass
+    upto = checkpoint(log)
+    one.note_truncations()
+    assert checkpoint(log) == upto
+    log.partition(0).slot.update(truncations=1)
+    one.note_truncations()
+    assert checkpoint(log) == {("t", 0): 0, ("t", 1): upto[("t", 1)]}
+    log.partition(0).slot.update(truncations=0)  # as a start finds it
+    assert cleaner(log)._offsets.get(log.partition(0)) == 0
+
+
+def test_a_truncation_within_a_round_that_changes_nothing_moves_no_checkpoint(bench: Maker) -> None:
+    log = bench()
+    write(log.partition(), 3000, keys=3000)
+    for steps in (1, 2):  # before its first step, and after it
+        one = cleaner(log, log_cleaner_io_max_bytes_per_second=1e6)
+        for _ in range(steps):
+            one.step()
+        log.partition().slot.update(truncations=steps)
+        while one.partition is not None:
+            one.step()
+        assert checkpoint(log) == {("t", 0): 0}
+
+
+def test_as_many_logs_at_the_same_time_as_there_are_threads(bench: Maker) -> None:
+    """They have their turns one after the other, and share the memory."""
+    log = bench(count=3)
+    for index in range(3):
+        write(log.partition(index), 600, keys=600)
+    one = cleaner(log, log_cleaner_threads=2, log_cleaner_io_max_bytes_per_second=1e6)
+    assert [one.step(), one.step()] == [0.0, 0.0]
+    assert len(one._running) == 2
+    assert {each.compaction.memory.buffer_bytes for each in one._running} == {64 << 20}
+    seen = set()
+    for _ in range(6):
+        seen.add(repr(one.partition))
+        one.step()
+        assert len(one._running) <= 2
+    assert len(seen) > 1
+    while until_idle(one):
+        pass
+    assert len(checkpoint(log)) == 3
+    assert all(offset > 500 for offset in checkpoint(log).values())
+    assert cleaner(log, log_cleaner_threads=0).step() == 15000.0
+
+
+def test_configs_that_change_while_it_runs(bench: Maker) -> None:
+    log = bench()
+    write(log.partition(), 3000, keys=3000)
+    one = cleaner(log)
+    values = dict(log.config) | {"log.cleaner.io.max.bytes.per.second": 1e3}
+    one.step()
+    one.configure(values.__getitem__)
+    assert one.step() > 100_000
+    one.configure((values | {"log.cleaner.backoff.ms": 7, "log.cleaner.dedupe.buffer.size": 4800}).__getitem__)
+    one.close()
+    one.step()
+    assert one._running[0].compaction.memory.buffer_bytes == 4800
+    one.configure((values | {"log.cleaner.io.max.bytes.per.second": 1e300, "log.cleaner.backoff.ms": 7}).__getitem__)
+    while until_idle(one, 7.0):
+        pass
+    assert checkpoint(log)[("t", 0)] > 2900

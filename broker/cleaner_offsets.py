@@ -1,0 +1,86 @@
+"""How far each compacted log is clean.
+
+Layout    : cleaner-offset-checkpoint of each log directory, Kafka's: the first offset of a log that is not clean.
+Owner     : the janitor, which alone compacts.
+Crash rule: a checkpoint that is missing or behind only costs another round.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from odradek.storage import checkpoints
+from odradek.storage.checkpoints import OffsetFile, Offsets
+from odradek.storage.partition import Partition
+
+if TYPE_CHECKING:
+    from odradek.broker.checkpoint_turns import Turns
+
+log = logging.getLogger(__name__)
+
+
+class CleanerOffsets:
+    """The checkpoint files. An offset counts for one incarnation of a partition only."""
+
+    def __init__(self, log_dirs: list[str], turns: Turns) -> None:
+        self._log_dirs = log_dirs
+        self._turns = turns
+        self._files = [OffsetFile(path, checkpoints.CLEANER) for path in log_dirs]
+        self._truncations: dict[int, int] = {}  # how many of each incarnation are known of
+        self._cut: set[int] = set()  # incarnations that were truncated since they were cleaned
+
+    def get(self, partition: Partition) -> int | None:
+        """Where the dirty part of a log begins, None when it was never cleaned."""
+        state, incarnation = partition.state(), partition.incarnation
+        if state.incarnation != incarnation:  # what the file says is of another one
+            return None
+        if self._truncations.get(incarnation, 0) != state.truncations:
+            self._truncations[incarnation] = state.truncations
+            self._cut.add(incarnation)
+        offset = self._read(state.log_dir).get((partition.topic, partition.index))
+        # How far it was cut nobody knows any more: what came instead is not clean.
+        return offset if offset is None or incarnation not in self._cut else 0
+
+    def put(self, partition: Partition, offset: int, others: Iterable[Partition]) -> None:
+        """Write where the dirty part begins, and leave out partitions that are none of the `others`. Raises OSError."""
+        self._cut.discard(partition.incarnation)
+        self._write(partition.state().log_dir, [(partition, offset)], others)
+
+    def begin(self, partitions: Iterable[Partition], others: Iterable[Partition]) -> None:
+        """Enter logs that were never cleaned: they are dirty from their start on. Raises OSError."""
+        found, others = [(partition, partition.state()) for partition in partitions], list(others)
+        for index in {state.log_dir for _, state in found}:
+            new = [(partition, state.log_start) for partition, state in found if state.log_dir == index]
+            self._write(index, new, others)
+
+    def note_truncations(self, partitions: Iterable[Partition], others: Callable[[], Iterable[Partition]]) -> None:
+        """Write down which cleaned logs are dirty because they were cut, for a start that cannot know. Raises OSError.
+
+        Else a record behind the cut, of which no pass has looked for older ones of its key, would count as clean; were
+        it a tombstone, it would go one day, and the older ones would be there again.
+        """
+        for partition in partitions:
+            state, known = partition.state(), self._truncations.get(partition.incarnation, 0)
+            if state.truncations != known and self.get(partition) is not None:
+                self.put(partition, state.log_start, others())
+
+    def _write(self, index: int, new: list[tuple[Partition, int]], others: Iterable[Partition]) -> None:
+        """Slots are looked at when it is our turn: see broker.checkpoint_turns."""
+        with self._turns.of(index):
+            known = {(one.topic, one.index) for one in others if _is_live(one)}
+            offsets = {key: offset for key, offset in self._read(index).items() if key in known}
+            offsets |= {(one.topic, one.index): offset for one, offset in new if _is_live(one)}
+            checkpoints.write_offsets(self._log_dirs[index], checkpoints.CLEANER, offsets)
+
+    def _read(self, index: int) -> Offsets:
+        try:
+            return self._files[index].read()
+        except (checkpoints.CheckpointError, OSError) as error:
+            log.warning("every compacted log counts as dirty: %s", error)
+            return {}
+
+
+def _is_live(partition: Partition) -> bool:
+    return partition.state().serves(partition.incarnation)
