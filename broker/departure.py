@@ -15,7 +15,6 @@ from odradek.ipc.doorbell import Ringer
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.shm import Shared
 
-PATIENCE_S = 30.0  # for a controlled shutdown
 _AWAY_S = 10.0  # without a controller process
 _STEP_S = 0.05
 
@@ -23,10 +22,12 @@ _STEP_S = 0.05
 class Departure:
     """One broker's, as its service manager sees it."""
 
-    def __init__(self, shared: Shared, locks: RoleLocks, run_dir: Path) -> None:
+    def __init__(self, shared: Shared, locks: RoleLocks, run_dir: Path, patience_s: float) -> None:
+        """`patience_s`: see broker.stop_limits, `departure_s`."""
         self._shared = shared
         self._locks = locks
         self._run_dir = run_dir
+        self._patience_s = patience_s
         self._away_at = 0.0  # when a controller process that is away is waited for no more
 
     def wait(self) -> bool:
@@ -34,7 +35,7 @@ class Departure:
         self._shared.control.words[shm.DRAINING] = 1
         Ringer(self._run_dir).ring(roles.CONTROLLER)
         self._away_at = time.monotonic() + _AWAY_S
-        wait_for(self._over, PATIENCE_S, _STEP_S)
+        wait_for(self._over, self._patience_s, _STEP_S)
         return self._shared.left
 
     def _over(self) -> bool:

@@ -22,6 +22,7 @@ from odradek.broker.elected import Elected
 from odradek.broker.orders import Orders
 from odradek.broker.peers import CLIENT_ID, Peer
 from odradek.broker.process import Process
+from odradek.broker.stop_limits import ANSWER_S
 from odradek.cluster.errors import NONE, ApiError
 from odradek.cluster.tree import TreeError
 from odradek.protocol import interbroker
@@ -29,7 +30,6 @@ from odradek.protocol import interbroker
 log = logging.getLogger(__name__)
 
 _VERSION = 3
-_PATIENCE_S = 5.0  # for an answer
 _VACANT_S = 0.5  # after which a broker that stays would have taken the office
 
 _STAYING, _ASKING, _GONE = range(3)
@@ -79,7 +79,7 @@ class Leaving:
             self._go()
             return
         self._tries -= 1
-        self._try_at = now + _PATIENCE_S
+        self._try_at = now + ANSWER_S
         self._ask()
 
     def _ask(self) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from odradek.broker import control, departure, logs, spawn, systemd
+from odradek.broker import control, logs, spawn, stop_limits, systemd
 from odradek.broker.banner import banner, ready_line
 from odradek.broker.boot import Boot
 from odradek.broker.children import Children, Death, is_fatal
@@ -36,19 +36,9 @@ RESTART_TURN_S = 0.05  # while a dead process waits for its next start
 BOOT_TURN_S = 0.01  # children say in shared memory that they run, which wakes nobody
 FIRST_PROGRESS_S = 2.0
 PROGRESS_S = 5.0
-RETIRED_GRACE_S = 5.0
 _STARTING_S = 2.0  # for a controller process that has not registered the broker yet to say that there is nothing to do
 MOST_BOOT_DEATHS = 5  # a broker that never becomes ready helps nobody; once ready it never gives up
 HELPERS = (roles.CONTROLLER, roles.ACCEPTOR, roles.COORDINATOR, roles.JANITOR)
-# Who depends on whom decides the order: no new connections, then no requests, then no state to keep.
-STOP_ORDER: tuple[tuple[tuple[int, ...], float], ...] = (
-    ((roles.ACCEPTOR,), 5.0),
-    (tuple(range(roles.FIRST_WORKER, roles.ROLES)), 30.0),  # the second number: odradek.drain.timeout.ms
-    ((roles.COORDINATOR,), 10.0),
-    ((roles.REPLICATOR,), 10.0),
-    ((roles.JANITOR,), 10.0),
-    ((roles.CONTROLLER,), 10.0),
-)
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -218,9 +208,8 @@ class Supervisor:
         self._boot.shared.control.words[shm.DRAINING] = 1
         systemd.notify("STOPPING=1")
         self._leave_cluster()
-        drain = self._boot.config["odradek.drain.timeout.ms"] / 1000
-        for stage, patience in STOP_ORDER:
-            self._stop_stage(stage, drain if stage[0] == roles.FIRST_WORKER else patience)
+        for stage in stop_limits.stages(self._boot.config):
+            self._stop_stage(stage.roles, stage.limit_s)
             self._boot.stop_listening()  # from the first stage on new clients are refused
         self._close()
 
@@ -230,7 +219,7 @@ class Supervisor:
             return
         shared = self._boot.shared
         begun = shared.processes.get(roles.CONTROLLER, "state") == processes.RUNNING
-        deadline = time.monotonic() + (departure.PATIENCE_S if begun else _STARTING_S)
+        deadline = time.monotonic() + (stop_limits.departure_s(self._boot.config) if begun else _STARTING_S)
         Ringer(self._boot.run_dir).ring(roles.CONTROLLER)
         while not shared.left and self._children.living((roles.CONTROLLER,)):
             if self._hurry or time.monotonic() >= deadline:
@@ -255,6 +244,7 @@ class Supervisor:
         if self._killed:
             log.warning("killed while stopping: %s", ", ".join(sorted(set(self._killed))))
         if not self._exit_code:
+            log.info("all processes have ended: syncing the logs")  # a slow disk may take its time
             self._last_steps()(self._boot)
         self._boot.leave()
         log.info("stopped")
@@ -290,7 +280,7 @@ class Supervisor:
         self._children.wanted -= retiring
         self._children.wanted |= goal
         self._children.signal(retiring, signal.SIGTERM)
-        over = time.monotonic() + self._boot.config["odradek.drain.timeout.ms"] / 1000 + RETIRED_GRACE_S
+        over = time.monotonic() + stop_limits.stage_of(roles.FIRST_WORKER, self._boot.config).limit_s
         self._retiring |= dict.fromkeys(retiring, over)
         log.info("scaling to %d workers", workers)
         self._events.publish("scale", workers=workers)

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from odradek.broker import config as configuration
-from odradek.broker import sockets
+from odradek.broker import sockets, stop_limits
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import OdradekError
 from odradek.broker.listeners import Endpoint, bracket
+from odradek.ipc import roles
 from odradek.systemd import render
 from odradek.systemd.render import Machine
 
@@ -52,9 +53,17 @@ def machine_of(config: BrokerConfig, user: str) -> Machine:
         log_file=Path(config["odradek.log.file"]) if config["odradek.log.file"] else None,
         backlog=sockets.backlog(config),
         ipv6_only=_apart({endpoint.host for endpoint in config.listeners}),
-        drain=-(-config["odradek.drain.timeout.ms"] // 1000),
+        limits=limits(config),
         cluster=bool(config["zookeeper.connect"]),
     )
+
+
+def limits(config: BrokerConfig) -> dict[str, int]:
+    """TimeoutStopSec= of each unit that a stop may have to wait for, by its name in the units (broker.stop_limits)."""
+    named = {"ACCEPTOR": roles.ACCEPTOR, "WORKER": roles.FIRST_WORKER, "COORDINATOR": roles.COORDINATOR}
+    named |= {"REPLICATOR": roles.REPLICATOR, "JANITOR": roles.JANITOR, "CONTROLLER": roles.CONTROLLER}
+    found = {f"STOP_{name}": stop_limits.stage_of(role, config).unit_s for name, role in named.items()}
+    return {**found, "STOP_CLUSTER": stop_limits.departure_unit_s(config)}
 
 
 def listen_stream(endpoint: Endpoint) -> str:

@@ -63,18 +63,19 @@ class Machine:
     """What the units say differently from one machine to the next.
 
     `programs` are directories that the interpreter reads (its environment, our packages); `sockets` are values of
-    ListenStream=; `drain` is in seconds; `cluster`: there are other brokers to copy from."""
+    ListenStream=; `limits` are the values of TimeoutStopSec=, by mark; `cluster`: there are other brokers to copy
+    from."""
 
     python: Path
     programs: tuple[Path, ...]
     user: str
     sockets: tuple[str, ...]
     workers: int
+    limits: Mapping[str, int]
     log_dirs: tuple[Path, ...] = (STATE_DIR,)
     log_file: Path | None = None
     backlog: int = 50
     ipv6_only: bool = False
-    drain: int = 30
     cluster: bool = False
 
 
@@ -127,7 +128,7 @@ def _values(machine: Machine) -> dict[str, str]:
         "IPV6ONLY": "ipv6-only" if machine.ipv6_only else "both",
         "BACKLOG": str(machine.backlog),
         "WORKERS": " ".join(f"odradek-worker@{number}.service" for number in range(machine.workers)),
-        "DRAIN": str(machine.drain + 15),
+        **{mark: str(seconds) for mark, seconds in machine.limits.items()},
         "CLUSTER": " odradek-replicator.service odradek-cluster.service" if machine.cluster else "",
     }
 

@@ -7,11 +7,15 @@ from pathlib import Path
 import click
 from odradek.broker.commands._broker import configured
 
+_DISK_S = 60.0  # for the logs to be synced in the end
+
 
 @click.command()
 @configured
-@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="How long to wait for the end.")
-def command(properties: Path | None, override: tuple[str, ...], timeout: float) -> None:
+@click.option(
+    "--timeout", type=float, metavar="SECONDS", help="How long to wait for the end; by default as long as it may take."
+)
+def command(properties: Path | None, override: tuple[str, ...], timeout: float | None) -> None:
     """Stop a broker: answer what is under way, flush, mark a clean shutdown; returns when it is gone.
 
     Finds the broker by the log.dirs of SERVER.PROPERTIES or --override; without either it is the one on ./data,
@@ -22,7 +26,7 @@ def command(properties: Path | None, override: tuple[str, ...], timeout: float) 
       odradek stop
       odradek stop --override log.dirs=/var/lib/odradek
     """
-    from odradek.broker import control, process
+    from odradek.broker import control, process, stop_limits
     from odradek.broker.commands import _broker
     from odradek.broker.errors import OdradekError
     from odradek.ipc import roles
@@ -30,6 +34,8 @@ def command(properties: Path | None, override: tuple[str, ...], timeout: float) 
     config = _broker.find_running(properties, override)
     locks = process.role_locks(config)
     control.request(config.run_dir, "supervisor", "stop")
+    if timeout is None:
+        timeout = stop_limits.whole_s(config) + _DISK_S
     if not process.wait_for(lambda: not locks.alive(roles.SUPERVISOR), timeout, 0.05):
         raise OdradekError(f"the broker on {config.data_dir} has not ended within {timeout:g} s; it goes on stopping")
     click.echo(f"stopped the broker on {config.data_dir}")

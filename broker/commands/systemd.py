@@ -69,13 +69,15 @@ def prepare(properties: Path, run_dir: Path) -> None:
 def leave(run_dir: Path) -> None:
     """For odradek-cluster.service: have other brokers lead what this one leads, while it still serves."""
     from odradek.broker import config as configuration
+    from odradek.broker import stop_limits
     from odradek.broker.departure import Departure
     from odradek.broker.process import role_locks
     from odradek.ipc import rundir
     from odradek.ipc.shm import Shared
 
     config = configuration.saved(run_dir)
-    if not Departure(Shared.attach(rundir.shm_prefix(config.data_dir)), role_locks(config), run_dir).wait():
+    shared, patience_s = Shared.attach(rundir.shm_prefix(config.data_dir)), stop_limits.departure_s(config)
+    if not Departure(shared, role_locks(config), run_dir, patience_s).wait():
         click.echo("odradek: warning: the cluster's controller did not take over what this broker leads", err=True)
 
 

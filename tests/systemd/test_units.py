@@ -19,7 +19,8 @@ from .machine import install
 
 MOST_EXPOSED = 2.5
 SERVICES = [name for name in render.PLACES if name.endswith(".service")]
-PLAIN = Machine(Path("/opt/odradek/bin/python"), (Path("/opt/odradek"),), "odradek", ("127.0.0.1:9092",), 2)
+LIMITS = units.limits(config.resolve({}))
+PLAIN = Machine(Path("/opt/odradek/bin/python"), (Path("/opt/odradek"),), "odradek", ("127.0.0.1:9092",), 2, LIMITS)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from odradek.broker.supervisor import STOP_ORDER, helpers
+from odradek.broker import stop_limits
+from odradek.broker.supervisor import helpers
 from odradek.ipc import roles
 
 from .leading import LEADER, OWN, PARKED, Maker, PlayedLeader, caught_up
@@ -144,6 +145,6 @@ def test_only_a_cluster_has_one() -> None:
     assert roles.REPLICATOR not in helpers({"zookeeper.connect": None})
     assert roles.REPLICATOR not in helpers({"zookeeper.connect": ""})
     assert roles.REPLICATOR in helpers({"zookeeper.connect": "localhost:2181"})
-    stages = [stage for stage, _ in STOP_ORDER]
+    stages = list(stop_limits.ORDER)
     assert stages.index((roles.REPLICATOR,)) < stages.index((roles.JANITOR,))
     assert stages[stages.index((roles.REPLICATOR,)) - 1] != (roles.ACCEPTOR,)
