@@ -265,6 +265,9 @@ def test_describe_and_list(coordinator: Coordinator) -> None:
     assert listed(1, duration_filter=10**6).transaction_states == []
     assert listed(2, transactional_id_pattern="y.*").transaction_states == []
     assert listed(2, transactional_id_pattern="(").error_code == 128
+    assert len(listed(2, transactional_id_pattern="x|y").transaction_states) == 1
+    coordinator.ids.started("a" * 60)
+    assert listed(2, transactional_id_pattern="(a|a)*b").transaction_states == []  # in less than ages
 
 
 @pytest.mark.parametrize("version", versions(10)[1:])
