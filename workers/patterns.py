@@ -103,7 +103,8 @@ class Pattern:
         if op is sre.SUBPATTERN:
             return self._sequence(value[3], to, (flags | value[1]) & ~value[2])
         if op in (sre.MAX_REPEAT, sre.MIN_REPEAT):
-            return self._repeat(*value, to, flags)
+            least, most, parts = value
+            return self._repeat(least, most, parts, to, flags)
         if op is sre.AT and value in _BEGIN | _END:
             return self._node(_Node([to], at=value))
         test = _test(op, value)

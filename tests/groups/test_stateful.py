@@ -18,6 +18,16 @@ PROTOCOLS = [
     (("range", b"\0\0\0\0\0\1\0\1t"), ("sticky", b"\0\0\0\0\0\0")),
     (("sticky", b"\0\0\0\0\0\0"), ("range", b"\0\0\0\0\0\0")),
 ]
+ODD_PROTOCOLS = [
+    (),
+    (("", b""),),
+    (("range", b""), ("range", b"\xff" * 9), ("range", b"")),
+    (("range", b"\0\1\x7f\xff\xff\xff"), ("Ω" * 1000, b"")),
+    (("sticky", b"\0"), ("range", b"\0\0\xff\xff\xff\xff"), ("sticky", b"\0")),
+    tuple((f"p{n}", b"") for n in range(300)),
+]
+ODD_TEXTS = ["", " ", "range", "Ω" * 1000, "x" * 32_767, "a\0b", "i3"]
+ODD_MS = [-(2**31), -1, 0, 1, 100, 6_000, 1_800_000, 2**31 - 1]
 SLOTS = st.integers(0, 4)
 
 
@@ -115,6 +125,58 @@ class Machine(RuleBasedStateMachine):
         self.commits[token] = offset
         self.take_answers()
 
+    # -- what clients do that nobody should ---------------------------------------------------------------------
+
+    @rule(
+        slot=SLOTS, protocols=st.sampled_from(PROTOCOLS + ODD_PROTOCOLS), instance=st.sampled_from([None, *ODD_TEXTS]),
+        kind=st.sampled_from(["consumer", *ODD_TEXTS]), rebalance_ms=st.sampled_from(ODD_MS),
+        session_ms=st.sampled_from(ODD_MS), member=st.sampled_from(["own", *ODD_TEXTS]), asks=st.booleans(),
+    )  # fmt: skip
+    def join_oddly(
+        self, slot: int, protocols: Any, instance: str | None, kind: str, rebalance_ms: int, session_ms: int,
+        member: str, asks: bool,
+    ) -> None:  # fmt: skip
+        token = self.world.join(
+            self.clients[slot].member_id if member == "own" else member, protocols=protocols, instance_id=instance,
+            protocol_type=kind, rebalance_timeout_ms=rebalance_ms, session_timeout_ms=session_ms,
+            client_id="x" * 32_767, require_member_id=asks and instance is None,
+        )  # fmt: skip
+        self.sent[token] = "join"
+        self.take_answers()
+
+    @rule(
+        slot=SLOTS,
+        other=SLOTS,
+        generation=st.sampled_from([-(2**31), -1, 0, 1, 2**31 - 1, None]),
+        text=st.sampled_from(ODD_TEXTS),
+    )
+    def sync_oddly(self, slot: int, other: int, generation: int | None, text: str) -> None:
+        client = self.clients[slot]
+        parts = {text: b"x" * 5000, self.clients[other].member_id: b"", "": b""}
+        token = self.world.sync(
+            client.member_id, client.generation if generation is None else generation, assignments=parts,
+            instance_id=client.instance_id, protocol=text or None,
+        )  # fmt: skip
+        self.sent[token] = "sync"
+        self.take_answers()
+
+    @rule(slot=SLOTS, text=st.sampled_from(ODD_TEXTS), instance=st.sampled_from([None, *ODD_TEXTS]))
+    def leave_and_beat_oddly(self, slot: int, text: str, instance: str | None) -> None:
+        self.world.beat(text, self.clients[slot].generation, instance)
+        self.world.leave(self.clients[slot].member_id, instance)
+        self.world.leave(text, instance)
+        self.take_answers()
+
+    @rule()
+    def fault(self) -> None:
+        """Something in the coordinator went wrong: the group is read again, and its members ask again."""
+        faults = self.world.groups.faults
+        self.world.groups.reset("g", self.world.now)
+        self.world.groups.faults = faults
+        self.world.settle()
+        self.generation = 0  # of one that was not in the log yet
+        self.take_answers()
+
     # -- what happens to them -----------------------------------------------------------------------------------
 
     @rule(ms=st.sampled_from([1, 2_999, 3_000, 5_000, 9_999, 10_000, 60_000, 300_000]))
@@ -151,7 +213,8 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """The coordinator dies: what waited is lost (workers answer it), the group is what the log says."""
-        committed = self.world.committed() if self.world.journal.error is None else None
+        readable = self.world.journal.error is None and not self.world.groups.is_loading
+        committed = self.world.committed() if readable else None
         waiting = {token for token in self.sent if token not in self.world.answers}
         old = self.world
         self.world = old.restarted()
@@ -209,6 +272,10 @@ class Machine(RuleBasedStateMachine):
             for member in self.group.members.values():
                 waiting |= {member.join, member.sync} - {None}
         assert unanswered == waiting, "a callback was lost"
+
+    @invariant()
+    def nothing_ever_raised(self) -> None:
+        assert self.world.groups.faults == 0
 
     @invariant()
     def generations_only_rise(self) -> None:

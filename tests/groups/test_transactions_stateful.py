@@ -24,6 +24,9 @@ PARTITIONS = [("t", 0), ("t", 1), ("__consumer_offsets", 3)]
 
 TOPICS = st.sets(st.sampled_from(PARTITIONS), min_size=1)
 FAULTS = st.sampled_from([None] * 5 + ["busy", Error.KAFKA_STORAGE_ERROR, Error.NOT_ENOUGH_REPLICAS])
+ODD_IDS = st.sampled_from([-(2**63), -1, 0, 7, 2**63 - 1])  # that nobody is given
+ODD_EPOCHS = st.sampled_from([-(2**15), -1, 0, 1, 2**15 - 2, 2**15 - 1])
+ODD_NAMES = st.sampled_from(["", " ", "x", "y", "Ω" * 1000, "z" * 32_767])
 
 
 class Client:
@@ -147,6 +150,29 @@ class Machine(RuleBasedStateMachine):
         elif answer in (Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_ID_MAPPING, Error.INVALID_TXN_STATE, None):
             client.me, client.added = None, set()  # it gives up; without an answer it does not know
 
+    # -- clients that err
+
+    @rule(name=ODD_NAMES, number=ODD_IDS, epoch=ODD_EPOCHS, ms=st.sampled_from([-(2**31), 0, 1, 900_001, 2**31 - 1]))
+    def init_oddly(self, name: str, number: int, epoch: int, ms: int) -> None:
+        self.log_is(None)
+        self.world.init(name, number, epoch, ms)
+
+    @rule(name=ODD_NAMES, number=ODD_IDS, epoch=ODD_EPOCHS, commit=st.booleans())
+    def add_and_end_oddly(self, name: str, number: int, epoch: int, commit: bool) -> None:
+        self.log_is(None)
+        producer = Producer(name, number, epoch)
+        assert self.world.add(producer, ("", -1), ("t" * 32_767, 2**31 - 1))
+        assert self.world.end(producer, commit)
+        assert all(self.world.transactions.verify(producer, [("t", 0)]).values())
+
+    @rule(name=NAMES)
+    def fault(self, name: str) -> None:
+        """Something in the coordinator went wrong: the transactional id is read again."""
+        faults = self.world.transactions.faults
+        self.world.transactions.reset(name, self.world.now)
+        self.world.transactions.faults = faults
+        self.before.pop(name, None)  # of one whose last epoch was not in the log yet
+
     # -- the rest of the world
 
     @rule(fault=FAULTS)
@@ -175,6 +201,10 @@ class Machine(RuleBasedStateMachine):
         self.before = {}
 
     # -- what always holds
+
+    @invariant()
+    def nothing_ever_raised(self) -> None:
+        assert self.world.transactions.faults == 0
 
     @invariant()
     def transitions_follow_the_tables(self) -> None:
