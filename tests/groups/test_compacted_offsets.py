@@ -1,0 +1,188 @@
+"""What groups have committed, also in transactions, beside a dictionary: their log is compacted, and loaded again."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from odradek.groups.errors import Error
+from odradek.storage.compaction import Memory
+from odradek.storage.offset_map import ENTRY_BYTES
+
+from tests.storage.compaction_world import Producer
+
+from .compacted_journal import CompactedJournal
+from .world import World
+
+GROUPS, TPS = ["g", "h"], [("t", 0), ("u", 1)]
+GROUP, TP, NUMBER = st.sampled_from(GROUPS), st.sampled_from(TPS), st.integers(0, 1)
+MEMORY = st.sampled_from([Memory(), Memory(2 * ENTRY_BYTES, 1.0)])
+RETENTION_MS = 100_000
+Where = tuple[str, tuple[str, int]]
+
+
+class Machine(RuleBasedStateMachine):
+    """See the module's head. An offset is committed once only, so that none can stand for another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp(prefix="odradek-offsets-"))
+        self.journal: CompactedJournal | None = None
+        self.committed: dict[Where, tuple[int, int]] = {}  # offset, position in the log
+        self.open: dict[int, dict[Where, tuple[int, int]]] = {0: {}, 1: {}}
+        self.number = 0
+
+    @initialize(segment_bytes=st.sampled_from([300, 700]))
+    def begin(self, segment_bytes: int) -> None:
+        self.journal = CompactedJournal(self.root, segment_bytes=segment_bytes)
+        self.world = World(self.journal, retention_ms=RETENTION_MS)  # type: ignore[arg-type]
+        self.producers = [Producer(700 + number) for number in range(2)]
+
+    @property
+    def log(self):  # type: ignore[no-untyped-def]
+        assert self.journal is not None
+        return self.journal.log
+
+    def _commit(self, group: str, tp: tuple[str, int], **fields: object) -> tuple[int, int]:
+        self.number += 1
+        position = self.log.model.leo
+        token = self.world.commit(self.number, tp, group, **fields)
+        assert self.world.answer(token) == {tp: Error.NONE}
+        return self.number, position
+
+    @rule(group=GROUP, tp=TP)
+    def commit(self, group: str, tp: tuple[str, int]) -> None:
+        self.committed[group, tp] = self._commit(group, tp)
+
+    @rule(group=GROUP, tp=TP, number=NUMBER)
+    def commit_in_transaction(self, group: str, tp: tuple[str, int], number: int) -> None:
+        one = self.producers[number]
+        self.open[number][group, tp] = self._commit(group, tp, producer=(one.id, one.epoch))
+
+    @rule(number=NUMBER, commit=st.booleans(), rolls=st.booleans())
+    def end(self, number: int, commit: bool, rolls: bool) -> None:
+        if rolls:
+            self.log.roll()
+        one = self.producers[number]
+        if one.id not in self.log.model.open:
+            return
+        self.log.end(one, commit)
+        self.world.groups.end_transaction(0, one.id, commit, self.world.now)
+        for where, found in self.open[number].items():
+            if commit and self.committed.get(where, (0, -1))[1] < found[1]:
+                self.committed[where] = found
+        self.open[number] = {}
+
+    @rule(group=GROUP, tp=TP, number=NUMBER, commit=st.booleans())
+    def transaction_over_a_roll(self, group: str, tp: tuple[str, int], number: int, commit: bool) -> None:
+        """Its offsets are in a sealed segment, its marker may be in the active one, and the cleaner is quick."""
+        self.commit_in_transaction(group, tp, number)
+        self.end(number, commit, rolls=True)
+        self.log.clean(Memory())
+
+    def _forget(self, where: Where) -> None:
+        self.committed.pop(where, None)
+        for offsets in self.open.values():
+            offsets.pop(where, None)
+
+    @rule(group=GROUP, tp=TP)
+    def delete_offset(self, group: str, tp: tuple[str, int]) -> None:
+        self.world.groups.delete_offsets(group, [tp], self.world.token(), self.world.now)
+        self.world.settle()
+        self._forget((group, tp))
+
+    @rule(group=GROUP)
+    def delete_group(self, group: str) -> None:
+        self.world.groups.delete_group(group, self.world.token(), self.world.now)
+        self.world.settle()
+        for tp in TPS:
+            self._forget((group, tp))
+
+    @rule(ms=st.sampled_from([1, 1000, RETENTION_MS]))
+    def wait(self, ms: int) -> None:
+        self.world.wait(ms)
+        self.log.now_ms = self.world.now.wall_ms
+
+    @rule()
+    def expire(self) -> None:
+        """What is old enough goes; that it does is tests/groups/test_offsets.py's."""
+        before = dict(self.committed)
+        self.world.groups.expire_offsets(self.world.now)
+        self.world.settle()
+        for group, tp in before:
+            if self.world.committed(tp, group) is None:
+                self._forget((group, tp))
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll()
+
+    @rule(memory=MEMORY, rolls=st.booleans())
+    def clean(self, memory: Memory, rolls: bool) -> None:
+        if rolls:
+            self.log.roll()
+        self.log.clean(memory)
+
+    @rule(memory=MEMORY)
+    def begin_round(self, memory: Memory) -> None:
+        self.log.begin_round(memory)
+
+    @rule(steps=st.integers(1, 9))
+    def go_on(self, steps: int) -> None:
+        self.log.go_on(steps)
+
+    @rule()
+    def restart_coordinator(self) -> None:
+        self.world = self.world.restarted()
+
+    @rule(clean=st.booleans(), part=st.integers(0, 4))
+    def restart_broker(self, clean: bool, part: int) -> None:
+        self.log.restart(clean, self.log.model.leo * part // 4)
+        self.world = self.world.restarted()
+
+    @invariant()
+    def compare(self) -> None:
+        if self.journal is None:
+            return
+        for group in GROUPS:
+            error, found = self.world.groups.fetch(group, TPS, require_stable=False)
+            assert not error
+            there = {tp: value.offset for tp, (value, _) in found.items() if value is not None}
+            assert there == {tp: offset for (name, tp), (offset, _) in self.committed.items() if name == group}
+            _, found = self.world.groups.fetch(group, TPS, require_stable=True)
+            unstable = {tp for tp, (_, error) in found.items() if error is Error.UNSTABLE_OFFSET_COMMIT}
+            assert unstable == {tp for offsets in self.open.values() for name, tp in offsets if name == group}
+
+    def teardown(self) -> None:
+        try:
+            if self.journal is not None:
+                self.log.compare()
+                self.log.compare_files()
+        finally:
+            if self.journal is not None:
+                self.log.close()
+            shutil.rmtree(self.root)
+
+
+def _run(examples: int, steps: int) -> None:
+    quiet = [HealthCheck.too_slow]
+    chosen = settings(
+        max_examples=examples, stateful_step_count=steps, suppress_health_check=quiet, report_multiple_bugs=False
+    )
+    run_state_machine_as_test(Machine, settings=chosen)
+
+
+@pytest.mark.timeout(900)  # hypothesis takes its time to find the shortest example of a fault
+def test_offsets_over_rounds_and_loads() -> None:
+    _run(20, 40)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_more() -> None:
+    _run(1000, 80)

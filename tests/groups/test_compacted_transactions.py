@@ -1,0 +1,134 @@
+"""The state of transactions while `__transaction_state` is compacted and loaded: each load finds what was there."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from odradek.groups.transactions.events import Producer
+from odradek.groups.transactions.transaction import Metadata
+from odradek.storage.compaction import Memory
+
+from .compacted_journal import CompactedJournal
+from .transaction_world import TransactionWorld
+
+NAMES = ["x", "y", "z"]
+NAME = st.sampled_from(NAMES)
+EXPIRY_MS = 100_000
+
+
+class Machine(RuleBasedStateMachine):
+    """See the module's head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp(prefix="odradek-transactions-"))
+        self.journal: CompactedJournal | None = None
+        self.producers: dict[str, Producer] = {}
+
+    @initialize(segment_bytes=st.sampled_from([300, 700]))
+    def begin(self, segment_bytes: int) -> None:
+        self.journal = CompactedJournal(self.root, segment_bytes=segment_bytes)
+        self.world = TransactionWorld(self.journal, expiration_ms=EXPIRY_MS, expiry_interval_ms=1000)  # type: ignore[arg-type]
+
+    @property
+    def log(self):  # type: ignore[no-untyped-def]
+        assert self.journal is not None
+        return self.journal.log
+
+    @rule(name=NAME)
+    def init(self, name: str) -> None:
+        answer = self.world.init(name)
+        if answer is not None and not answer.error:
+            self.producers[name] = Producer(name, answer.producer_id, answer.epoch)
+
+    @rule(name=NAME, partition=st.integers(0, 3))
+    def add(self, name: str, partition: int) -> None:
+        if name in self.producers:
+            self.world.add(self.producers[name], ("t", partition))
+
+    @rule(name=NAME, commit=st.booleans())
+    def end(self, name: str, commit: bool) -> None:
+        if name in self.producers:
+            self.world.end(self.producers[name], commit)
+
+    @rule()
+    def mark(self) -> None:
+        self.world.mark()
+
+    @rule(name=NAME, commit=st.booleans(), rolls=st.booleans())
+    def whole_transaction(self, name: str, commit: bool, rolls: bool) -> None:
+        self.init(name)
+        self.add(name, 0)
+        if rolls:
+            self.log.roll()
+        self.end(name, commit)
+        self.world.mark()
+
+    @rule(ms=st.sampled_from([1, 1000, EXPIRY_MS]))
+    def wait(self, ms: int) -> None:
+        self.world.wait(ms)
+        self.log.now_ms = self.world.now.wall_ms
+
+    @rule(rolls=st.booleans())
+    def clean(self, rolls: bool) -> None:
+        if rolls:
+            self.log.roll()
+        self.log.clean(Memory())
+
+    @rule()
+    def begin_round(self) -> None:
+        self.log.begin_round(Memory())
+
+    @rule(steps=st.integers(1, 9))
+    def go_on(self, steps: int) -> None:
+        self.log.go_on(steps)
+
+    def _states(self) -> dict[str, Metadata]:
+        """Without what version 0 of the records, which is written, has no field for."""
+        found = {name: self.world.transactions.get(name) for name in NAMES}
+        return {name: one.metadata._replace(previous_producer_id=-1) for name, one in found.items() if one is not None}
+
+    @rule(broker=st.booleans(), clean=st.booleans(), part=st.integers(0, 4))
+    def restart(self, broker: bool, clean: bool, part: int) -> None:
+        """The coordinator's process dies, or the whole broker. Markers that were wanted are wanted again."""
+        before = self._states()
+        if broker:
+            self.log.restart(clean, self.log.model.leo * part // 4)
+        self.world = self.world.restarted()
+        assert self._states() == before
+
+    @invariant()
+    def compare(self) -> None:
+        if self.journal is not None:
+            self.log.compare()
+
+    def teardown(self) -> None:
+        try:
+            if self.journal is not None:
+                self.log.compare_files()
+        finally:
+            if self.journal is not None:
+                self.log.close()
+            shutil.rmtree(self.root)
+
+
+def _run(examples: int, steps: int) -> None:
+    chosen = settings(max_examples=examples, stateful_step_count=steps, report_multiple_bugs=False)
+    run_state_machine_as_test(Machine, settings=chosen)
+
+
+@pytest.mark.timeout(900)  # hypothesis takes its time to find the shortest example of a fault
+def test_transactions_over_rounds_and_loads() -> None:
+    _run(15, 40)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_more() -> None:
+    _run(700, 80)
