@@ -28,7 +28,7 @@ from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import NodeExists, NoNode, NotDone, TreeError, TreeUnavailable
 from odradek.cluster.view import View
-from odradek.cluster.znodes import Partition
+from odradek.cluster.znodes import Malformed, Partition
 from odradek.cluster.zookeeper import ZooKeeperTree
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,8 @@ class Administration(ABC):
             return write()
         except TreeError as error:
             raise self._unwritable(error) from error
+        except Malformed as error:
+            raise ApiError(UNKNOWN_SERVER_ERROR, f"A node in ZooKeeper makes no sense: {error}") from error
 
     def _unwritable(self, error: TreeError) -> ApiError:
         """What clients try again (the first two), and what they must not take for a fault of a disk."""

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from odradek.broker import joining
+from odradek.broker.brokers import read_registered
 from odradek.broker.peers import Sources
 from odradek.broker.resolver import Resolver
-from odradek.cluster import admitted, znodes
+from odradek.cluster import admitted
 from odradek.cluster.admitted import ALLOWED, Admitted
 from odradek.cluster.tree import NoNode, Tree, TreeUnavailable
 from odradek.cluster.view import View
@@ -144,13 +145,10 @@ class Admission:
 def _registered(tree: Tree, listener: str) -> set[str]:
     """The hosts of all brokers that are registered. TreeUnavailable."""
     try:
-        names = tree.children(znodes.BROKER_IDS)
+        found = read_registered(tree)
     except NoNode:
         return set()
-    hosts = set()
-    for node in tree.get_many([f"{znodes.BROKER_IDS}/{name}" for name in names]):
-        if node is not None:
-            hosts.add(_host(znodes.decode_broker(node[0]).endpoints, listener))
+    hosts = (_host(node.endpoints, listener) for node, _ in found.values())
     return {host for host in hosts if host is not None}
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from odradek.broker import joining
 from odradek.broker.peers import REFUSED, Peer, Switchboard
 from odradek.cluster import znodes
-from odradek.cluster.tree import Tree
-from odradek.cluster.znodes import BrokerNode
+from odradek.cluster.tree import Stat, Tree
+from odradek.cluster.znodes import BrokerNode, Malformed
 
 log = logging.getLogger(__name__)
 
@@ -43,16 +43,14 @@ class Brokers:
 
     def read(self) -> tuple[set[int], set[int]]:
         """Who has gone, and who has come; who has begun another life has done both. TreeUnavailable."""
-        ids = [int(name) for name in self._tree.children(znodes.BROKER_IDS, watch=True)]
-        found = self._tree.get_many([f"{znodes.BROKER_IDS}/{broker}" for broker in ids])
-        registered = {broker: node for broker, node in zip(ids, found, strict=True) if node is not None}
+        registered = read_registered(self._tree, watch=True)
         epochs = {broker: stat.czxid for broker, (_, stat) in registered.items()}
         gone = {broker for broker, epoch in self.epochs.items() if epochs.get(broker) != epoch}
         come = {broker for broker, epoch in epochs.items() if self.epochs.get(broker) != epoch}
         for broker in gone:
             self._part_from(broker)
         for broker in come:
-            self._meet(broker, znodes.decode_broker(registered[broker][0]))
+            self._meet(broker, registered[broker][0])
         self.epochs = epochs
         return gone, come
 
@@ -96,3 +94,18 @@ class Brokers:
         for peer in self.peers.values():
             peer.close()
         self.peers.clear()
+
+
+def read_registered(tree: Tree, watch: bool = False) -> dict[int, tuple[BrokerNode, Stat]]:
+    """Registrations by broker; one that makes no sense is none. TreeUnavailable, NoNode."""
+    names = tree.children(znodes.BROKER_IDS, watch)
+    found = tree.get_many([f"{znodes.BROKER_IDS}/{name}" for name in names])
+    registered = {}
+    for name, node in zip(names, found, strict=True):
+        if node is None:
+            continue
+        try:
+            registered[znodes.decode_broker_id(name)] = znodes.decode_broker(node[0]), node[1]
+        except Malformed as error:
+            log.error("%s/%s is passed over: %s", znodes.BROKER_IDS, name, error)
+    return registered

@@ -18,6 +18,7 @@ from odradek.broker.orders import Orders
 from odradek.broker.peers import REFUSED, Peer, Switchboard
 from odradek.cluster import znodes
 from odradek.cluster.tree import Tree
+from odradek.cluster.znodes import Malformed
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,12 @@ class Candidate:
         if data is None:
             self._watch(None)
             return
-        address = joining.address_of(znodes.decode_broker(data), self._config)
+        try:
+            address = joining.address_of(znodes.decode_broker(data), self._config)
+        except Malformed as error:
+            log.error("broker %d, the controller, is registered with nonsense: %s", holder, error)
+            self._watch(None)
+            return
         self._watch(self._switchboard.connect(holder, address, self._holder_changed))
 
     def _watch(self, peer: Peer | None) -> None:

@@ -15,7 +15,7 @@ from odradek.broker.orders import Errors
 from odradek.cluster import znodes
 from odradek.cluster.errors import ApiError
 from odradek.cluster.leadership import Leadership
-from odradek.cluster.tree import BadVersion, Delete, NoNode, Operation, TreeError, TreeUnavailable
+from odradek.cluster.tree import Delete, NoNode, Operation, TreeError, TreeUnavailable
 
 if TYPE_CHECKING:
     from odradek.broker.elected import Elected
@@ -115,5 +115,7 @@ class Deletions:
     def _drop_node(self, path: str) -> None:
         try:
             self._elected.tree.multi([self._elected.fenced.in_office, Delete(path)])
-        except (NoNode, BadVersion) as error:
+        except TreeError as error:  # it may have children that somebody made
             self._elected.fenced.check_refusal(error)
+            if not isinstance(error, NoNode):
+                log.warning("%s cannot be deleted: %r", path, error)

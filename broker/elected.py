@@ -32,8 +32,8 @@ from odradek.broker.topic_ids import TopicIds
 from odradek.broker.topics import Topics
 from odradek.cluster import znodes
 from odradek.cluster.leadership import Change, Leadership
-from odradek.cluster.tree import Event, Tree, TreeUnavailable
-from odradek.cluster.znodes import Partition
+from odradek.cluster.tree import Event, Tree, TreeError
+from odradek.cluster.znodes import Malformed, Partition
 
 log = logging.getLogger(__name__)
 
@@ -123,8 +123,8 @@ class Elected:
             return
         try:
             action()
-        except TreeUnavailable as error:
-            log.warning("%s", error)
+        except (TreeError, Malformed) as error:
+            log.warning("%r", error)
             self.reconnected()
 
     def take_over(self) -> None:
@@ -162,7 +162,7 @@ class Elected:
         """What ZooKeeper did not let us finish is begun anew soon: it need not lose the connection to be away."""
         try:
             yield
-        except TreeUnavailable:
+        except (TreeError, Malformed):
             self._stale = True
             raise
 

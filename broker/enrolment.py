@@ -6,10 +6,12 @@ tells what to lead and what to follow.
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 
 from odradek.broker import joining, listeners
+from odradek.broker.brokers import read_registered
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.errors import BootError
 from odradek.broker.member import Member
@@ -17,14 +19,17 @@ from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.process import Process
 from odradek.broker.replicas import Replicas
 from odradek.broker.slotbook import SlotBook
-from odradek.cluster import znodes
+from odradek.broker.tree_configs import topic_config
+from odradek.cluster import topicnames, znodes
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import Tree, TreeError
 from odradek.cluster.view import NO_ID, NO_LEADER, Told, View, raw_broker
-from odradek.cluster.znodes import BrokerNode, PartitionState, TopicNode
+from odradek.cluster.znodes import BrokerNode, Malformed, PartitionState, TopicNode
 from odradek.cluster.zookeeper import ZooKeeperTree
 from odradek.ipc.locks import PartitionLocks
+
+log = logging.getLogger(__name__)
 
 _NOT_YET = PartitionState(NO_LEADER, -1, [], 0)
 
@@ -38,7 +43,7 @@ def enrol(me: Process, former: Snapshot | None) -> Member:
     tree = joining.open_tree(me.config, joining.former_session(me.run_dir) if former else None)
     try:
         return _enrol(me, tree, former)
-    except TreeError as error:
+    except (TreeError, Malformed) as error:
         tree.close()
         raise BootError(f"ZooKeeper at {me.config['zookeeper.connect']}: {error!r}") from None
 
@@ -87,13 +92,15 @@ def _load(tree: Tree, view: View, own: BrokerNode) -> None:
     nodes = tree.get_many([znodes.topic_path(name) for name in names])
     configs = tree.get_many([f"{znodes.TOPIC_CONFIGS}/{name}" for name in names])
     for name, node, config in zip(names, nodes, configs, strict=True):
-        if node is not None:
+        if node is None or topicnames.problem(name):
+            continue
+        try:
             _load_topic(tree, view, name, znodes.decode_topic(node[0]))
-            if name in view.topics:
-                view.topics[name]["config"] = znodes.decode_config(config[0] if config else None)
-    ids = tree.children(znodes.BROKER_IDS)
-    found = zip(ids, tree.get_many([f"{znodes.BROKER_IDS}/{number}" for number in ids]), strict=True)
-    brokers = {int(number): znodes.decode_broker(node[0]) for number, node in found if node is not None}
+        except Malformed as error:
+            log.error("topic %s is passed over: ZooKeeper has %s", name, error)
+        if name in view.topics:
+            view.topics[name]["config"] = topic_config(name, config[0] if config else None)
+    brokers = {number: node for number, (node, _) in read_registered(tree).items()}
     view.set_brokers(raw_broker(number, node) for number, node in {**brokers, view.broker: own}.items())
 
 

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from odradek.cluster import notices, znodes
-from odradek.cluster.tree import NoNode
+from odradek.cluster.tree import NoNode, NotEmpty
 
 if TYPE_CHECKING:
     from odradek.broker.elected import Elected
@@ -48,3 +48,5 @@ def _drop(elected: Elected, path: str) -> None:
         elected.tree.delete(path)
     except NoNode:
         pass
+    except NotEmpty:
+        log.warning("%s stays: somebody has made nodes below it", path)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from odradek.broker.topic_ids import TopicIds
-from odradek.cluster import notices, znodes
+from odradek.cluster import notices, topicnames, znodes
 from odradek.cluster.leadership import Leadership, Standing
-from odradek.cluster.tree import Delete, Operation, Tree
-from odradek.cluster.znodes import Partition
+from odradek.cluster.tree import Delete, Operation, Stat, Tree
+from odradek.cluster.znodes import Malformed, Partition
+
+log = logging.getLogger(__name__)
 
 
 class Facts:
@@ -36,22 +39,39 @@ class Facts:
         """Topics and the states of their partitions; those that are there."""
         names = list(names)
         found = self._tree.get_many([znodes.topic_path(name) for name in names], watch=True)
-        there = []
-        for name, node in zip(names, found, strict=True):
-            if node is not None:
-                self.leadership.put_topic(name, self._ids.identified(name, node[0], node[1].version))
-                there.append(name)
+        there = [name for name, node in zip(names, found, strict=True) if node and self._take_topic(name, *node)]
         self.read_states([(name, index) for name in there for index in self.leadership.topics[name].replicas])
         return there
+
+    def _take_topic(self, name: str, data: bytes, stat: Stat) -> bool:
+        """Whether it is one that there can be; of another nothing is known, or what was known stays."""
+        try:
+            wrong = topicnames.problem(name)
+            if wrong:
+                raise Malformed(wrong)
+            self.leadership.put_topic(name, self._ids.identified(name, data, stat.version))
+        except Malformed as error:
+            log.error("topic %r is left as it is: ZooKeeper has %s", name, error)
+            return False
+        return True
 
     def read_states(self, partitions: Sequence[Partition]) -> None:
         """How some partitions stand."""
         found = self._tree.get_many([znodes.state_path(*partition) for partition in partitions])
         for partition, node in zip(partitions, found, strict=True):
             if node is not None:
-                standing = Standing.read(znodes.decode_state(node[0]), node[1].version)
-                self.leadership.put(partition, standing)
-                self._written[partition] = node[1].mzxid
+                self._take_state(partition, *node)
+
+    def _take_state(self, partition: Partition, data: bytes, stat: Stat) -> None:
+        try:
+            standing = Standing.read(znodes.decode_state(data), stat.version)
+        except Malformed as error:
+            log.error("%s-%d is left as it is: its state in ZooKeeper is %s", *partition, error)
+            self.leadership.unreadable.add(partition)
+            return
+        self.leadership.unreadable.discard(partition)
+        self.leadership.put(partition, standing)
+        self._written[partition] = stat.mzxid
 
     def take_notices(self, in_office: Operation) -> list[Partition]:
         """The partitions that notices under /isr_change_notification name; the notices go."""

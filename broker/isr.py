@@ -34,6 +34,7 @@ from odradek.cluster import notices, znodes
 from odradek.cluster.state import EPOCH, ISR, LEADER, OFFLINE
 from odradek.cluster.tree import Create, Set, Tree, TreeError, TreeUnavailable
 from odradek.cluster.view import Row, View
+from odradek.cluster.znodes import Malformed, PartitionState
 from odradek.ipc import replicas as followers
 from odradek.ipc import slots
 from odradek.ipc.replicas import OUT
@@ -153,7 +154,7 @@ class IsrKeeper:
         paths = [znodes.state_path(change.topic, change.number) for change in wanted]
         writes, written = [], []
         for change, found, path in zip(wanted, self._tree.get_many(paths), paths, strict=True):
-            state = znodes.decode_state(found[0]) if found else None
+            state = _readable(found[0], path) if found else None
             if found is None or state is None or (state.leader, state.leader_epoch) != _claim(change.row):
                 continue  # another decision is on its way here
             members = rules.changed(state.isr, change.joining, change.leaving)
@@ -198,6 +199,14 @@ class IsrKeeper:
     def _notify(self) -> None:
         self._tree.multi([Create(znodes.ISR_CHANGE, notices.encode_partitions(list(self._untold)), sequence=True)])
         self._untold.clear()
+
+
+def _readable(data: bytes, path: str) -> PartitionState | None:
+    try:
+        return znodes.decode_state(data)
+    except Malformed as error:
+        log.error("%s: %s: the ISR stays as it is", path, error)
+        return None
 
 
 def _claim(row: Row) -> tuple[Any, Any]:

@@ -32,8 +32,9 @@ from odradek.broker.process import Process
 from odradek.broker.replicas import Replicas
 from odradek.cluster import znodes
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import CONNECTED, DISCONNECTED, Event, NodeExists, NoNode, TreeUnavailable
+from odradek.cluster.tree import CONNECTED, DISCONNECTED, Event, NodeExists, NoNode, TreeError, TreeUnavailable
 from odradek.cluster.view import View
+from odradek.cluster.znodes import Malformed
 from odradek.cluster.zookeeper import ZooKeeperTree
 
 log = logging.getLogger(__name__)
@@ -156,11 +157,11 @@ class Member(Administration):
         self._leaving.tick(now)
 
     def _guarded(self, action: Callable[[], Any]) -> None:
-        """ZooKeeper may be away: everything is tried again when there is a connection, or soon."""
+        """ZooKeeper may be away, or have what it must not: all is tried again when there is a connection, or soon."""
         try:
             action()
-        except TreeUnavailable as error:
-            log.warning("%s", error)
+        except (TreeError, Malformed) as error:
+            log.warning("%r", error)
             self._again_at = time.monotonic() + _AGAIN_S
 
     def close(self) -> None:

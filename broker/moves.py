@@ -15,7 +15,7 @@ from odradek.cluster.errors import ApiError
 from odradek.cluster.reassignment import Assignment, Step
 from odradek.cluster.telling import Replica
 from odradek.cluster.tree import BadVersion, NoNode, Set
-from odradek.cluster.znodes import Partition
+from odradek.cluster.znodes import Malformed, Partition
 
 if TYPE_CHECKING:
     from odradek.broker.elected import Elected
@@ -97,7 +97,7 @@ class Moves:
             except BadVersion as error:
                 fenced.check_refusal(error)
                 continue
-            except NoNode:
+            except (NoNode, Malformed):  # gone, or written by another, as nonsense
                 return
             self._elected.leadership.put_topic(topic, node)
             return

@@ -14,11 +14,25 @@ import logging
 import time
 
 from odradek.cluster import znodes
-from odradek.cluster.tree import BadVersion, Check, Create, Delete, NodeExists, NoNode, Set, Stat, Tree, TreeError
+from odradek.cluster.tree import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Set,
+    Stat,
+    Tree,
+    TreeError,
+    TreeUnavailable,
+)
+from odradek.cluster.znodes import Malformed
 
 log = logging.getLogger(__name__)
 
 NOBODY = -1
+SOMEBODY = -3  # the node is there and makes no sense: it is waited for until it goes
 _NEVER = -2  # a version that no node has; -1 would be any
 
 
@@ -59,7 +73,12 @@ class Office:
         if stat.owner == self._tree.session and not self.ours:  # of a process before this one: its time is over
             self._vacate(self._seen_version)
             return NOBODY
-        return znodes.decode_controller(data)
+        try:
+            holder = znodes.decode_controller(data)
+            return holder if holder != self._broker or stat.owner == self._tree.session else SOMEBODY
+        except Malformed as error:
+            log.error("%s: %s", znodes.CONTROLLER, error)
+            return SOMEBODY
 
     def _epoch_node(self) -> tuple[bytes, Stat]:
         try:
@@ -74,6 +93,8 @@ class Office:
 
     def _take(self) -> bool:
         data, stat = self._epoch_node()
+        if not data.isdigit():
+            raise TreeUnavailable(f"{znodes.CONTROLLER_EPOCH} is {data[:50]!r}: nobody can be elected")
         epoch = int(data) + 1
         node = znodes.encode_controller(self._broker, time.time_ns() // 1_000_000)
         try:

@@ -29,7 +29,8 @@ class Topics:
     def one_changed(self, name: str) -> None:
         """More partitions, or another assignment; or it is gone, and there may be another of that name already."""
         state = self._facts.leadership
-        if name not in state.topics:
+        if name not in state.topics:  # what made no sense does so now, perhaps
+            self.changed()
             return
         if self._facts.read_topics([name]):
             self._make_new(name)

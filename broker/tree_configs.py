@@ -6,11 +6,16 @@ are deleted after a while and a broker may have been away: reading is one round 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 
-from odradek.cluster import znodes
+from odradek.cluster import configdef, znodes
+from odradek.cluster.configtypes import ConfigError, ConfigKey, parse_value
 from odradek.cluster.tree import Tree
 from odradek.cluster.view import View
+from odradek.cluster.znodes import Malformed
+
+log = logging.getLogger(__name__)
 
 
 class TreeConfigs:
@@ -55,7 +60,7 @@ class TreeConfigs:
         found = self._tree.get_many([f"{znodes.TOPIC_CONFIGS}/{name}" for name in names])
         self._unread.clear()
         for name, node in zip(names, found, strict=True):
-            self._view.topics[name]["config"] = znodes.decode_config(node[0] if node else None)
+            self._view.topics[name]["config"] = topic_config(name, node[0] if node else None)
         if names:
             self._changed(names)
 
@@ -64,6 +69,36 @@ class TreeConfigs:
         names = self._tree.children(znodes.BROKER_CONFIGS)
         found = self._tree.get_many([f"{znodes.BROKER_CONFIGS}/{name}" for name in names])
         self._view.dynamic = {
-            "" if name == znodes.CLUSTER_WIDE else name: znodes.decode_config(node[0] if node else None)
+            "" if name == znodes.CLUSTER_WIDE else name: broker_config(name, node[0] if node else None)
             for name, node in zip(names, found, strict=True)
         }
+
+
+def topic_config(topic: str, data: bytes | None) -> dict[str, str]:
+    """A topic's overrides, without those that make no sense: the defaults are in force for them."""
+    return _usable(f"{znodes.TOPIC_CONFIGS}/{topic}", data, configdef.TOPIC.get)
+
+
+def broker_config(broker: str, data: bytes | None) -> dict[str, str]:
+    """A broker's dynamic configs, or the cluster-wide ones, likewise."""
+    return _usable(f"{znodes.BROKER_CONFIGS}/{broker}", data, configdef.broker_key)
+
+
+def _usable(path: str, data: bytes | None, key_of: Callable[[str], ConfigKey | None]) -> dict[str, str]:
+    try:
+        configs = znodes.decode_config(data)
+    except Malformed as error:
+        log.error("%s is passed over: %s", path, error)
+        return {}
+    return {name: text for name, text in configs.items() if _is_usable(path, key_of(name), text)}
+
+
+def _is_usable(path: str, key: ConfigKey | None, text: str) -> bool:
+    """Names that nobody here knows stay: another version of a broker may have written them."""
+    try:
+        if key is not None:
+            parse_value(key, text)
+    except ConfigError as error:
+        log.error("%s: %s: it is not in force", path, error)
+        return False
+    return True

@@ -70,6 +70,7 @@ class Leadership:
         self.offline: dict[int, set[Partition]] = {}  # by broker: replicas in log directories that failed
         self.deleting: set[str] = set()  # topics about which nothing is decided any more
         self.remade: set[str] = set()  # topics whose names were others', of which brokers may still have logs
+        self.unreadable: set[Partition] = set()  # whose state nodes make no sense: nothing is decided before they do
         self._removed: dict[str, TopicNode] = {}  # topics that were taken out of the tree by hand
 
     # -- facts
@@ -210,7 +211,7 @@ class Leadership:
     def _first(self, partition: Partition) -> Change | None:
         online = self.online(partition)
         isr = tuple(broker for broker in self.replicas(partition) if broker in online)
-        if partition in self.standings or not isr:
+        if partition in self.standings or partition in self.unreadable or not isr:
             return None
         return Change(partition, None, Standing(isr[0], isr, 0, self.controller_epoch))
 

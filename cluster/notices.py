@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from odradek.cluster.znodes import Partition, to_json
+from odradek.cluster.znodes import MALFORMED, Partition, to_json
 
 
 def encode_partitions(partitions: Iterable[Partition]) -> bytes:
@@ -23,7 +23,7 @@ def decode_partitions(data: bytes) -> list[Partition]:
     """The partitions of a node that `encode_partitions` or an old Kafka tool wrote; none when it makes no sense."""
     try:
         return [(str(row["topic"]), int(row["partition"])) for row in json.loads(data)["partitions"]]
-    except (ValueError, TypeError, KeyError):
+    except MALFORMED:
         return []
 
 
@@ -38,7 +38,7 @@ def decode_reassignment(data: bytes) -> dict[Partition, list[int]]:
     try:
         rows = json.loads(data)["partitions"]
         return {(str(row["topic"]), int(row["partition"])): [int(to) for to in row["replicas"]] for row in rows}
-    except (ValueError, TypeError, KeyError):
+    except MALFORMED:
         return {}
 
 
@@ -51,7 +51,7 @@ def decode_log_dir_event(data: bytes) -> int | None:
     """The broker that has lost a log directory; None when it makes no sense."""
     try:
         return int(json.loads(data)["broker"])
-    except (ValueError, TypeError, KeyError):
+    except MALFORMED:
         return None
 
 
@@ -71,5 +71,5 @@ def decode_config_change(data: bytes) -> tuple[str, str] | None:
             return str(value["entity_type"]), str(value["entity_name"])
         kind, slash, name = value["entity_path"].partition("/")
         return (kind, name) if slash else None
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except MALFORMED:
         return None

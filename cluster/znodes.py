@@ -10,8 +10,11 @@ import base64
 import json
 import re
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
+
+from odradek.cluster import validation
 
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
@@ -60,6 +63,50 @@ Partition = tuple[str, int]  # a topic's name and the partition's index
 # Names that listeners had before they could be named (Kafka 0.9 to 0.10.1): those of the protocols.
 _OLD_LISTENERS = {name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")}
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)]?:(-?[0-9]+)")
+
+
+T = TypeVar("T")
+MALFORMED = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError)
+_MOST_INT32 = (1 << 31) - 1
+
+
+class Malformed(ValueError):
+    """A node makes no sense: tools and people write into ZooKeeper. Only what it speaks of is concerned."""
+
+
+def _strict(decode: Callable[[Any], T]) -> Callable[[Any], T]:
+    """`decode`, of which all that nonsense raises is Malformed."""
+
+    @wraps(decode)
+    def decoded(data: Any) -> T:
+        try:
+            return decode(data)
+        except MALFORMED as error:
+            raise Malformed(f"{error} in {bytes(data or b'')[:200]!r}") from error
+
+    return decoded
+
+
+def _int32(value: Any) -> int:
+    if type(value) is not int or not -1 <= value <= _MOST_INT32:
+        raise Malformed(f"{value!r} is no number from -1 to {_MOST_INT32}")
+    return value
+
+
+def _brokers(values: Any) -> list[int]:
+    """Broker ids."""
+    found = [_int32(value) for value in values]
+    if min(found, default=0) < 0:
+        raise Malformed(f"{found} has what is no broker's id")
+    return found
+
+
+def _index(text: str) -> int:
+    """A partition's."""
+    wrong = validation.partition_problem(int(text))
+    if wrong:
+        raise Malformed(wrong)
+    return int(text)
 
 
 class TopicNode(NamedTuple):
@@ -153,12 +200,17 @@ def _by_text(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
     return {str(index): list(brokers) for index, brokers in sorted(replicas.items())}
 
 
+@_strict
 def decode_topic(data: bytes) -> TopicNode:
+    """Malformed."""
     value = json.loads(data)
     names = ("partitions", "adding_replicas", "removing_replicas")  # versions 1 and 2 have only the first
+    topic_id = uuid_bytes(value["topic_id"]) if "topic_id" in value else None
+    if topic_id is not None and len(topic_id) != 16:
+        raise Malformed(f"{value['topic_id']!r} is no topic id")
     return TopicNode(
-        uuid_bytes(value["topic_id"]) if "topic_id" in value else None,
-        *({int(index): list(brokers) for index, brokers in value.get(name, {}).items()} for name in names),
+        topic_id,
+        *({_index(index): _brokers(brokers) for index, brokers in value.get(name, {}).items()} for name in names),
     )
 
 
@@ -174,24 +226,30 @@ def encode_state(state: PartitionState) -> bytes:
     )
 
 
+@_strict
 def decode_state(data: bytes) -> PartitionState:
+    """Malformed."""
     value = json.loads(data)
-    return PartitionState(value["leader"], value["leader_epoch"], list(value["isr"]), value["controller_epoch"])
+    leader, epoch, controller = (_int32(value[name]) for name in ("leader", "leader_epoch", "controller_epoch"))
+    return PartitionState(leader, epoch, _brokers(value["isr"]), controller)
 
 
 def encode_config(configs: dict[str, str]) -> bytes:
     return to_json({"version": 1, "config": configs})
 
 
+@_strict
 def decode_config(data: bytes | None) -> dict[str, str]:
-    """The configs of a `/config/<type>/<name>` node; {} when it has none."""
-    return dict(json.loads(data).get("config") or {}) if data else {}
+    """The configs of a `/config/<type>/<name>` node; {} when it has none. Malformed."""
+    configs = json.loads(data).get("config") or {} if data else {}
+    return {str(name): str(value) for name, value in configs.items()}
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
     return to_json({"version": "1", "id": cluster_id})
 
 
+@_strict
 def decode_cluster_id(data: bytes) -> str:
     return str(json.loads(data)["id"])
 
@@ -200,9 +258,17 @@ def encode_controller(broker: int, now_ms: int) -> bytes:
     return to_json({"version": 2, "brokerid": broker, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
 
 
+@_strict
 def decode_controller(data: bytes) -> int:
-    """The id of the broker that `/controller` says is elected."""
-    return int(json.loads(data)["brokerid"])
+    """The id of the broker that `/controller` says is elected. Malformed."""
+    return _brokers([json.loads(data)["brokerid"]])[0]
+
+
+def decode_broker_id(name: str) -> int:
+    """The id that a node under `/brokers/ids` is named. Malformed."""
+    if not (name.isdecimal() and name.isascii() and int(name) <= _MOST_INT32):
+        raise Malformed(f"{name!r} is no broker's id")
+    return int(name)
 
 
 def encode_broker(
@@ -227,14 +293,18 @@ def _host_text(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+@_strict
 def decode_broker(data: bytes) -> BrokerNode:
-    """Versions 1 (Kafka 0.8: one plaintext listener) to 5; ValueError when an endpoint cannot be read."""
+    """Versions 1 (Kafka 0.8: one plaintext listener) to 5. Malformed, also without an endpoint."""
     value = json.loads(data)
     rack = value.get("rack")
     if value["version"] < 2:
-        return BrokerNode({"PLAINTEXT": (value["host"], value["port"])}, {"PLAINTEXT": "PLAINTEXT"}, rack)
+        end = str(value["host"]), _int32(value["port"])
+        return BrokerNode({"PLAINTEXT": end}, {"PLAINTEXT": "PLAINTEXT"}, rack)
     known = value.get("listener_security_protocol_map", _OLD_LISTENERS)
     endpoints = dict(map(_endpoint, value["endpoints"]))
+    if not endpoints:
+        raise Malformed("a broker without endpoints")
     return BrokerNode(endpoints, {name: known[name] for name in endpoints}, rack)
 
 
