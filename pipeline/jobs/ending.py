@@ -6,10 +6,14 @@ one connection a thread, which is taken until the answer comes.
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -24,37 +28,42 @@ _PATIENCE = 20  # seconds that a job has to end after its streams were stopped, 
 _asked = threading.Event()
 
 
-class _Signal(BaseException):
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
 def run(command: click.Command, name: str, arguments: list[str]) -> int:
-    """The exit code of a command that was run with these arguments, its error told on stderr."""
+    """The exit code of a command that was run with these arguments, its error told on stderr.
+
+    Does not return where the command does not end after a signal.
+    """
     _log()
     ended: list[int] = []
-    job = threading.Thread(target=lambda: ended.append(_outcome(command, name, arguments)), name=name, daemon=True)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _raise)
-    try:
-        job.start()
-        job.join()
-        _stop_spark()
-    except _Signal as asked:
-        return _end(job, asked.number)
+    wakeups: SimpleQueue[int] = SimpleQueue()  # signals, and 0 when the job has ended
+
+    def work() -> None:
+        try:
+            ended.append(_outcome(command, name, arguments))
+        finally:
+            wakeups.put(0)
+
+    # An exception raised by a handler may come at any place of threading, `put` may be called there.
+    _handle_signals(lambda number, _: wakeups.put(number))
+    job = threading.Thread(target=work, name=name, daemon=True)
+    job.start()
+    number = wakeups.get()
+    _handle_signals(signal.SIG_IGN)
+    if number:
+        return _after_signal(job, number)
+    _stop_spark()
     return ended[0] if ended else FAILED
+
+
+def _handle_signals(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
 
 
 def _log() -> None:
     """Our warnings in one line each; py4j would print the traceback of an error that is told by `_outcome`."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-
-
-def _raise(number: int, _frame: FrameType | None) -> None:
-    for again in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(again, signal.SIG_IGN)
-    raise _Signal(number)
 
 
 def _outcome(command: click.Command, name: str, arguments: list[str]) -> int:
@@ -79,6 +88,15 @@ def _tell(error: Exception, name: str, context: click.Context | None) -> None:
     if not expected(error):
         log.error("a mistake of this program", exc_info=error)
     click.echo(f"{called}: {cause(error)}", err=True)
+
+
+def _after_signal(job: threading.Thread, number: int) -> int:
+    """Exits by itself while the job runs: the interpreter's end aborts where a thread holds the lock of stdout."""
+    status = _end(job, number)
+    if job.is_alive():
+        atexit._run_exitfuncs()
+        os._exit(status)
+    return status
 
 
 def _end(job: threading.Thread, number: int) -> int:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,20 +212,56 @@ def test_streams_that_fail_and_are_stopped(job: Callable[[str], Job]) -> None:
     assert (idle.folder / "ended").exists()
 
 
-def test_a_signal_before_spark_is_there() -> None:
+@contextmanager
+def without_spark(callback: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A job that has said `now` and goes on with `callback`, its output buffered as that of most programs is."""
     code = (
-        "import click, time; from odradek.pipeline.jobs import command\n"
-        "def wait(): print('now', flush=True); time.sleep(60)\n"
-        "command.main(click.Command('x', callback=wait))"
+        "import click, os, signal, sys, time; from odradek.pipeline.jobs import command\n"
+        f"def callback(): print('now', flush=True); {callback}; time.sleep(60)\n"
+        "command.main(click.Command('x', callback=callback))"
     )
-    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-        with subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent
-        ) as process:
-            assert process.stdout and process.stderr
-            assert process.stdout.readline() == b"now\n"
-            process.send_signal(number)
-            assert (process.wait(WAIT), process.stderr.read()) == (status, b"")
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        preexec_fn=die_with_parent,
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"now\n"
+        yield process
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
+    assert process.stderr
+    return process.wait(WAIT), process.stderr.read()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_before_spark_is_there(number: int, status: int) -> None:
+    with without_spark("pass") as process:
+        process.send_signal(number)
+        assert ended(process) == (status, b"")
+
+
+def test_a_signal_while_the_job_prints() -> None:
+    """Into a pipe that is full, so that its thread has the lock of stdout for ever."""
+    with without_spark("print('x' * 1_000_000, flush=True)") as process:
+        assert process.stdout
+        wait_until(lambda: _unread(process.stdout) >= 65_536 - 8_192, WAIT, "a full pipe")
+        process.terminate()
+        assert ended(process) == (143, b"")
+
+
+def _unread(pipe: Any) -> int:
+    """Bytes in a pipe."""
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"1234"))[0]
+
+
+def test_a_signal_at_the_very_start() -> None:
+    """While the main thread still waits for the job's to begin."""
+    with without_spark("os.kill(os.getpid(), signal.SIGTERM)") as process:
+        assert ended(process) == (143, b"")
 
 
 def test_a_mistake_of_the_program_is_told_with_its_place() -> None:
