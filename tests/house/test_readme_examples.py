@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.harness.broker import Broker, ExternalBroker
 
 from .tree import ROOT
@@ -31,6 +33,7 @@ def run(code: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.needs("java")
 def test_examples_print_what_they_promise(broker: Broker | ExternalBroker, tmp_path: Path) -> None:
     examples = blocks((ROOT / "README.md").read_text())
     assert len(examples) == 5

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.session import activate, session
 
-from ..harness.needs import connector_jars, must_not_skip
+from ..harness.needs import connector_jars, missing, skip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,17 +18,14 @@ HERE = "127.0.0.1"
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark on two cores, with its own Kafka connector where that was fetched.
+    """Spark on two cores, with its own Kafka connector where that was fetched. Skips where there is no Java.
 
     Java ends at the end of its stdin, a pipe from this process: also when the test run is killed.
     """
+    if why := missing("java"):
+        skip(why)
     room = tmp_path_factory.mktemp("spark")
-    try:
-        made = session("tests", **_settings(str(room)))
-    except PipelineError as error:
-        if must_not_skip():
-            raise
-        pytest.skip(str(error))
+    made = session("tests", **_settings(str(room)))
     yield made
     made.stop()
     _end_java()

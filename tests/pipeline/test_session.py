@@ -52,6 +52,7 @@ def test_one_session_a_process(spark: SparkSession) -> None:
     assert session("again") is spark
 
 
+@pytest.mark.needs("java")
 def test_killed_in_the_midst_of_a_query(tmp_path: Path) -> None:
     """Nothing was said but what cannot be helped, and nothing is left of a process that was killed."""
     with (tmp_path / "stderr").open("wb") as stderr:

@@ -240,6 +240,7 @@ def test_the_next_stage_drops_what_came_twice(spark: SparkSession, broker: Any, 
     assert sorted(row.value for row in kept) == [at // 2 for at in range(100)]
 
 
+@pytest.mark.needs("java")
 def test_a_task_that_dies_half_way(broker: Any, tmp_path: Path) -> None:
     """Killed in earnest, by a Spark of its own: `local[2]` tries no task again."""
     topic = create_topic(broker)

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ..harness.needs import must_not_skip
+from ..harness.needs import REMEDY, must_not_skip
 from ..harness.process import command_words, die_with_parent, family, free_port, kill_all, wait_until
 from ..harness.wire import Wire
 
@@ -42,7 +42,7 @@ def why_not() -> str:
     """What this machine lacks to boot a systemd; empty when nothing."""
     for program in ("unshare", "nsenter", "setpriv", "pivot_root", "systemctl", "systemd-sysusers"):
         if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None:
-            return f"{program} is not installed (apt-get install systemd util-linux)"
+            return f"{program} is not installed: {REMEDY['systemd']}"
     if os.geteuid() != 0:
         return "only root may boot a systemd in namespaces"
     if not _cgroup2():

@@ -13,9 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
-from ...harness.needs import must_not_skip
+from ...harness.needs import missing, skip
 from ...harness.process import die_with_parent
 
 HUB = "10.71.0.1"
@@ -65,14 +63,16 @@ class Network:
     """A hub and `hosts` hosts. Close it. Where the kernel allows no such thing, the test is skipped."""
 
     def __init__(self, hosts: int) -> None:
+        for tool in ("ip", "nft"):
+            if why := missing(tool):
+                skip(why)
         self._hub = _Holder()
         self._hosts = [_Holder() for _ in range(hosts)]
         try:
             self._wire()
         except (AssertionError, OSError) as error:
             self.close()
-            why = f"no network namespaces here: {self._hub.said}, {error}"
-            pytest.fail(why) if must_not_skip() else pytest.skip(why)
+            skip(f"no network namespaces here: {self._hub.said}, {error}")
 
     def _wire(self) -> None:
         self._hub.run("ip", "link", "add", "bridge", "type", "bridge")
