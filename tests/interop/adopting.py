@@ -23,6 +23,7 @@ from kafka.admin import (
 from odradek.cluster.znodes import uuid_bytes
 
 from ..harness.apache import Apache
+from ..harness.process import wait_until
 
 KEPT = ("_schemas", "connect-configs", "events")  # topics whose records are older than the broker's default retention
 RECORDS = 20
@@ -105,6 +106,13 @@ def offsets(bootstrap: str, topic: str) -> list[int]:
         found += [record.offset for records in consumer.poll(1000).values() for record in records]
     consumer.close()
     return found
+
+
+def rounds_of_retention(bootstrap: str) -> None:
+    """Returns when the janitor has been through all partitions: twice a topic that is to lose its records lost them."""
+    for _ in range(2):
+        produce_old(bootstrap, "week")
+        wait_until(lambda: offsets(bootstrap, "week") == [], 60, "records of ten days ago are deleted")
 
 
 def describe(bootstrap: str) -> Described:

@@ -24,13 +24,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Filled:
     return adopting.filled("3.9.1", tmp_path_factory.mktemp("apache"))
 
 
-def rounds_of_retention(bootstrap: str) -> None:
-    """Returns when the janitor has been through all partitions: twice a topic that is to lose its records lost them."""
-    for _ in range(2):
-        adopting.produce_old(bootstrap, "week")
-        wait_until(lambda: adopting.offsets(bootstrap, "week") == [], 60, "records of ten days ago are deleted")
-
-
 def status(broker: Any) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)
     return found
@@ -51,7 +44,7 @@ def test_configs_and_ids_are_those_that_kafka_had(kafka: Filled, fresh_broker: A
     data = getattr(kafka, how)
     broker = adopting.adopted(fresh_broker, data, tmp_path, **QUICK).start()
     check_described(broker, kafka)
-    rounds_of_retention(broker.bootstrap)
+    adopting.rounds_of_retention(broker.bootstrap)
     assert adopting.offsets(broker.bootstrap, "events") == ALL
     for topic in ("_schemas", "connect-configs"):
         assert adopting.offsets(broker.bootstrap, topic)[-3:] == ALL[-3:], "the last of each key"
@@ -76,7 +69,7 @@ def test_what_is_not_known_stays_until_somebody_says(kafka: Filled, fresh_broker
     defaults = broker.command("adopt", "--bootstrap-server", broker.bootstrap, "--defaults", "--topic", "week")
     assert defaults.returncode == 0, defaults.stderr
     topics.remove("week")
-    rounds_of_retention(broker.bootstrap)
+    adopting.rounds_of_retention(broker.bootstrap)
     for topic in set(KEPT) - {"_schemas"}:
         assert adopting.offsets(broker.bootstrap, topic) == ALL
     named = broker.log.count(", ".join(topics))
