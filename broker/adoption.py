@@ -7,16 +7,18 @@ finds it goes on: topics that are in the tree are done, each step comes to the s
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
-from odradek.broker import takeover
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError
 from odradek.broker.partition_dirs import PartitionDirs
-from odradek.broker.takeover import TakeOver, TopicTakeOver
 from odradek.cluster import adopted_configs, znodes
 from odradek.cluster.planning import TopicPlan
 from odradek.cluster.state import ClusterState
 from odradek.storage.logdirs import LogDirError
+
+if TYPE_CHECKING:
+    from odradek.broker.takeover import TakeOver, TopicTakeOver
 
 log = logging.getLogger(__name__)
 
@@ -33,15 +35,23 @@ def adopt_topics(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig,
     """Make topics of the directories that were found, where that is still to be done. Raises BootError."""
     if state.tree.exists(znodes.ADOPTION) is None:
         return
-    try:
-        plan = takeover.plan(_usable(dirs), state.broker, config)
-    except (LogDirError, OSError) as error:
-        raise BootError(f"the log directories cannot be taken over: {error}") from None
+    plan = _plan(state, dirs, config)
+    _tell(plan)
     if plan.topics or plan.strays:
         _refuse_half(dirs)
         state.skip_producer_ids(now_ms * _IDS_A_MS)  # another broker gave out ids too: from 0 on, or by the clock
         _carry_out(plan, state, dirs)
-    state.tree.delete(znodes.ADOPTION)
+    if not dirs.failed:  # else there may be logs, to be taken over when it can be used
+        state.tree.delete(znodes.ADOPTION)
+
+
+def _plan(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig) -> TakeOver:
+    from odradek.broker import takeover  # once in a broker's life
+
+    try:
+        return takeover.plan(_usable(dirs), state.broker, config)
+    except (LogDirError, OSError) as error:
+        raise BootError(f"the log directories cannot be taken over: {error}") from None
 
 
 def _usable(dirs: PartitionDirs) -> list[str]:
@@ -58,14 +68,18 @@ def _refuse_half(dirs: PartitionDirs) -> None:
         )
 
 
-def _carry_out(plan: TakeOver, state: ClusterState, dirs: PartitionDirs) -> None:
+def _tell(plan: TakeOver) -> None:
     for note in plan.notes:
         log.info("taking over: %s", note)
     for warning in plan.warnings:
         log.warning("taking over: %s", warning)
+
+
+def _carry_out(plan: TakeOver, state: ClusterState, dirs: PartitionDirs) -> None:
     for (name, partition), (path, reason) in plan.strays.items():
         log.warning("%s is not taken over: %s", path, reason)
-        dirs.set_aside(name, partition)
+        if (name, partition) in dirs:  # a symbolic link is not
+            dirs.set_aside(name, partition)
     for broker, configs in plan.broker_configs.items():
         state.set_broker_config(broker, configs)
     for topic in plan.topics:

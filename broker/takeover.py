@@ -179,7 +179,7 @@ def _own_topics(metadata: Metadata, broker: int) -> list[str]:
 
 def _take_broker_configs(take_over: TakeOver, metadata: Metadata, broker: int) -> None:
     for level, name in ((None, ""), (broker, str(broker))):
-        checked = adopted_configs.check_broker(metadata.configs.get((BROKER, name), {}), level is not None)
+        checked = adopted_configs.check_broker(metadata.configs.get((BROKER, name), {}))
         if checked.configs:
             take_over.broker_configs[level] = checked.configs
         doubts = metadata.doubts(BROKER, name, checked.configs)
@@ -191,6 +191,9 @@ def _take_broker_configs(take_over: TakeOver, metadata: Metadata, broker: int) -
 
 def _kept(metadata: Metadata) -> list[str]:
     counts = [f"{len(keys)} {kind}{'s' * (len(keys) != 1)}" for kind, keys in sorted(metadata.kept.items()) if keys]
+    others = [name for kind, name in metadata.configs if kind not in (TOPIC, BROKER)]
+    if others:
+        counts.append(f"configs of {', '.join(sorted(others))}")
     return [f"not in force, kept in the metadata log alone: {', '.join(counts)}"] if counts else []
 
 
@@ -214,6 +217,10 @@ class _Topic:
         if not topic.found and not parts:
             return
         topic.partitions = 1 + max({*topic.found, *parts})
+        if topic.partitions - len({*topic.found, *parts}) > planning.MOST_PARTITIONS:
+            last = topic.found.get(topic.partitions - 1)
+            self.all.warnings.append(f"left alone: {last and last.path}, too many partitions before it are not there")
+            return
         epochs = [_latest_epoch(one.path) for one in topic.found.values()]
         topic.epoch = 1 + max([*epochs, *(part.leader_epoch for part in parts.values())])
         self._note_partitions(broker)
@@ -246,13 +253,14 @@ class _Topic:
         topic = self.topic
         given = self.metadata.configs.get((TOPIC, topic.name), {}) if self.metadata and self.known else {}
         checked = adopted_configs.check_topic(given)
-        internal = {} if self.known else _internal(topic.name, config)
-        topic.configs = {**checked.configs, **internal}
         if checked.refused:
             topic.notes.append(f"configs that are not taken over: {', '.join(checked.refused)}")
-        topic.unknown = "" if internal else self.why or self._doubt(checked.configs, checked.refused)
-        if topic.unknown:
-            topic.configs |= UNKNOWN_RETENTION
+        topic.unknown = self.why or self._doubt(checked.configs, checked.refused)
+        internal = _internal(topic.name, config)
+        if topic.unknown and internal:
+            topic.unknown, topic.configs = "", internal
+        else:
+            topic.configs = checked.configs | (UNKNOWN_RETENTION if topic.unknown else {})
 
     def _doubt(self, configs: Mapping[str, str], refused: Iterable[str]) -> str:
         """Why the retention is not known though the metadata log mentions the topic."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from odradek.cluster import configdef
-from odradek.cluster.configtypes import PASSWORD
+from odradek.cluster.configtypes import CLUSTER_WIDE, PASSWORD
 
 MARK = "odradek.retention.unknown"
 RETENTION = ("cleanup.policy", "retention.ms", "retention.bytes")
@@ -42,18 +42,18 @@ def _is_topic_config(name: str, value: str) -> bool:
     return name != MARK  # left by another Odradek's tree: it is not Kafka's
 
 
-def check_broker(configs: Mapping[str, str], per_broker: bool) -> Checked:
-    """Dynamic broker configs; secrets stay where they are."""
-    good = {name: value for name, value in configs.items() if _is_broker_config(name, value, per_broker)}
+def check_broker(configs: Mapping[str, str]) -> Checked:
+    """Dynamic broker configs. Listeners and what secures them are the former broker's alone, and may be secrets."""
+    good = {name: value for name, value in configs.items() if _is_broker_config(name, value)}
     return Checked(good, sorted(configs.keys() - good.keys()))
 
 
-def _is_broker_config(name: str, value: str, per_broker: bool) -> bool:
+def _is_broker_config(name: str, value: str) -> bool:
     key = configdef.broker_key(name)
-    if key is None or key.type == PASSWORD:
+    if key is None or key.type == PASSWORD or key.mode != CLUSTER_WIDE:
         return False
     try:
-        configdef.validate_dynamic({name: value}, per_broker)
+        configdef.validate_dynamic({name: value}, per_broker=False)
     except configdef.ConfigError:
         return False
     return True

@@ -109,3 +109,19 @@ def test_a_missing_log_directory_stops_the_take_over(tmp_path: Path) -> None:
     with pytest.raises(BootError, match="missing cannot be used"):
         start(tmp_path / "data", tmp_path, failed=(1,))
     assert start(tmp_path / "data", tmp_path).topics.keys() == {"known", "other"}
+
+
+def test_logs_in_a_log_directory_that_was_missing_at_first(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    assert start(tmp_path / "data", tmp_path, failed=(1,)).topics == {}
+    partition(tmp_path / "data", "there-0", A)
+    assert start(tmp_path / "data", tmp_path).topics.keys() == {"there"}
+
+
+def test_a_stray_that_is_a_symbolic_link_stays(tmp_path: Path) -> None:
+    filled(tmp_path / "elsewhere")
+    (tmp_path / "data").mkdir()
+    for path in (tmp_path / "elsewhere").iterdir():
+        (tmp_path / "data" / path.name).symlink_to(path)
+    start(tmp_path / "data", tmp_path)
+    assert (tmp_path / "data" / "gone-0").is_dir()

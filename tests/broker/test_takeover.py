@@ -82,6 +82,20 @@ def test_internal_topics_are_what_they_must_be(tmp_path: Path) -> None:
     assert not any(one.unknown or MARK in one.configs for one in found.values())
 
 
+def test_internal_topics_that_may_have_been_changed_are_what_they_must_be(tmp_path: Path) -> None:
+    change = [kraft.config(kraft.TOPIC_TYPE, "__consumer_offsets", "cleanup.policy", "delete")]
+    offsets = made("__consumer_offsets", A, ("cleanup.policy", "compact"), ("segment.bytes", "5000"))
+    metadata(tmp_path, offsets, change, voters=[0, 1, 2])
+    found = topic(plan(tmp_path), "__consumer_offsets")
+    assert (found.configs["cleanup.policy"], found.unknown) == ("compact", "")
+
+
+def test_a_name_that_only_looks_like_a_partition_s(tmp_path: Path) -> None:
+    partition(tmp_path, "backup-20240101")
+    found = plan(tmp_path)
+    assert found.topics == [] and "too many partitions before it" in found.warnings[0]
+
+
 def test_the_metadata_log_tells_topics_ids_partitions_and_configs(tmp_path: Path) -> None:
     partition(tmp_path / "one", "t-0", A)
     partition(tmp_path / "two", "t-1")
@@ -178,6 +192,7 @@ def test_dynamic_broker_configs(tmp_path: Path) -> None:
         for one in (
             ("", "log.retention.ms", "-1"),
             ("2", "ssl.key.password", "a secret"),
+            ("2", "advertised.listeners", "PLAINTEXT://elsewhere:9092"),
             ("2", "log.cleaner.threads", "2"),
             ("3", "log.retention.bytes", "7"),
             ("", "of.a.later.kafka", "also secret"),
@@ -190,7 +205,7 @@ def test_dynamic_broker_configs(tmp_path: Path) -> None:
     metadata(tmp_path, *doubted, given)
     found = plan(tmp_path, broker=2)
     assert found.broker_configs == {None: {"log.retention.ms": "-1"}, 2: {"log.cleaner.threads": "2"}}
-    assert "dynamic configs of broker 2 that are not taken over: ssl.key.password" in found.notes
+    assert "dynamic configs of broker 2 that are not taken over: advertised.listeners, ssl.key.password" in found.notes
     assert "secret" not in repr(found)
     assert topic(found, "t").unknown == "" and topic(found, "own").unknown == ""
     (tmp_path / "__cluster_metadata-0" / "quorum-state").write_text(
@@ -223,9 +238,10 @@ def test_directories_with_marks_are_named(tmp_path: Path) -> None:
 def test_users_acls_and_quotas_are_counted(tmp_path: Path) -> None:
     partition(tmp_path, "t-0", A)
     user = kraft.frame(11, kraft.text("alice") + b"\x01" + kraft.text("secret"))
-    metadata(tmp_path, made("t", A), [user, kraft.frame(18, A), kraft.frame(18, B)])
+    group = kraft.config(32, "billing", "consumer.session.timeout.ms", "50000")
+    metadata(tmp_path, made("t", A), [user, kraft.frame(18, A), kraft.frame(18, B), group])
     found = plan(tmp_path)
-    assert "not in force, kept in the metadata log alone: 2 ACLs, 1 user" in found.notes
+    assert "not in force, kept in the metadata log alone: 2 ACLs, 1 user, configs of billing" in found.notes
     assert "secret" not in repr(found)
 
 
