@@ -18,19 +18,13 @@ from odradek.protocol.records.errors import RecordError
 from odradek.storage.batch_chunks import Chunk, OldBatch
 from odradek.storage.bulk_records import LIMIT, RecordReader, Records
 from odradek.storage.clean_batches import BatchCleaner
+from odradek.storage.cleaned_segment import Piece
 from odradek.storage.scan import CONTROL, DELETE_HORIZON, TIMESTAMP_TYPE, TRANSACTIONAL
 from odradek.storage.unreadable import UnreadableBatches
 
 _LENGTH_AT = 8
 _BASE_TIMESTAMP_AT = batch_v2.MAX_TIMESTAMP_AT - 8
 _COUNT_AT = batch_v2.HEADER_SIZE - 4
-
-
-class Piece(NamedTuple):
-    """Bytes to write; `rows` are (last offset, size, largest timestamp) of the batches in it."""
-
-    data: bytes | memoryview
-    rows: list[tuple[int, int, int]]
 
 
 class Judged(NamedTuple):

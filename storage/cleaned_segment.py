@@ -8,47 +8,75 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from odradek.storage import names
-from odradek.storage.durable import FILES
+from odradek.storage.durable import FILES, pread_exact
 from odradek.storage.index_files import IndexBuilder
 from odradek.storage.producers import AbortedTxn
 
-_BUFFER = 1 << 20
+_COPIED_AT_ONCE = 1 << 20
+
+
+class Piece(NamedTuple):
+    """Bytes of whole batches; `rows` are their last offsets, sizes and largest timestamps."""
+
+    data: bytes | memoryview
+    rows: list[tuple[int, int, int]]
 
 
 class CleanedSegment:
-    """The new segment at `base`; `interval` is index.interval.bytes."""
+    """The new segment at `base`; `interval` is index.interval.bytes.
 
-    def __init__(self, directory: str, base: int, interval: int) -> None:
+    `source` is the log file of the only segment that it replaces, None if there are several. Nothing is written until
+    something differs from it: most segments of a log that was compacted before stay as they are.
+    """
+
+    def __init__(self, directory: str, base: int, interval: int, source: str | None = None) -> None:
         self._directory = directory
         self._indexes = IndexBuilder(base, interval)
         self.base = base
         self.size = 0
-        self._buffer = bytearray()
+        self._source = source  # has all bytes so far, which are not written yet
         self._fd = FILES.open(self._path(names.LOG), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
 
     def _path(self, kind: str) -> str:
         return str(names.segment_path(self._directory, self.base, kind, names.CLEANED))
 
-    def append(self, data: bytes | memoryview, rows: Iterable[tuple[int, int, int]]) -> None:
-        """Add batches; `rows` are their last offsets, sizes and largest timestamps. OSError as the disk has it."""
-        position, add = self.size + len(self._buffer), self._indexes.add
-        for last_offset, size, max_timestamp in rows:
-            add(last_offset, position, max_timestamp)
-            position += size
-        self._buffer += data
-        if len(self._buffer) >= _BUFFER:
-            self._write()
+    def append(self, pieces: Iterable[Piece], differs: bool) -> int:
+        """Add batches, in one write; how many bytes were written. OSError when the disk is full or fails.
 
-    def _write(self) -> None:
-        FILES.pwrite(self._fd, self._buffer, self.size)
-        self.size += len(self._buffer)
-        self._buffer = bytearray()
+        `differs`: whether these are not those of the source.
+        """
+        position, add, data = self.size, self._indexes.add, list[bytes | memoryview]()
+        for piece in pieces:
+            data.append(piece.data)
+            for last_offset, size, max_timestamp in piece.rows:
+                add(last_offset, position, max_timestamp)
+                position += size
+        before, self.size = self.size, position
+        if self._source is not None and not differs:
+            return 0
+        copied = self._copy(before)
+        FILES.pwrite(self._fd, b"".join(data), before)
+        return copied + position - before
+
+    def _copy(self, size: int) -> int:
+        """Write what is as in the source so far; FileNotFoundError if that has been taken away. How much it was."""
+        source, self._source, at = self._source, None, 0
+        if source is None:
+            return 0
+        with FILES.opened(source, os.O_RDONLY) as fd:
+            while at < size:
+                data = pread_exact(fd, min(_COPIED_AT_ONCE, size - at), at)
+                if not data:
+                    raise FileNotFoundError(f"{source} ends at byte {at}")
+                FILES.pwrite(self._fd, data, at)
+                at += len(data)
+        return at
 
     def finish(self, aborted: Sequence[AbortedTxn] | None, modified_ns: int) -> None:
         """Complete all files and sync them. `aborted`: rows of the `.txnindex`, None for no such file."""
-        self._write()
         self._indexes.close()
         self._file(names.INDEX, self._indexes.offsets)
         self._file(names.TIME_INDEX, self._indexes.times)

@@ -288,7 +288,7 @@ class Compaction:
 
     def _clean_group(self, group: list[Segment], chunks: ChunkCleaner, legacy_horizon: int) -> Iterator[int]:
         self._writing = group[0].base
-        cleaned = CleanedSegment(self.partition.directory, group[0].base, self.partition.config.index_interval_bytes)
+        cleaned = self._cleaned_segment(group)
         cleaner = chunks.cleaner
         cleaner.going.transactions.kept = []
         changed = len(group) > 1
@@ -298,9 +298,7 @@ class Compaction:
                 for chunk in self._chunks(segment):
                     pieces, differs = chunks.clean(chunk)
                     changed |= differs
-                    for piece in pieces:
-                        cleaned.append(*piece)
-                        self.bytes_written += len(piece.data)
+                    self.bytes_written += cleaned.append(pieces, differs)
                     if self._due():
                         yield self._progress()
             self.segments += len(group)
@@ -313,6 +311,10 @@ class Compaction:
         else:
             self._discard()
         yield self._progress()
+
+    def _cleaned_segment(self, group: list[Segment]) -> CleanedSegment:
+        interval, source = self.partition.config.index_interval_bytes, self._path(group[0]) if len(group) == 1 else None
+        return CleanedSegment(self.partition.directory, group[0].base, interval, source)
 
     def _finish(self, group: list[Segment], cleaner: BatchCleaner, cleaned: CleanedSegment) -> None:
         any_index = any(os.path.exists(self._path(segment, names.TXN_INDEX)) for segment in group)

@@ -82,6 +82,29 @@ def test_a_map_that_fills_within_a_batch(tmp_path: Path) -> None:
         assert faults(world) == []
 
 
+def test_what_stays_as_it_is_is_not_written_again(tmp_path: Path) -> None:
+    """And what comes before the first difference is there all the same."""
+    with live(tmp_path, cleanup_policy="compact", segment_bytes=20_000) as world:
+        partition = world.partition()
+        for number in range(100):
+            put(partition, keyed([(b"%d" % number, b"x" * 1000)]))
+        put(partition, keyed([(b"15", b"new")]))
+        seal(partition)
+        memory = Memory(chunk_bytes=3000)
+        done = compact(partition, world, NOW, memory)
+        assert done is not None
+        first = (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size
+        assert (done.swaps, done.bytes_written) == (1, first)
+        assert [one.offset for one in consume(partition)] == [*range(15), *range(16, 101)]
+        assert faults(world) == []
+        seal(partition)
+        put(partition, keyed([(b"99", b"new")]))
+        seal(partition)
+        compact(partition, world, NOW, memory)
+        assert [one.offset for one in consume(partition)] == [*range(15), *range(16, 99), 100, 101]
+        assert faults(world) == []
+
+
 def garbage(partition: Partition, codec: int, count: int = 3) -> bytes:
     """Append a batch with a right checksum around what nobody can unpack."""
     span = batch_v2.Span(0, count - 1, NOW, NOW, count)
