@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from odradek.loadtest import cluster_rows, parquet, recovery, starts
+from odradek.loadtest import cluster_rows, compaction, parquet, recovery, starts
 from odradek.loadtest.brokers import KINDS, Broker
 from odradek.loadtest.clients import LoadError
 from odradek.loadtest.cluster_works import WORKS, Work
@@ -37,6 +37,7 @@ GROUPS = {
     "table": [row.key for row in ROWS],
     "start": list(SIZES),
     RECOVERY: [RECOVERY],
+    "compaction": list(compaction.LOADS),
     "curves": list(CURVES),
     "pipeline": list(LOADS),
     "cluster": [*(row.key for row in cluster_rows.ROWS), *WORKS],
@@ -121,6 +122,13 @@ def measure_recovery(kinds: Kinds, _: str, bench: Bench) -> Entry:
     return entry
 
 
+def measure_compaction(kinds: Kinds, key: str, bench: Bench) -> Entry:
+    """A log that becomes compacted, in turn."""
+    names = [kind.key for kind in kinds]
+    chosen = [kind for kind in compaction.KINDS if kind.key in names]
+    return compaction.measure(key, bench.folder, bench.rounds, bench.scale, chosen)
+
+
 def measure_cluster_rows(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results) -> Iterator[str]:
     """Loads of clusters, which run one at a time: three JVMs beside three more would be in each other's way."""
     for row in [row for row in cluster_rows.ROWS if row.key in keys]:
@@ -170,6 +178,7 @@ def measure(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results, w
     works = {
         **dict.fromkeys(SIZES, measure_starts),
         RECOVERY: measure_recovery,
+        **dict.fromkeys(compaction.LOADS, measure_compaction),
         **dict.fromkeys(CURVES, measure_curve),
         **dict.fromkeys(LOADS, parquet.measure),
     }

@@ -191,6 +191,12 @@ class ApacheKafka(Broker):
     """Apache Kafka as one KRaft node."""
 
     name, key = "Apache Kafka", "kafka"
+    release = KAFKA_VERSION
+
+    @property
+    def version(self) -> str:
+        """Of its jars."""
+        return self.release
 
     def prepare(self) -> None:
         """Write its properties and format the data directory."""
@@ -206,11 +212,11 @@ class ApacheKafka(Broker):
         self.write_properties(more)
         cluster = cluster_id()
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self.folder / "server.properties")]
-        subprocess.run(["java", "-cp", f"{kafka_jars()}/*", *tool], check=True, capture_output=True)
+        subprocess.run(["java", "-cp", f"{kafka_jars(self.release)}/*", *tool], check=True, capture_output=True)
 
     def command(self) -> list[str]:
         """With the heap and the collector of its own scripts."""
-        jars = f"{kafka_jars()}/*"
+        jars = f"{kafka_jars(self.release)}/*"
         return ["java", *JAVA_OPTIONS, "-cp", jars, "kafka.Kafka", str(self.folder / "server.properties")]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from odradek.loadtest.report_compaction import compaction_section
 from odradek.loadtest.report_curves import curves_section
 from odradek.loadtest.report_parquet import parquet_section
 from odradek.loadtest.report_starts import recovery_section, starts_section
@@ -150,6 +151,7 @@ def markdown(results: Results) -> str:
         _METHOD.strip(),
         starts_section(results),
         recovery_section(results),
+        compaction_section(results),
         curves_section(results),
         cluster_section(results),
         parquet_section(results),

@@ -9,11 +9,12 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 _TIMEOUT_MS = 30_000
-_LIST_OFFSETS, _METADATA, _CREATE_TOPICS, _DELETE_TOPICS = 2, 3, 19, 20
+_LIST_OFFSETS, _METADATA, _CREATE_TOPICS, _DELETE_TOPICS, _ALTER_CONFIGS = 2, 3, 19, 20, 44
+_TOPIC, _SET = 2, 0
 _NOT_CONTROLLER = 41
 WAIT_SECONDS = 120
 
@@ -110,6 +111,15 @@ def delete(port: int, topic: str) -> None:
     (error,) = struct.unpack(">h", answer[-2:])
     if error:
         raise WireError(f"DeleteTopics of {topic}: error {error}")
+
+
+def configure(port: int, topic: str, configs: Mapping[str, object]) -> None:
+    """Set topic configs (IncrementalAlterConfigs v0)."""
+    pairs = b"".join(text(name) + bytes([_SET]) + text(str(value)) for name, value in configs.items())
+    body = struct.pack(">ib", 1, _TOPIC) + text(topic) + struct.pack(">i", len(configs)) + pairs + b"\0"
+    (error,) = struct.unpack_from(">h", ask(port, _ALTER_CONFIGS, 0, body), 8)
+    if error:
+        raise WireError(f"IncrementalAlterConfigs of {topic}: error {error}")
 
 
 def end(port: int, topic: str) -> int:

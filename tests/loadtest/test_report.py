@@ -12,6 +12,7 @@ from odradek.loadtest.bench import attempt, chosen_keys, chosen_kinds
 from odradek.loadtest.clients import Call, Cost, LoadError
 from odradek.loadtest.profile import hottest
 from odradek.loadtest.report import markdown, missed, ratio, summary, table, verdict
+from odradek.loadtest.report_compaction import compaction_section
 from odradek.loadtest.report_curves import draw, growth, told
 from odradek.loadtest.report_parquet import parquet_section
 from odradek.loadtest.report_starts import recovery_section, starts_section
@@ -219,3 +220,17 @@ def test_topics_to_parquet_without_kafka() -> None:
     told = parquet_section(Results({"parquet-5gb": Entry(data, 1, 0.5)}))
     assert told.startswith("## A topic to Parquet") and "2.5 million records of 1000 B" in told
     assert "2,000 | 1.50 µs | 0.50 µs | 0.25 µs | – |" in told and "MISSED" not in told
+
+
+@pytest.mark.parametrize(
+    ("speed", "cpu", "word"), [(54, 3.6, "met"), (53.9, 3.6, "MISSED: MB/s |"), (60, 3.7, "MISSED: CPU |")]
+)
+def test_compaction_is_judged(speed: float, cpu: float, word: str) -> None:
+    def costs(*values: float) -> list[dict[str, float]]:
+        return [dict(zip(("mb_s", "cpu_per_gb"), values, strict=True))]
+
+    data = {KAFKA: costs(54, 3.6), ODRADEK: costs(speed, cpu)}
+    text = compaction_section(Results({"compact-1k": Entry(data, 1)}))
+    assert word in text
+    assert "54 MB/s, 3.60 CPU s/GB" in text
+    assert compaction_section(Results()) == ""

@@ -1,0 +1,159 @@
+"""Compaction: Odradek's cleaner beside Apache Kafka's, on the same segments.
+
+    python -m odradek.loadtest.compaction --rows compact-1k
+
+It is a part of `make bench` too. The segments are written here as a producer with default settings fills them, 16 KiB a
+batch, keys drawn at random from as many as there are records. Each broker in turn gets hard links of them in the place
+of a topic's partition. When it has opened them, the topic becomes compacted: the clock and the CPU of all the broker's
+processes run from there until the cleaner's checkpoint is at the active segment. A cleaned log is as large as what is
+left of it, and the old segments stay until the directory goes: 15 GB of disk for 5 GB of records.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+from odradek.loadtest import wire
+from odradek.loadtest.brokers import ApacheKafka, Broker, Odradek
+from odradek.loadtest.compaction_data import fill
+from odradek.loadtest.store import Entry, Results, load, save
+from odradek.loadtest.tools import BrokerError, say
+
+TOPIC = "compacted"
+SECONDS = 3600
+_CHECKPOINT = "cleaner-offset-checkpoint"
+_SETTINGS = {"log.cleaner.backoff.ms": 100, "log.segment.delete.delay.ms": 3_600_000, "log.retention.ms": -1}
+_COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0"}
+
+
+class Load(NamedTuple):
+    """Records of `size` bytes, `records` of them, with keys drawn from `keys`."""
+
+    title: str
+    size: int
+    records: int
+    keys: int
+
+
+LOADS = {
+    "compact-1k": Load("5 GB of 1 KB records, 5 million keys", 1000, 5_000_000, 5_000_000),
+    "compact-100": Load("2 GB of 100 B records, 20 million keys", 100, 20_000_000, 20_000_000),
+}
+
+
+class Kafka(ApacheKafka):
+    """The Apache Kafka whose cleaner Odradek's is compared with."""
+
+    release = "3.9.1"
+
+
+KINDS: tuple[type[Broker], ...] = (Kafka, Odradek)
+
+
+def once(kind: type[Broker], folder: Path, segments: Path, dirty_end: int) -> dict[str, float]:
+    """Have a broker of its own clean the segments; MB and CPU are of the records that were there."""
+    broker = kind(folder, _SETTINGS)
+    try:
+        _give(broker, segments)
+        broker.start(1)
+        size = sum(path.stat().st_size for path in segments.iterdir())
+        began, cpu = time.monotonic(), broker.cpu()
+        wire.configure(broker.port, TOPIC, _COMPACTED)
+        _await(broker, dirty_end)
+        seconds, spent = time.monotonic() - began, broker.cpu() - cpu
+        left = sum(path.stat().st_size for path in (folder / "data" / f"{TOPIC}-0").glob("*.log"))
+    finally:
+        broker.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    return {
+        "seconds": seconds,
+        "cpu": spent,
+        "mb_s": size / 1e6 / seconds,
+        "cpu_per_gb": spent / size * 1e9,
+        "left": left,
+    }
+
+
+def _give(broker: Broker, segments: Path) -> None:
+    """Make the topic, and put hard links of the segments in the place of its only one."""
+    broker.start()
+    broker.create(TOPIC)
+    broker.stop()
+    partition = broker.folder / "data" / f"{TOPIC}-0"
+    for path in partition.iterdir():
+        if path.suffix in (".log", ".index", ".timeindex", ".snapshot"):
+            path.unlink()
+    for path in segments.iterdir():
+        os.link(path, partition / path.name)
+    (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+
+
+def _await(broker: Broker, dirty_end: int) -> None:
+    """Until the checkpoint is at the end of the sealed segments."""
+    path, deadline = broker.folder / "data" / _CHECKPOINT, time.monotonic() + SECONDS
+    while f"{TOPIC} 0 {dirty_end}" not in (path.read_text().splitlines() if path.exists() else []):
+        if time.monotonic() > deadline:
+            raise BrokerError(f"{broker.name} has not cleaned the log:\n{broker.log_tail()}")
+        time.sleep(0.05)
+
+
+def measure(key: str, folder: Path, rounds: int, scale: float, kinds: Sequence[type[Broker]] = KINDS) -> Entry:
+    """One row, in turn."""
+    entry, wanted = Entry({}, rounds, scale), LOADS[key]
+    segments = folder / "segments"
+    try:
+        random.seed(key)
+        dirty_end = fill(segments, wanted.size, int(wanted.records * scale), int(wanted.keys * scale))
+        for _ in range(rounds):
+            for kind in kinds:
+                found = once(kind, folder / kind.key, segments, dirty_end)
+                say(f"{key}: {kind.name} " + ", ".join(f"{name} {value:,.2f}" for name, value in found.items()))
+                entry.data.setdefault(kind.name, []).append(found)
+    finally:
+        shutil.rmtree(segments, ignore_errors=True)
+    return entry
+
+
+@click.command()
+@click.option("--rows", default=",".join(LOADS), show_default=True)
+@click.option("--brokers", default="kafka,odradek", show_default=True)
+@click.option("--rounds", default=1, show_default=True)
+@click.option("--scale", default=1.0, show_default=True, help="Of the records.")
+@click.option("--keep/--no-keep", default=False, help="Write the figures to results.json and RESULTS.md.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")
+def main(rows: str, brokers: str, rounds: int, scale: float, keep: bool, folder: Path | None) -> None:
+    """How fast a log is compacted, and what that costs."""
+    from odradek.loadtest import bench
+
+    results = load(bench.HERE / "results.json")
+    kinds = [kind for kind in KINDS if kind.key in brokers.split(",")]
+    with tempfile.TemporaryDirectory(prefix="odradek-compaction-", dir=folder) as room:
+        for key in rows.split(","):
+            try:
+                results.entries[key] = measure(key, Path(room), rounds, scale, kinds)
+            except (BrokerError, wire.WireError, OSError) as error:
+                click.echo(f"compaction: {error}", err=True)
+                sys.exit(1)
+            if keep:
+                _keep(results)
+
+
+def _keep(results: Results) -> None:
+    from odradek.loadtest import bench
+    from odradek.loadtest.report import markdown
+
+    save(results, bench.HERE / "results.json")
+    (bench.HERE / "RESULTS.md").write_text(markdown(results))
+
+
+if __name__ == "__main__":
+    main()

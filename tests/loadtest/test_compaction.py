@@ -1,0 +1,38 @@
+"""The compaction bench: a little of it, with Odradek alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from odradek.loadtest import compaction
+from odradek.loadtest.brokers import Odradek
+from odradek.loadtest.compaction_data import fill
+from odradek.protocol.records import batch_v2, convert
+
+
+@pytest.mark.parametrize("size", [100, 1000])
+def test_segments_are_what_a_producer_writes(tmp_path: Path, size: int) -> None:
+    end = fill(tmp_path / "log", size, 2000, 50)
+    paths = sorted((tmp_path / "log").iterdir())
+    assert int(paths[-1].stem) == end >= 2000
+    offsets, keys = [], set()
+    for path in paths:
+        for one in convert.split(path.read_bytes()):
+            assert batch_v2.check(one, dense=True).size <= 16384
+            for offset, _, key, value, _ in batch_v2.iterate(one):
+                offsets.append(offset)
+                keys.add(key)
+                assert size - 5 <= len(key or b"") + len(value or b"") + 10 <= size
+    assert offsets == list(range(len(offsets)))
+    assert len(keys) == 50
+
+
+@pytest.mark.parametrize("key", list(compaction.LOADS))
+def test_a_log_is_compacted(tmp_path: Path, key: str) -> None:
+    entry = compaction.measure(key, tmp_path, 1, 0.0005, [Odradek])
+    (found,) = entry.data["Odradek"]
+    load = compaction.LOADS[key]
+    assert 0.5 < found["left"] / (load.size * load.records * 0.0005) < 0.8
+    assert min(found["mb_s"], found["cpu_per_gb"]) > 0
+    assert not list(tmp_path.iterdir())
