@@ -81,6 +81,11 @@ class Group:
         return State.PREPARING in TRANSITIONS[self.state]
 
     @property
+    def is_unused(self) -> bool:
+        """Whether there is nothing in it, nor in the log: no member yet, no id handed out, no offset."""
+        return self.state is State.EMPTY and not self.generation and not self.pending and not self.offsets
+
+    @property
     def everyone_joined(self) -> bool:
         return len(self.members) == self.joined and not self.pending
 

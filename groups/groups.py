@@ -129,6 +129,11 @@ class Groups(Ownership):
         group = self._groups[group_id] = Group(group_id, self.limits, self.timers, self.effects)
         return group
 
+    def _drop_unused(self, group: Group) -> None:
+        """A group that a request has made and left without anything in it is none: requests cost no memory."""
+        if group.is_unused and self._groups.get(group.id) is group:
+            del self._groups[group.id]
+
     def _forget(self, key: str) -> None:
         """See `Ownership`. Its members are to ask again, and find it as the log has it."""
         self._discard(key, Error.COORDINATOR_NOT_AVAILABLE)
@@ -169,6 +174,7 @@ class Groups(Ownership):
             self.effects.append(Answer(token, JoinResult(error, request.member_id)))
         else:
             joining.join(group, request, token, now)
+            self._drop_unused(group)
 
     def sync(self, request: Sync, token: Any, now: Now) -> None:
         """SyncGroup; answers a SyncResult. While loading: join again, which older clients understand."""
@@ -224,6 +230,7 @@ class Groups(Ownership):
             if group is not None:
                 try:
                     rebalance.EXPIRY[kind](group, member_id, now)
+                    self._drop_unused(group)
                 except Exception:
                     self._fault(group_id, now)
         self._reload_due(now)
@@ -255,6 +262,8 @@ class Groups(Ownership):
             self.effects.append(Answer(token, dict.fromkeys(request.offsets, error)))
         else:
             self._store_offsets(group, request.offsets, request.producer, token)
+        if group is not None:
+            self._drop_unused(group)
 
     def _store_offsets(
         self, group: Group, offsets: dict[TopicPartition, OffsetValue], producer: tuple[int, int] | None, token: Any

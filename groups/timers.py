@@ -1,7 +1,9 @@
 """Deadlines by key, without a clock.
 
 Moving a deadline later, which each heartbeat does, is one dict write: the heap keeps the earlier entry and
-puts the key back when that one comes up. Moving it earlier pushes a second entry; stale ones fall out at the top.
+puts the key back when that one comes up. Moving it earlier pushes a second entry; stale ones fall out at the top, and
+when they are most of the heap it is built again: members that join and leave at once would leave theirs for as long as
+their sessions were to last.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+
+MOST_STALE = 1_000  # entries, beside as many as there are deadlines
 
 
 class Deadlines(Generic[K]):
@@ -73,6 +77,10 @@ class Deadlines(Generic[K]):
         self._count += 1
         self._queued[key] = at_ms
         heapq.heappush(self._heap, (at_ms, self._count, key))
+        if len(self._heap) > 2 * len(self._due) + MOST_STALE:
+            self._queued = dict(self._due)
+            self._heap = [(due, number, key) for number, (key, due) in enumerate(self._due.items())]
+            heapq.heapify(self._heap)
 
     def _pop(self) -> K:
         at_ms, _, key = heapq.heappop(self._heap)

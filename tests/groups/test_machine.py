@@ -158,6 +158,16 @@ def test_a_member_id_is_a_string_that_fits(name: str, field: str) -> None:
     assert state(world) is State.STABLE and not world.groups.faults
 
 
+def test_a_request_that_is_refused_makes_no_group() -> None:
+    world = World(max_metadata=10)
+    assert world.joined(protocols=()).error is Error.INCONSISTENT_GROUP_PROTOCOL
+    assert world.answer(world.commit(metadata="x" * 11)) == {("t", 0): Error.OFFSET_METADATA_TOO_LARGE}
+    assert world.joined(require_member_id=True).error is Error.MEMBER_ID_REQUIRED
+    assert len(world.groups) == 1
+    world.wait(SESSION)
+    assert len(world.groups) == 0 and len(world.groups.timers) == 0
+
+
 def test_nobody_is_not_waited_for_without_a_pause() -> None:
     """A static member with a rebalance timeout of 0 does not come back: until its session ends, others wait for it."""
     world = World(initial_delay_ms=0)

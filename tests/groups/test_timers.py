@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from odradek.groups.timers import Deadlines
+from odradek.groups.timers import MOST_STALE, Deadlines
 
 STEPS = st.lists(
     st.one_of(
@@ -43,3 +43,14 @@ def test_heartbeats_do_not_grow_the_heap() -> None:
         timers.set("m", at)
         timers.next_ms()
     assert len(timers._heap) == 1
+
+
+def test_what_was_cancelled_takes_no_room() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    for key in range(100_000):
+        deadlines.set(key, 10**9 + key)
+        if key % 100:
+            deadlines.cancel(key)
+    assert len(deadlines._heap) <= 2 * len(deadlines) + MOST_STALE + 1
+    assert deadlines.expired(2 * 10**9) == list(range(0, 100_000, 100))
+    assert deadlines.next_ms() is None
