@@ -40,6 +40,7 @@ Fault = tuple[int, str]  # error code and why; see cluster.validation
 Faults = list[tuple[tuple[str, int], Fault]]
 
 _WHOLE = ("", 0)  # stands for the order itself among its partitions
+_LONGEST = 200  # characters of what is said of one
 _MOST_UNVOUCHED = 1000
 _SHOWN = 5  # refused partitions named in a line of the log
 
@@ -224,7 +225,7 @@ def _unless_faulty(steps: Steps, faults: Faults) -> Steps:
     """The steps, those of faulty partitions replaced by their error codes."""
     wrong = {partition: fault for partition, fault in faults if fault[0] != NONE}
     if wrong:
-        text = "; ".join(why for _, why in list(wrong.values())[:_SHOWN])
+        text = "; ".join(why[:_LONGEST] for _, why in list(wrong.values())[:_SHOWN])
         log.error("an order of the controller names %d partitions that cannot be: %s", len(wrong), text)
     return [(key, _refused(wrong[key][0]) if key in wrong else step) for key, step in steps]
 

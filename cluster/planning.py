@@ -158,6 +158,8 @@ def plan_partitions(
     if topic not in snapshot.topics:
         raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
     existing = snapshot.topics[topic].partitions
+    if not existing or not existing[0].replicas:
+        raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"The partitions of topic '{topic}' are not known here yet.")
     if count < len(existing):
         raise ApiError(
             INVALID_PARTITIONS,

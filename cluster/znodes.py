@@ -208,10 +208,13 @@ def decode_topic(data: bytes) -> TopicNode:
     topic_id = uuid_bytes(value["topic_id"]) if "topic_id" in value else None
     if topic_id is not None and len(topic_id) != 16:
         raise Malformed(f"{value['topic_id']!r} is no topic id")
-    return TopicNode(
+    node = TopicNode(
         topic_id,
         *({_index(index): _brokers(brokers) for index, brokers in value.get(name, {}).items()} for name in names),
     )
+    if not all(node.replicas.values()):
+        raise Malformed("a partition without replicas")
+    return node
 
 
 def encode_state(state: PartitionState) -> bytes:

@@ -25,7 +25,7 @@ def cluster(brokers: dict[int, str | None], topics: dict[str, list[list[int]]] |
             "id": f"{number + 1:032x}",
             "internal": False,
             "config": {},
-            "partitions": [[-1, 0, r[0], 0, r, r, 0] for r in rows],
+            "partitions": [[-1, 0, r[0] if r else -1, 0, r, r, 0] for r in rows],
         }
         for number, (name, rows) in enumerate((topics or {}).items())
     }
@@ -206,6 +206,17 @@ def test_partitions_that_cannot_be_added(topic, count, given_, code, says) -> No
     error = refused(lambda: plan_partitions(topic, count, given_, ONE))
     assert error.code == code
     assert says in (error.message or "")
+
+
+def test_no_partitions_are_added_to_a_topic_that_is_not_known_whole() -> None:
+    """A controller has told of its second partition first."""
+    error = refused(lambda: plan_partitions("t", 3, None, cluster({0: None}, {"t": [[], [0]]})))
+    assert error.code == errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_message_has_room_in_a_response() -> None:
+    error = ApiError(errors.INVALID_REQUEST, "Ω" * 32_767)
+    assert len((error.message or "").encode()) < 1 << 12
 
 
 def test_added_partitions_go_on_where_the_topic_stopped() -> None:

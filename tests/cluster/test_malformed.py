@@ -65,7 +65,16 @@ STATE = '{"controller_epoch":1,"leader":%s,"version":1,"leader_epoch":%s,"isr":%
 
 @pytest.mark.parametrize(
     "partitions",
-    ['{"-1":[0]}', '{"2147483647":[0]}', '{"x":[0]}', '{"0":["0"]}', '{"0":[-1]}', '{"0":0}', '{"0":[1.5]}'],
+    [
+        '{"-1":[0]}',
+        '{"2147483647":[0]}',
+        '{"x":[0]}',
+        '{"0":["0"]}',
+        '{"0":[-1]}',
+        '{"0":0}',
+        '{"0":[1.5]}',
+        '{"0":[]}',
+    ],
 )
 def test_partitions_that_cannot_be(partitions: str) -> None:
     with pytest.raises(Malformed):

@@ -4,9 +4,10 @@
     values = OddValues(dice, {"group_id": [b"g"], "StopReplica.controller_id": [0]}, spice=0.1)
     body = valid_body(message_class("JoinGroupRequest"), 9, values)
 
-A field takes a value of its pool if it has one, else an ordinary value of its type; a share `spice` of them is odd: an
-extreme number, an empty, huge or non-ASCII string, an array of many or equal elements. Null is drawn where it is
-allowed. Nothing here lies about a length; what a decoder refuses of these is a string that is too long for Kafka.
+A field takes a value of its pool if it has one, and nothing else where that is a tuple; else an ordinary value of its
+type. A share `spice` of them is odd: an extreme number, an empty, huge or non-ASCII string, an array of many or equal
+elements. Null is drawn where it is allowed. Nothing here lies about a length; what a decoder refuses of these is a
+string that is too long for Kafka.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class OddValues:
     def known(self, api: str, name: str) -> Any:
         """A value of the field's pool; None when it has none, or another value is wanted."""
         pool = self._pools.get(f"{api}.{name}") or self._pools.get(name)
+        if isinstance(pool, tuple):
+            return self.dice.choice(pool)
         if not pool or self.odd() or self.dice.random() > POOL_SHARE:
             return None
         return self.dice.choice(pool)

@@ -1,0 +1,169 @@
+"""Sequences of valid requests with odd values against the controller and the replicator of a live broker.
+
+All that brokers and administrators send, in every version: to a broker of a cluster on ZooKeeper, which takes the
+fuzzer for a broker, and to one that is alone. `ODRADEK_FUZZ_SEED=n` draws others, `ODRADEK_FUZZ_SEQUENCES=n` more.
+What an order may do it does: topics of the fuzzer's are stopped, deleted and led by brokers that there are not. An
+innocent client's topic is none of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from odradek.cluster import znodes
+from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.protocol import interbroker
+from odradek.workers import api
+
+from ..clients.admin import create_named, topic_id
+from ..harness.broker import Broker
+from ..harness.needs import available
+from ..harness.process import wait_until
+from ..harness.zookeeper import ZooKeeper
+from .innocent import Innocent
+from .playing import Target
+from .sequences import Api, Player, Pools, Script, script
+from .watch import Watch
+
+SEED = int(os.environ.get("ODRADEK_FUZZ_SEED", "1"))
+LENGTH = 12
+MOST_GROWTH = 32 << 20
+
+BETWEEN_BROKERS = (1, 2, 4, 5, 6, 7, 23, 27)
+ADMINISTRATION = (3, 19, 20, 21, 32, 33, 35, 37, 43, 44, 45, 46, 48, 50, 60, 61, 74, 75)
+WEIGHTS = {4: 6, 5: 4, 6: 4, 1: 3, 19: 3, 37: 2}
+
+TOPICS = [b"fuzz-a", b"fuzz-b", b"fuzz-c", b"fuzz-none"]
+INDEXES = [0, 0, 1, 2, 7, -1]
+COUNTS = (1, 2, 3, -1, 0, -5, 10_001, (1 << 31) - 1)
+HOSTS = (b"127.0.0.1", b"localhost", b"", b"no-such-host.invalid", b"a\0b", b"x" * 300, b"::1")
+RESOURCES = {"resource_type": [2, 2, 2, 4, 8], "resource_name": [*TOPICS, b"", b"0"]}
+POOLS: Pools = {
+    "topic_name": TOPICS, "topic": TOPICS, "name": TOPICS, "topic_names": TOPICS, "topics_names": TOPICS,
+    "partition_index": INDEXES, "partition_indexes": INDEXES, "partition": INDEXES, "partitions": INDEXES,
+    "partition_id": INDEXES, "leader": [0, 0, 0, 1, 5, -1, -2], "leader_epoch": [0, 1, 2, 3, 100],
+    "current_leader_epoch": [-1, 0, 1, 2], "isr": [0, 1, 2], "replicas": [0, 1, 2], "broker_ids": [0, 0, 1],
+    "offline_replicas": [0, 1], "controller_id": [0, 0, 0, 5], "broker_epoch": [-1, -1, -1, 0],
+    "type": (0, 1), "delete_partition": [0, 1], "replica_id": [0, 1, 5, -1, -2], "is_new": [0, 1],
+    "ControlledShutdown.broker_id": (1, 7, -1, (1 << 31) - 1), "host": HOSTS, "host_name": HOSTS, "v0_host": HOSTS,
+    "port": (1, 0, -1, 65_536, 99_999), "v0_port": (1, -1), "listener": [b"PLAINTEXT"],
+    "security_protocol": [0, 0, 3, 9], "id": [0, 0, 1, 5],
+    "max_wait_ms": (0, 10), "min_bytes": (0, 1), "num_partitions": COUNTS, "count": COUNTS,
+    "replication_factor": (1, 1, -1, 0, 3, 32_767), "timeout_ms": (0, 100, 1000, -1), "election_type": [0, 1],
+    "CreateTopics.CreatableTopicConfig.name": [b"retention.ms"], "value": [b"1000", b"compact", b"", b"x"],
+    "config_operation": [0, 1, 2, 3], "producer_id": [0, 1000], "producer_epoch": [0, 1], "fetch_offset": [0, 0, 1, 5],
+    **RESOURCES,
+}  # fmt: skip
+LEARNS = {"session_id": ["session_id"]}
+
+
+def apis(clustered: bool) -> list[Api]:
+    """What the sequences are made of."""
+    rows = api.served(clustered)
+    found = []
+    for key in BETWEEN_BROKERS + ADMINISTRATION:
+        if key in rows:
+            low, high = rows[key].versions
+            most = interbroker.message_class(rows[key].name + "Request").max_version
+            found.append(Api(rows[key].name, (low, min(high, most)), WEIGHTS.get(key, 1)))
+    return found
+
+
+def controller_epoch(zookeeper: ZooKeeper) -> int:
+    tree = ZooKeeperTree(zookeeper.connect)
+    try:
+        return int(tree.get(znodes.CONTROLLER_EPOCH)[0])
+    finally:
+        tree.close()
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper | None]:
+    """None where there is none to be had: only the broker that is alone is then played against."""
+    if not available("java-3.9.1"):
+        yield None
+        return
+    running = ZooKeeper(tmp_path_factory.mktemp("zookeeper"))
+    running.start()
+    yield running
+    running.kill()
+
+
+@pytest.fixture(scope="module", params=["member", "alone"])
+def target(
+    request: pytest.FixtureRequest, zookeeper: ZooKeeper | None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    """A broker with an innocent client."""
+    clustered = request.param == "member"
+    if clustered and zookeeper is None:
+        pytest.skip("java-3.9.1 is not installed")
+    connect = {"zookeeper_connect": zookeeper.connect} if clustered and zookeeper else {}
+    folder = tmp_path_factory.mktemp(request.param) / "broker"
+    # Its own address stays a broker's, whatever the fuzzer tells of brokers.
+    broker = Broker(folder, odradek_inter_broker_allowed_hosts="127.0.0.1", **connect)
+    try:
+        broker.start()
+        with broker.wire() as wire:
+            wait_until(lambda: wire.metadata().controller_id == 0, 60, "a controller")
+            for name in TOPICS[:3]:
+                create_named(wire, name.decode(), 2)
+            ids = [topic_id(wire, name.decode()).bytes for name in TOPICS[:3]]
+        yield _target(broker, clustered, ids, controller_epoch(zookeeper) if clustered and zookeeper else 1)
+    finally:
+        broker.close()
+
+
+def _target(broker: Broker, clustered: bool, ids: list[bytes], epoch: int) -> Target:
+    played = apis(clustered)
+    pools = {**POOLS, "topic_id": ids, "controller_epoch": [epoch] * 8 + [epoch - 1, epoch + 1, (1 << 31) - 1]}
+    player = Player((broker.host, broker.port), pools, played, LEARNS)
+
+    def made(number: int) -> Script:
+        return script(f"{SEED}/{number}", played, [{}, {}], LENGTH)
+
+    return Target(broker, Watch(broker), Innocent(broker), player, made, SEED)
+
+
+def sequences(default: int) -> int:
+    """How many."""
+    return int(os.environ.get("ODRADEK_FUZZ_SEQUENCES", default))
+
+
+@pytest.mark.timeout(900)
+def test_hundreds(target: Target) -> None:
+    target.play(range(sequences(200)))
+    target.innocent.check()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_ten_thousand(target: Target) -> None:
+    """With memory: what the first half needed must do for the second."""
+    half = sequences(10_000) // 2
+    target.play(range(200, 200 + half))
+    before = target.watch.memory()
+    target.play(range(200 + half, 200 + 2 * half))
+    after = target.watch.memory()
+    grown = {name: f"{before[name] >> 20} MiB, then {after[name] >> 20}" for name in after}
+    print(f"{2 * half} sequences, no harm; memory after half of them and after all: {grown}")
+    assert not any(after[name] > before[name] + MOST_GROWTH for name in after), grown
+
+
+def test_nothing_was_lost_and_nothing_escaped(target: Target) -> None:
+    """Last: the innocent client's records, the logs on disk, and what is beside them."""
+    innocent = target.innocent
+    assert isinstance(innocent, Innocent)
+    innocent.finish()
+    assert not target.watch.fault()
+    target.broker.stop()
+    checked = target.broker.command("check", str(target.broker.data_dir))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert beside(target.broker.folder) == {target.broker.data_dir}
+
+
+def beside(folder: Path) -> set[Path]:
+    """The directories in a broker's folder, and any that escaped out of it."""
+    return {path for path in [*folder.iterdir(), *folder.parent.iterdir()] if path.is_dir()} - {folder}
