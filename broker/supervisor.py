@@ -105,7 +105,7 @@ class Supervisor:
             self._check_disks()
             for role in self._children.start_missing():
                 log.info("started %s (pid %d)", role_name(role), self._children.pid(role))
-            self._stopped.sweep(self._boot.shared.processes.pids, self._boot.locks.alive)
+        self._stopped.sweep(self._boot.shared.processes.pids, self._boot.locks.alive)  # or it would hold up a stop
         if self._ready:
             self._stuck.turn(self._is_ours)
             self._end_retired()

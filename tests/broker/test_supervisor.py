@@ -325,6 +325,16 @@ def test_interrupt_stops_too_and_a_hung_child_is_killed(standin: Standin) -> Non
     assert not standin.shm()
 
 
+def test_a_child_that_somebody_has_stopped_does_not_hold_up_the_end(standin: Standin) -> None:
+    standin.start("odradek.drain.timeout.ms=600000")
+    assert standin.process is not None
+    for name in ("worker-0", "janitor"):
+        os.kill(standin.role_pid(name), signal.SIGSTOP)
+    standin.process.send_signal(signal.SIGTERM)
+    assert standin.wait() == 0
+    assert not standin.shm()
+
+
 def test_other_things_in_the_run_directory_are_left_alone(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = standin.data.parent / "mine"
     mine.mkdir()
