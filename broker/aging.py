@@ -12,7 +12,6 @@ from odradek.storage import names, retention, roll, trim
 from odradek.storage.index_files import largest_timestamp
 from odradek.storage.partition import Partition
 from odradek.storage.retention import Doomed, Limits, LogFacts, SegmentFacts
-from odradek.storage.sequences import for_snapshot
 
 log = logging.getLogger(__name__)
 
@@ -109,11 +108,13 @@ def expire_producers(partition: Partition, now_ms: int, expiration_ms: int) -> i
     with flushing.patiently(partition) as values:
         generation = values[slots.F_PSTATE_GEN]
         table = partition.producers.table(generation)
-        entries = list(table.entries()) if table is not None else []
-        idle = set(retention.expired_producers(for_snapshot(entries), now_ms, expiration_ms))
+        if table is None:
+            return 0
+        kept = retention.kept_producers(table, now_ms, expiration_ms)
+        idle = table.used - len(kept)
         if idle:
-            kept = [entry for entry in entries if entry.producer_id not in idle]
-            values[slots.F_PSTATE_GEN] = partition.producers.replace(kept, generation)
+            most = partition.config.producers_max
+            values[slots.F_PSTATE_GEN] = partition.producers.keep(kept, generation, 1, most)
             partition.slot.publish(values)
             partition.producers.retire(generation)
-        return len(idle)
+        return idle

@@ -25,7 +25,6 @@ from odradek.ipc.slots import Fields
 from odradek.storage import checkpoints, epochs, roll, snapshots
 from odradek.storage.flush import Flush
 from odradek.storage.partition import Busy, Gone, Partition
-from odradek.storage.sequences import for_snapshot
 
 log = logging.getLogger(__name__)
 
@@ -100,8 +99,7 @@ def _snapshot_producers(partition: Partition, values: Fields) -> list[str]:
     table = partition.producers.table(values[slots.F_PSTATE_GEN])
     if table is None:
         return []
-    producers = for_snapshot(table.entries())
-    path = snapshots.write_snapshot(partition.directory, values[slots.F_LEO], producers, sync=False)
+    path = snapshots.write_table(partition.directory, values[slots.F_LEO], table)
     return [str(path), partition.directory]
 
 

@@ -78,6 +78,12 @@ OWN_CONFIGS = (
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
+        "odradek.producers.max", INT, "100000", LOW,
+        "Producer ids that a partition remembers, up to 1 KB of /dev/shm each; those that wrote last are kept, and "
+        "those with an open transaction. A forgotten producer's retry is not known as one. Topics override it.",
+        mode=CLUSTER_WIDE, check=at_least(100),
+    ),
+    ConfigKey(
         "odradek.recovery.on.corruption", STRING, "refuse", MEDIUM,
         "What to do with a log that is damaged in the middle: refuse takes the partition offline and says where, "
         "cut keeps what lies before the damage and puts the rest aside in .corrupt files. Where the machine went down "

@@ -241,6 +241,11 @@ TOPIC_CONFIGS = (
         "stays at the synced offset, and so do answers to acks=all.",
     ),
     ConfigKey(
+        "odradek.producers.max", INT, "100000", LOW,
+        "Producer ids that a partition remembers; those that wrote last are kept, and those with an open transaction.",
+        check=at_least(100),
+    ),
+    ConfigKey(
         "odradek.retention.unknown", BOOLEAN, "false", MEDIUM,
         "True for a topic of log directories that were taken over, while its cleanup.policy, retention.ms "
         "and retention.bytes cannot be known: nothing of it is deleted or compacted. Setting or unsetting "

@@ -1,7 +1,8 @@
 """Producer state of one partition: what an idempotent producer sent last, shared by all workers.
 
-Layout    : region `producers-<slot>-<incarnation>-<generation>`; word 0 capacity, 1 used; from word 32 on entries of
-            32 words in an open-addressed hash table (linear probing, never more than 2/3 full, nothing is removed):
+Layout    : region `producers-<slot>-<incarnation>-<generation>`; word 0 capacity, 1 used, 2 the number of producers at
+            which another generation is due; from word 32 on entries of 32 words in an open-addressed hash table (linear
+            probing, never more than 2/3 full, nothing is removed):
               0 ~producer id (0: empty)  1 epoch  2 last timestamp ms  3 coordinator epoch
               4 first offset of the open transaction or -1  5 batches appended so far, ever
               6 offset of the last marker that this table was given, -1 before the first (KIP-890: see
@@ -13,14 +14,16 @@ Lock      : the partition's.
 Crash rule: a batch's words are stored before the count that makes it visible, an entry's before its producer id.
             Applying a batch again (repair replays [pstate_leo, leo)) changes nothing: its last offset is known.
             A region of the next generation that nobody published is replaced by the next who grows.
-Expiry and growth copy the live entries to the next generation. The five last batches are kept, as Kafka keeps them:
-that is what makes a retry of up to five requests in flight answerable with its first offset (KIP-98).
+Expiry and growth copy the live entries to the next generation, word by word, as the lock is held meanwhile. A partition
+remembers `odradek.producers.max` of them: once there are as many, the next generation takes over the newer half, by
+their last offsets (timestamps are the clients'), and all with open transactions. The five last batches are kept, as
+Kafka keeps them: that is what makes a retry of up to five requests in flight answerable with its first offset (KIP-98).
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from odradek.ipc.region import Region, RegionError, unlink
@@ -77,13 +80,14 @@ class ProducerTable:
         return f"{prefix}producers-{slot}-{incarnation}-{generation}"
 
     @classmethod
-    def create(cls, name: str, incarnation: int, at_least: int = 0) -> ProducerTable:
-        """A fresh table with room for `at_least` producers and some more."""
+    def create(cls, name: str, incarnation: int, at_least: int = 0, most: int = 1 << 40) -> ProducerTable:
+        """A fresh table with room for `at_least` producers and some more, but for `most` unless it must."""
         capacity = _FIRST
         while capacity * 2 < at_least * 3:
             capacity = capacity * 4 + 3
         region = Region.create(name, (32 + capacity * _ENTRY) * 8, _KIND, incarnation)
         region.words[0] = capacity
+        region.words[2] = min(capacity * 2 // 3, max(most, at_least))
         return cls(region)
 
     @classmethod
@@ -114,7 +118,51 @@ class ProducerTable:
 
     def has_room(self, count: int) -> bool:
         """Whether `count` more producers need no larger table."""
-        return (self.words[1] + count) * 3 <= self.capacity * 2
+        return self.words[1] + count <= self.words[2]
+
+    @property
+    def used(self) -> int:
+        """How many producers are known."""
+        return self.words[1]
+
+    def places(self) -> list[int]:
+        """Where the entries begin in `words`."""
+        ids = self.words[32::_ENTRY].tolist()
+        return [32 + _ENTRY * index for index, found in enumerate(ids) if found]
+
+    def newest(self, count: int) -> list[int]:
+        """The places of the `count` producers that wrote last, and of all with an open transaction."""
+        by_offset = sorted(self.places(), key=self.last_offset, reverse=True)
+        return by_offset[:count] + [at for at in by_offset[count:] if self.words[at + TXN_FIRST] >= 0]
+
+    def last_offset(self, at: int) -> int:
+        """The last offset of the newest batch that is kept of the producer at `at`; -1 without one."""
+        count = self.words[at + COUNT]
+        return self.words[at + _RING + 4 * ((count - 1) % KEPT) + 2] if count else -1
+
+    def take(self, other: ProducerTable, places: Iterable[int]) -> None:
+        """Copy the entries at `places` of `other`, which are not here yet and for which there is room."""
+        words, theirs, capacity = self.words, other.words, self.capacity
+        for at in places:
+            index = ~theirs[at] % capacity
+            while words[32 + index * _ENTRY]:
+                index = index + 1 if index + 1 < capacity else 0
+            to = 32 + index * _ENTRY
+            words[to : to + _ENTRY] = theirs[at : at + _ENTRY]
+            words[1] += 1
+
+    def last_batches(self) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
+        """What a snapshot has of each producer: id, epoch, last sequence, last offset, offset delta, timestamp,
+        coordinator epoch, first offset of the open transaction; -1 for what there is not."""
+        words = self.words
+        for at in self.places():
+            pid, epoch, timestamp, coordinator, txn_first, count = words[at : at + 6].tolist()
+            last, offset, delta = -1, -1, 0
+            if count:
+                ring = at + _RING + 4 * ((count - 1) % KEPT)
+                span, first, offset, _ = words[ring : ring + 4].tolist()
+                last, delta = span & 0xFFFFFFFF, offset - first
+            yield ~pid, epoch, last, offset, delta, timestamp, coordinator, txn_first
 
     def insert(self, producer_id: int, epoch: int) -> int:
         """A new empty entry; the table has room."""
@@ -176,12 +224,12 @@ class ProducerTable:
 
     def first_unstable(self, without: int = -1) -> int:
         """First offset of the oldest open transaction, -1 when none is open; `without` this producer id's."""
-        words, first = self.words, -1
-        for at in range(32, 32 + self.capacity * _ENTRY, _ENTRY):
-            begun = words[at + TXN_FIRST]
-            if words[at] and words[at] != ~without and begun >= 0 and not 0 <= first < begun:
-                first = begun
-        return first
+        begun = self.words[32 + TXN_FIRST :: _ENTRY].tolist()
+        ids = self.words[32::_ENTRY].tolist()
+        left_out = (0, ~without)
+        return min(
+            (first for first, found in zip(begun, ids, strict=True) if first >= 0 and found not in left_out), default=-1
+        )
 
     def last_sequence(self, at: int) -> int:
         """The last sequence appended in the entry's epoch, -1 when none."""
@@ -211,9 +259,8 @@ class ProducerTable:
 
     def entries(self) -> Iterator[ProducerEntry]:
         """Every producer known."""
-        for at in range(32, 32 + self.capacity * _ENTRY, _ENTRY):
-            if self.words[at]:
-                yield self.entry(at)
+        for at in self.places():
+            yield self.entry(at)
 
     def load(self, entry: ProducerEntry) -> None:
         """Insert `entry` as it is (from a snapshot or a former generation)."""

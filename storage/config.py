@@ -43,6 +43,7 @@ class LogConfig:
     max_compaction_lag_ms: int = _NEVER
     visible_after_flush: bool = False
     retention_unknown: bool = False
+    producers_max: int = 100_000
 
     @classmethod
     def resolve(cls, values: Mapping[str, Any]) -> LogConfig:

@@ -24,7 +24,7 @@ def reserve(partition: Partition, values: Fields, count: int) -> None:
     if producers.has_room(former, count):
         return
     published = partition.slot.fields()  # and not `values`, which may be ahead of what is written
-    published[F_PSTATE_GEN] = values[F_PSTATE_GEN] = producers.grow(former, count)
+    published[F_PSTATE_GEN] = values[F_PSTATE_GEN] = producers.grow(former, count, partition.config.producers_max)
     partition.slot.publish(published)
     producers.retire(former)
 

@@ -20,7 +20,9 @@ def described(partition: Partition, state: SlotState, found: Recovered) -> SlotS
     """
     generation = state.pstate_gen
     if found.producers or generation:
-        generation = partition.producers.replace(shared_producers(found.producers), generation)
+        generation = partition.producers.replace(
+            shared_producers(found.producers), generation, partition.config.producers_max
+        )
     return state._replace(
         generation=state.generation + 1,
         log_start=found.log_start,

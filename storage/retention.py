@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from odradek.storage.producers import ProducerEntry
+from odradek.ipc.producers import TIMESTAMP, TXN_FIRST, ProducerTable
 
 Key = TypeVar("Key")
 
@@ -130,12 +130,7 @@ def _by_age(logs: Sequence[LogFacts]) -> Iterator[tuple[int, int, int, int]]:
             yield newest, number, segment.base_offset, segment.size
 
 
-def expired_producers(
-    producers: Mapping[int, ProducerEntry], now_ms: int, expiration_ms: int = PRODUCER_EXPIRATION_MS
-) -> list[int]:
-    """Producer ids that wrote nothing for `expiration_ms` and have no open transaction."""
-    return [
-        producer_id
-        for producer_id, entry in producers.items()
-        if entry.txn_first_offset < 0 and now_ms - entry.timestamp >= expiration_ms
-    ]
+def kept_producers(table: ProducerTable, now_ms: int, expiration_ms: int = PRODUCER_EXPIRATION_MS) -> list[int]:
+    """The places of producers that wrote something within `expiration_ms`, or have an open transaction."""
+    words, oldest = table.words, now_ms - expiration_ms
+    return [at for at in table.places() if words[at + TIMESTAMP] > oldest or words[at + TXN_FIRST] >= 0]

@@ -15,7 +15,6 @@ from odradek.storage import epochs, names, snapshots
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.durable import FILES, Files
 from odradek.storage.index import TIME_ENTRY
-from odradek.storage.sequences import for_snapshot
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
@@ -71,8 +70,7 @@ def seal_time_index(partition: Partition, values: Fields) -> None:
 def _snapshot_producers(partition: Partition, values: Fields) -> None:
     """The producers' state at the log end, so that recovery need not read the log from its start (KIP-98)."""
     table = partition.producers.table(values[slots.F_PSTATE_GEN])
-    entries = list(table.entries()) if table is not None else []
-    snapshots.write_snapshot(partition.directory, values[slots.F_LEO], for_snapshot(entries), sync=False)
+    snapshots.write_table(partition.directory, values[slots.F_LEO], table)
 
 
 def _preallocate(path: str, size: int) -> None:

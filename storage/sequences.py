@@ -7,7 +7,7 @@ published: a death in between is mended by replaying the log from `pstate_leo` o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import region
@@ -59,14 +59,29 @@ class Producers:
     def _name(self, generation: int) -> str:
         return ProducerTable.name(self._prefix, self._slot, self._incarnation, generation)
 
-    def replace(self, entries: Iterable[ProducerEntry], generation: int, more: int = 1) -> int:
-        """Make a table of just `entries`, with room for `more`; its generation, for the caller to publish. NoRoom."""
-        kept = list(entries)
-        table = ProducerTable.create(self._name(generation + 1), self._incarnation, len(kept) + more)
+    def replace(self, entries: Iterable[ProducerEntry], generation: int, most: int) -> int:
+        """Make a table of `entries`, of the newest where they are more than `most`; its generation, for the caller to
+        publish. NoRoom."""
+        kept = _newest(list(entries), most)
+        table = self._next(generation, len(kept) + 1, most)
         for entry in kept:
             table.load(entry)
-        self._table, self._generation = table, generation + 1
-        return generation + 1
+        return self._use(table, generation + 1)
+
+    def keep(self, places: Sequence[int], generation: int, more: int, most: int) -> int:
+        """Make a table of the entries at `places` of that of `generation`, with room for `more`; as `replace`."""
+        former = self.table(generation)
+        table = self._next(generation, len(places) + more, most)
+        if former is not None:
+            table.take(former, places)
+        return self._use(table, generation + 1)
+
+    def _next(self, generation: int, at_least: int, most: int) -> ProducerTable:
+        return ProducerTable.create(self._name(generation + 1), self._incarnation, at_least, most)
+
+    def _use(self, table: ProducerTable, generation: int) -> int:
+        self._table, self._generation = table, generation
+        return generation
 
     def retire(self, generation: int) -> None:
         """Unlink a generation that a *published* newer one has replaced; dying before only wastes its memory."""
@@ -78,10 +93,17 @@ class Producers:
         table = self.table(generation)
         return table is not None and table.has_room(count)
 
-    def grow(self, generation: int, count: int) -> int:
-        """Make a larger table than that of `generation`, with room for `count` more; as `replace`."""
+    def grow(self, generation: int, count: int, most: int) -> int:
+        """Make a table with room for `count` more than that of `generation` has; as `replace`."""
         table = self.table(generation)
-        return self.replace(table.entries() if table is not None else (), generation, count)
+        if table is None:
+            return self.keep((), generation, count, most)
+        if table.used + count <= most:
+            return self.keep(table.places(), generation, count, most)
+        places = table.newest(most // 2)
+        if (len(places) + count) * 4 > most * 3:  # open transactions: not to be gone through again for each new one
+            most = (len(places) + count) * 2
+        return self.keep(places, generation, count, most)
 
     def publish(self, staged: Staged, generation: int, leo: int) -> None:
         """`apply` what an append that ends at `leo` has staged, which may be the beginning of the next."""
@@ -314,15 +336,8 @@ def recovered(producers: Mapping[int, producers_file.ProducerEntry]) -> list[Pro
     ]
 
 
-def for_snapshot(entries: Iterable[ProducerEntry]) -> dict[int, producers_file.ProducerEntry]:
-    """Producers of the shared table, in the form of snapshot files."""
-    return {
-        entry.producer_id: producers_file.ProducerEntry(
-            entry.epoch,
-            entry.coordinator_epoch,
-            entry.timestamp,
-            entry.txn_first,
-            [producers_file.ProducedBatch(*batch, entry.epoch) for batch in entry.batches],
-        )
-        for entry in entries
-    }
+def _newest(entries: list[ProducerEntry], most: int) -> list[ProducerEntry]:
+    if len(entries) <= most:
+        return entries
+    entries.sort(key=lambda entry: entry.batches[-1].last_offset if entry.batches else -1, reverse=True)
+    return entries[: most // 2] + [entry for entry in entries[most // 2 :] if entry.txn_first >= 0]

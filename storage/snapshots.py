@@ -17,6 +17,7 @@ from pathlib import Path
 from struct import Struct, error
 
 from crc32c import crc32c
+from odradek.ipc.producers import ProducerTable
 from odradek.storage import names
 from odradek.storage.durable import FILES, Files, StrPath, read_file, remove, replace
 from odradek.storage.producers import ProducedBatch, ProducerEntry, previous_sequence
@@ -53,6 +54,13 @@ def _pack(producer_id: int, entry: ProducerEntry) -> bytes:
         entry.coordinator_epoch,
         entry.txn_first_offset,
     )
+
+
+def encode_table(table: ProducerTable | None) -> bytes:
+    """The contents of a snapshot file of the shared table's producers. Caller holds the partition's lock."""
+    rows = [ENTRY.pack(*row) for row in table.last_batches()] if table is not None else []
+    body = COUNT.pack(len(rows)) + b"".join(rows)
+    return HEAD.pack(VERSION, crc32c(body)) + body
 
 
 def decode(data: bytes) -> dict[int, ProducerEntry]:
@@ -97,6 +105,13 @@ def write_snapshot(
     """Writes the snapshot of all producers' state just below `offset`; its path."""
     path = names.segment_path(directory, offset, names.SNAPSHOT)
     replace(path, encode(producers), sync=sync, files=files)
+    return path
+
+
+def write_table(directory: StrPath, offset: int, table: ProducerTable | None) -> Path:
+    """`write_snapshot` of the shared table, not synced. Caller holds the partition's lock."""
+    path = names.segment_path(directory, offset, names.SNAPSHOT)
+    replace(path, encode_table(table), sync=False)
     return path
 
 

@@ -18,7 +18,6 @@ from odradek.storage.append import Batch, append
 from odradek.storage.compaction import BUSY, Compaction, Memory, Moved
 from odradek.storage.opening import LogDir
 from odradek.storage.partition import Partition
-from odradek.storage.sequences import for_snapshot
 
 from .compaction_model import Model
 from .compaction_reader import Seen, stable, view
@@ -282,7 +281,7 @@ class World:
         """What a clean stop writes. Caller holds the lock."""
         table = self.partition.producers.table(values[slots.F_PSTATE_GEN])
         if table is not None:
-            producers = for_snapshot(table.entries())
+            producers = snapshots.decode(snapshots.encode_table(table))
             snapshots.write_snapshot(self.partition.directory, values[slots.F_LEO], producers, sync=False)
         if values[slots.F_ACTIVE_SIZE]:
             roll.seal_time_index(self.partition, values)

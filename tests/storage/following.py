@@ -10,9 +10,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 from odradek.ipc import slots
-from odradek.storage import check, follow, names, read, recovery
+from odradek.storage import check, follow, names, read, recovery, snapshots
 from odradek.storage.partition import Partition
-from odradek.storage.sequences import for_snapshot
 
 from . import logs
 from .live import NOW, Live, live
@@ -117,7 +116,7 @@ def differences(world: Live) -> list[str]:
              if getattr(state, name) != value]  # fmt: skip
     with partition.locked() as values:
         table = partition.producers.table(values[slots.F_PSTATE_GEN])
-        known = for_snapshot(table.entries()) if table is not None else {}
+        known = snapshots.decode(snapshots.encode_table(table)) if table is not None else {}
     if {pid: _essence(one) for pid, one in known.items()} != {
         pid: _essence(one) for pid, one in found.producers.items()
     }:

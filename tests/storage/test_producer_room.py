@@ -10,7 +10,7 @@ import pytest
 from odradek.ipc import slots
 from odradek.ipc.region import NoRoom
 from odradek.protocol import errors
-from odradek.storage import append, opening
+from odradek.storage import append, opening, snapshots
 from odradek.storage.partition import Partition
 
 from .following import follower, receive, sent
@@ -123,3 +123,78 @@ def test_what_is_written_in_a_producers_name_needs_room_too(tmp_path: Path, full
             append.append(partition, values, [own], NOW)
         assert own.error == errors.KAFKA_STORAGE_ERROR
         assert partition.state().unstable == -1
+
+
+def open_transaction(partition: Partition, producer: int) -> None:
+    one = batch(b"txn", producer=producer, sequence=0)
+    one.transactional = True
+    put(partition, one)
+
+
+def test_beyond_producers_max_those_stay_that_wrote_last_and_open_transactions(tmp_path: Path) -> None:
+    with live(tmp_path, producers_max=100) as made:
+        partition = made.partition()
+        open_transaction(partition, 7)
+        for one in range(1000, 1099):
+            put(partition, batch(b"v", producer=one, sequence=0))
+        assert len(known(made.partition(1))) == 100
+        put(partition, batch(b"v", producer=1000, sequence=1))  # the oldest, and then the one that wrote last
+        put(partition, batch(b"v", producer=2000, sequence=0))
+        assert known(made.partition(1)) == {7, 1000, 2000, *range(1050, 1099)}
+        put(partition, batch(b"v", producer=1000, sequence=2))
+        retry = batch(b"v", producer=1000, sequence=1)
+        assert put(partition, retry) == [100]
+        assert partition.state().unstable == 0
+        for one in range(3000, 5000):
+            put(partition, batch(b"v", producer=one, sequence=0))
+            assert partition.producers.table(partition.state().pstate_gen).used <= 100  # type: ignore[union-attr]
+        assert 7 in known(made.partition(1))
+
+
+def test_a_forgotten_producer_may_go_on(tmp_path: Path) -> None:
+    """As Kafka lets one whose id has expired (KIP-360)."""
+    with live(tmp_path, producers_max=100) as made:
+        partition = made.partition()
+        for one in range(150):
+            put(partition, batch(b"v", producer=one, sequence=0))
+        late = batch(b"v", producer=0, sequence=1)
+        assert (put(partition, late), late.error) == ([150], 0)
+
+
+def test_more_open_transactions_than_producers_max(tmp_path: Path) -> None:
+    """None of them is forgotten; the table does not grow with each one either."""
+    with live(tmp_path, producers_max=100) as made:
+        partition = made.partition()
+        generations = set()
+        for one in range(400):
+            open_transaction(partition, one)
+            generations.add(partition.state().pstate_gen)
+        assert known(made.partition(1)) == set(range(400))
+        assert len(generations) < 10
+
+
+def test_a_start_takes_over_the_newest_producers_only(tmp_path: Path) -> None:
+    with live(tmp_path) as made:
+        partition = made.partition()
+        for one in range(150):
+            put(partition, batch(b"v", producer=one, sequence=0))
+        made.config["producers.max"] = 100
+        again = made.partition(1)
+        again.slot.publish(slots.SlotState(incarnation=again.incarnation, state=slots.RECOVERING))
+        opening.open_all(again.owner, [("t", 0)], [opening.LogDir(False, False, {}, {}, {}, {})], lambda: None)
+        assert known(again) == set(range(100, 150))
+
+
+def test_a_snapshot_is_that_of_the_entries(tmp_path: Path) -> None:
+    with live(tmp_path) as made:
+        partition = made.partition()
+        open_transaction(partition, 7)
+        for sequence in range(7):
+            put(partition, batch(b"v", b"w", producer=8, sequence=2 * sequence))
+        table = partition.producers.table(partition.state().pstate_gen)
+        assert table is not None
+        found = snapshots.decode(snapshots.encode_table(table))
+        assert found.keys() == {7, 8}
+        assert (found[7].txn_first_offset, found[8].txn_first_offset) == (0, -1)
+        assert (found[8].last.last_seq, found[8].last.first_offset, found[8].last.last_offset) == (13, 13, 14)
+        assert snapshots.decode(snapshots.encode_table(None)) == {}

@@ -1,7 +1,10 @@
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
-from odradek.storage.producers import ProducerEntry
-from odradek.storage.retention import Limits, SegmentFacts, expired_producers, segments_to_delete
+from odradek.storage.retention import Limits, SegmentFacts, kept_producers, segments_to_delete
+
+from .live import batch, live, put
 
 LOG = [SegmentFacts(0, 100, 1000), SegmentFacts(10, 100, 2000), SegmentFacts(20, 100, 1500), SegmentFacts(30, 50, 3000)]
 
@@ -74,6 +77,13 @@ def test_a_prefix_goes_and_what_stays_obeys(facts, size: int, age: int, start: i
         assert len(stays) == 1 or stays[1].base_offset > start
 
 
-def test_idle_producers_expire_but_never_an_open_transaction() -> None:
-    producers = {1: ProducerEntry(0, -1, 100), 2: ProducerEntry(0, -1, 101), 3: ProducerEntry(0, -1, 5, 40)}
-    assert expired_producers(producers, 1100, 1000) == [1]
+def test_idle_producers_expire_but_never_an_open_transaction(tmp_path: Path) -> None:
+    with live(tmp_path) as world:
+        partition = world.partition()
+        for producer, timestamp in ((1, 100), (2, 101), (3, 5)):
+            one = batch(b"v", producer=producer, sequence=0, timestamp=timestamp)
+            one.transactional = producer == 3
+            put(partition, one)
+        table = partition.producers.table(partition.state().pstate_gen)
+        assert table is not None
+        assert sorted(table.entry(at).producer_id for at in kept_producers(table, 1100, 1000)) == [2, 3]
