@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_IDS_A_MS = 1000  # more producer ids than that nobody gives out
+_IDS_A_MS = 1000  # no broker gives out more producer ids than that
 
 
 def expect(state: ClusterState) -> None:
@@ -96,7 +96,7 @@ def _create(topic: TopicTakeOver, state: ClusterState) -> None:
 
 
 def warn_of_unknown(state: ClusterState) -> None:
-    """Name the topics of which nobody has said yet how long their records shall stay."""
+    """Log the names of the topics whose retention is still not known."""
     marked = sorted(name for name, topic in state.topics.items() if adopted_configs.is_marked(topic["config"]))
     if marked:
         log.warning(

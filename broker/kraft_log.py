@@ -55,12 +55,12 @@ def _entries(directory: Path, alone: bool) -> Iterator[Entry]:
 
 
 def _voters(directory: Path) -> int | None:
-    """How many voters there were at the last election or change of them that the log tells of."""
-    told = [number for batch in metadata_log.read(directory) for number in _told(batch)]
-    return told[-1] if told else None
+    """The number of voters at the last election, or change of voters, in the log; None without one."""
+    numbers = [number for batch in metadata_log.read(directory) for number in _voters_in(batch)]
+    return numbers[-1] if numbers else None
 
 
-def _told(batch: MetadataBatch) -> Iterator[int]:
+def _voters_in(batch: MetadataBatch) -> Iterator[int]:
     for kind, value in batch.control:
         number = kraft_records.voters(kind, value)
         if number is not None:

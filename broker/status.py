@@ -86,7 +86,7 @@ class Observer:
 
 
 def _unknown_retention(snapshot: Snapshot) -> list[str]:
-    """Topics of which nobody has said yet how long their records shall stay."""
+    """Topics whose retention is still not known after a take-over."""
     mark = adopted_configs.MARK
     return sorted(
         topic for topic, value in snapshot.overrides(mark).items() if adopted_configs.is_marked({mark: value})

@@ -1,11 +1,11 @@
-"""What taking over log directories comes to: decided here, told by `odradek adopt --dry-run`, done by broker.adoption.
+"""What a take-over of log directories comes to. `odradek adopt --dry-run` prints it, broker.adoption carries it out.
 
 Each `<topic>-<partition>` directory becomes a partition of a topic of that name. What its topic is comes from the
 metadata log of the KRaft cluster that filled the directories, where that can be read. Else the topic id is the one in
 `partition.metadata`, and how long records shall stay is not known: then all of them stay (cluster.adopted_configs).
 
 A directory whose topic id is not the topic's, or whose topic the metadata log says is deleted, becomes a stray, which
-nobody deletes. One whose topic the log does not mention is taken over: the log may end before the topic was made.
+no process deletes. One whose topic the log does not mention is taken over: the log may end before the topic was made.
 """
 
 from __future__ import annotations

@@ -78,9 +78,9 @@ def altered(former: Mapping[str, str], wanted: Mapping[str, str], named: Collect
     if not is_marked(former):
         return dict(wanted)
     if MARK in named and is_marked(wanted):
-        told = any(wanted.get(name) != former.get(name) for name in RETENTION)
+        says_so = any(wanted.get(name) != former.get(name) for name in RETENTION)
     else:
-        told = MARK in named or any(name in named for name in RETENTION)
-    if told:
+        says_so = MARK in named or any(name in named for name in RETENTION)
+    if says_so:
         return {name: value for name, value in wanted.items() if name != MARK}
     return {**wanted, **{name: former[name] for name in (*RETENTION, MARK) if name in former}}

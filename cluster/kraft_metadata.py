@@ -1,11 +1,11 @@
 """What KRaft's metadata log comes to: topics with their ids, partitions and configs, as of the end of what was read.
 
 A metadata log on disk does not say up to where it is committed. With one voter all of it is: what was appended is
-committed when it is on the disk. With several voters the end may be taken back by another leader, which nobody can
-tell from one directory. What a snapshot holds is committed, always. Later records count as well, but `doubtful` keeps
-those configs by which records could be deleted, and a topic that such a record deletes does not count as deleted.
-Configs that are made together with their topic are as certain as the topic, and its directory proves that one: brokers
-make directories of committed topics only.
+committed when it is on the disk. With several voters another leader may take the end back, and one directory does not
+show it. What a snapshot holds is committed, always. Later records count as well, but `doubtful` keeps those configs by
+which records could be deleted, and a topic that such a record deletes does not count as deleted. Configs that are made
+together with their topic are as certain as the topic, and its directory proves that one: brokers make directories of
+committed topics only.
 """
 
 from __future__ import annotations

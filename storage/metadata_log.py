@@ -7,7 +7,7 @@
 
 As Kafka's KafkaMetadataLog: a log that ends before its snapshot, or is of an older epoch, does not count (a crash came
 between the snapshot's arrival and the truncation). A torn end is cut; damage before the end makes the log unreadable.
-Permitted reader: anyone, of a log that nobody writes. Nothing here writes.
+Permitted reader: anyone, while no process writes the log. Nothing here writes.
 """
 
 from __future__ import annotations
