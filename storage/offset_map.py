@@ -91,11 +91,17 @@ class OffsetMap:
         while places.size:
             at = self._places(mixed)
             there = self._second[at]
-            same = (there == second) & (self._first[at] == first)
-            found[places[same]] = True
-            on = np.flatnonzero((there != 0) & ~same)
+            self._settle(found, places, at, there == second, first)
+            on = np.flatnonzero((there != 0) & ~found[places])
             first, second, places, mixed = first[on], second[on], places[on], _next(mixed[on])
         return found
+
+    def _settle(
+        self, found: np.ndarray, places: np.ndarray, at: np.ndarray, likely: np.ndarray, first: np.ndarray
+    ) -> None:
+        """Half of the hash is looked at everywhere, the other half, in another place, only where that one is right."""
+        some = np.flatnonzero(likely)
+        found[places[some]] = self._first[at[some]] == first[some]
 
     def between(self, first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where among the latest records of all keys, by offset, those in [first, last] begin and end."""
