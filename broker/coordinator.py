@@ -4,7 +4,8 @@ Role 2. Listens on `coordinator.sock` (ipc.channel, messages of ipc.forward). Wh
 handled first and written then: many commits become one append for each partition of `__consumer_offsets`, and only
 after that are they answered. Groups have no other state than that log: dying loses nothing that was answered, and a
 successor reads it all again; so it is with transactions (broker.transactions). Workers tell the clients of requests
-under way when we are gone.
+under way when we are gone. A fault in what concerns one group or transactional id costs that one alone
+(groups.ownership): a request must not end this process.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class Ownership:
 
     @property
     def is_loading(self) -> bool:
-        """Whether not all keys are known yet."""
-        return bool(self._loading or self._resetting)
+        """Whether partitions are being read; a key that is read again is missing in lists meanwhile."""
+        return bool(self._loading)
 
     def _served(self, key: str) -> Error:
         """Why requests for this key cannot be served now; NONE when they can."""

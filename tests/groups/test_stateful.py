@@ -213,7 +213,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """The coordinator dies: what waited is lost (workers answer it), the group is what the log says."""
-        readable = self.world.journal.error is None and not self.world.groups.is_loading
+        readable = self.world.journal.error is None and not self.world.groups.refusal("g")
         committed = self.world.committed() if readable else None
         waiting = {token for token in self.sent if token not in self.world.answers}
         old = self.world
