@@ -18,6 +18,8 @@ from ..clients.raw.batches import batch, parse
 from ..clients.raw.calls import fetch, produce
 from ..harness.wire import Wire
 
+SESSION_MS = 1_800_000  # a stalled machine ends no session
+PATIENCE_S = 240
 SUBSCRIPTION = b"\0\0\0\0\0\0"
 
 
@@ -26,7 +28,7 @@ class Member:
 
     def __init__(self, broker: Any, group: str, topic: str) -> None:
         self.group, self.topic = group, topic
-        self.wire: Wire = broker.wire(60)
+        self.wire: Wire = broker.wire(PATIENCE_S)
         self.id, self.generation, self.committed = "", -1, 0
         self.id = self._join().member_id  # MEMBER_ID_REQUIRED
         self.generation = self._joined(self._join())
@@ -36,7 +38,7 @@ class Member:
         request = message_class("JoinGroupRequest")
         protocol = request.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)
         asked = request[5](
-            group_id=self.group, session_timeout_ms=60_000, rebalance_timeout_ms=60_000, member_id=self.id,
+            group_id=self.group, session_timeout_ms=SESSION_MS, rebalance_timeout_ms=SESSION_MS, member_id=self.id,
             group_instance_id=None, protocol_type="consumer", protocols=[protocol],
         )  # fmt: skip
         return self.wire.call(asked)
@@ -127,7 +129,7 @@ class InnocentGroups:
         if self._error is not None:
             raise AssertionError(f"an innocent member had trouble after {self.rounds} rounds") from self._error
 
-    def await_more(self, more: int = 2, seconds: float = 60) -> None:
+    def await_more(self, more: int = 2, seconds: float = PATIENCE_S) -> None:
         """They are served now."""
         wanted, deadline = self.rounds + more, time.monotonic() + seconds
         while self.rounds < wanted:
