@@ -1,4 +1,9 @@
-"""Records for clients that know only message formats 0 and 1: read, converted, and sent from memory."""
+"""Records for clients that know only message formats 0 and 1: read, converted, and sent from memory.
+
+Converting takes the worker's loop, 30 ms and more a MiB of small records. So one request gets SHARE bytes of it, and at
+least one batch, however much it asks for and of however many partitions. Which partition is the first to get some
+turns from request to request, as these versions have no other order than that of the request.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,34 @@ if TYPE_CHECKING:
     from odradek.storage.partition import Partition
 
 log = logging.getLogger(__name__)
+
+SHARE = 256 << 10  # bytes as they are stored
+
+
+class Budget:
+    """What one request may still have converted."""
+
+    def __init__(self, turn: int) -> None:
+        self.turn = turn  # of a worker's requests: who is the first this time
+        self.left = SHARE
+        self.spent = False  # something is left out for it
+        self._less = False
+
+    def order(self, count: int) -> list[int]:
+        """In which order `count` partitions are read."""
+        first = self.turn % count if count else 0
+        return [*range(first, count), *range(first)]
+
+    def limit(self, wanted: int) -> int:
+        """How many bytes of records may be read where `wanted` were asked for."""
+        self._less = self.left < wanted
+        self.spent = self.spent or not self.left
+        return min(wanted, self.left)
+
+    def take(self, piece: FileSlice, upto: int) -> None:
+        """`piece` is converted, of a log that may be read up to offset `upto`."""
+        self.left = max(0, self.left - piece.size)
+        self.spent = self.spent or (self._less and piece.following < upto)
 
 
 def for_version(partition: Partition, piece: FileSlice, offset: int, version: int) -> bytes | None:

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from odradek.storage.openfile import FileSlice
     from odradek.storage.partition import Partition
     from odradek.workers.connection import Connection
+    from odradek.workers.downconvert import Budget
     from odradek.workers.sessions import Session
     from odradek.workers.worker import Worker
 
 log = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
+CONVERTED = 4  # versions below know only message formats 0 and 1
 _NO_STATE = (-1, -1, -1)
 
 
@@ -35,8 +37,8 @@ class Fetch:
     """One request being answered; parked if there is too little to say (workers.parking.Parked)."""
 
     __slots__ = (
-        "_following", "_rack", "_results", "connection", "correlation", "deadline", "finished", "parts", "queued",
-        "request", "session", "slots", "version", "worker",
+        "_budget", "_following", "_rack", "_results", "connection", "correlation", "deadline", "finished", "parts",
+        "queued", "request", "session", "slots", "version", "worker",
     )  # fmt: skip
 
     waits_for = slots.ANYTHING
@@ -56,6 +58,7 @@ class Fetch:
         self.finished = self.queued = False
         self.slots: list[Slot] = []
         self._results: list[FetchResult] = []
+        self._budget: Budget  # set where records are converted
         self._rack = request.rack.decode("utf-8", "replace") if request.rack and worker.by_rack else ""
 
     def start(self) -> None:
@@ -110,6 +113,8 @@ class Fetch:
 
     def _read(self) -> tuple[list[FetchResult], int, bool]:
         """Results for all parts, their bytes, and whether any is an error or sends the consumer elsewhere."""
+        if self.version < CONVERTED:
+            return self._read_converted()
         left = min(self.request.max_bytes, self.worker.fetch_max_bytes)
         results: list[FetchResult] = []
         total, failed = 0, False
@@ -120,6 +125,25 @@ class Fetch:
             total += size
             left -= size
         return results, total, failed
+
+    def _read_converted(self) -> tuple[list[FetchResult], int, bool]:
+        """`_read` for clients whose records have to be converted, which one request gets only so much of."""
+        from odradek.workers.downconvert import Budget
+
+        self.worker.conversions += 1
+        self._budget = budget = Budget(self.worker.conversions)
+        left = min(self.request.max_bytes, self.worker.fetch_max_bytes)
+        found: dict[int, FetchResult] = {}
+        total, failed = 0, False
+        for number in budget.order(len(self.parts)):
+            part = self.parts[number]
+            limit = budget.limit(min(part.max_bytes, max(left, 0)))
+            found[number], size = self._part(part, limit, not total)
+            failed = failed or found[number].error != errors.NONE
+            total += size
+            left -= size
+        # What the budget left out is there at once for the next request: waiting for more would bring nothing.
+        return [found[number] for number in range(len(self.parts))], total, failed or (budget.spent and total > 0)
 
     def _part(self, part: FetchPart, limit: int, whole: bool) -> tuple[FetchResult, int]:
         by_id = self.version >= fetch.TOPIC_IDS
@@ -164,8 +188,9 @@ class Fetch:
             return failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0
         payloads: list[Payload | bytes] = [] if piece is None else [piece]
         size = 0 if piece is None else piece.size
-        if piece is not None and self.version < 4:
-            data = self._converted(partition, piece, part, limit)
+        if piece is not None and self.version < CONVERTED:
+            self._budget.take(piece, upto)
+            data = self._converted(partition, piece, part)
             if data is None:
                 return failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0
             payloads, size = [data], len(data)
@@ -183,12 +208,14 @@ class Fetch:
             return []
         return transactions.aborted_between(partition, values, offset, piece.following)
 
-    def _converted(self, partition: Partition, piece: FileSlice, part: FetchPart, limit: int) -> bytes | None:
+    def _converted(self, partition: Partition, piece: FileSlice, part: FetchPart) -> bytes | None:
         from odradek.workers import downconvert
 
         data = downconvert.for_version(partition, piece, part.offset, self.version)
         if data is not None and self.version < 3:
-            data = data[:limit]  # before KIP-74 the limit was hard: the client sees a cut message and asks for more
+            data = data[
+                : part.max_bytes
+            ]  # before KIP-74 the limit was hard: the client sees a cut message and asks for more
         return data
 
     def _answer(self, results: list[FetchResult]) -> None:
