@@ -200,7 +200,7 @@ class Coordinator:
         try:
             self._watched[fd](what)
         except Exception:
-            log.exception("descriptor %d: its events could not be dealt with", fd)
+            log.exception("unexpected error in the events of descriptor %d", fd)
             self._watch(fd, 0, lambda _: None)
 
     def _admit(self) -> None:

@@ -126,7 +126,7 @@ class Links(Generic[Item]):
                 elif not link.link.up:
                     self._close(broker)
             except Exception:
-                log.exception("%s for broker %d cannot be sent", self.kind.title, broker)
+                log.exception("unexpected error in sending %s to broker %d", self.kind.title, broker)
                 self._close(broker)
 
     def close(self) -> None:

@@ -148,7 +148,9 @@ class MarkerWriter:
         try:
             step(job)
         except Exception:
-            log.exception("the markers of producer %d have a fault and begin anew", job.wanted.producer_id)
+            log.exception(
+                "unexpected error in the markers of producer %d: its transaction is reloaded", job.wanted.producer_id
+            )
             self._jobs.pop(job, None)
             self._forget_sent(job)
             self._tell_lost(job)
@@ -157,7 +159,7 @@ class MarkerWriter:
         try:
             job.lost()
         except Exception:
-            log.exception("the markers of producer %d: who asked for them cannot be told", job.wanted.producer_id)
+            log.exception("unexpected error in reporting the markers of producer %d", job.wanted.producer_id)
 
     def _write_job(self, job: Job) -> None:
         if job.todo and job.not_before_ms <= self._now.steady_ms:

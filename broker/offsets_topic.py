@@ -223,7 +223,7 @@ class OffsetsTopic:
             self._read_whole(reading, now)
         except Exception as error:
             if not isinstance(error, OSError):
-                log.exception("%s-%d: a fault in reading it", self._topic, reading.partition)
+                log.exception("%s-%d: unexpected error in reading it", self._topic, reading.partition)
             self._loading = None
             self._give_up(reading.partition, reading.keys, error)
         return True
@@ -304,4 +304,4 @@ class OffsetsTopic:
         try:
             one.ready(self._id is not None)
         except Exception:
-            log.exception("%s: one that waited for it could not go on", self._topic)
+            log.exception("%s: unexpected error in a request that waited for it", self._topic)

@@ -110,7 +110,7 @@ class Writer:
         try:
             partition = self._partition_of(append.group)
         except Exception:
-            log.exception("%.100r: an append belongs nowhere", append.group)
+            log.exception("%.100r: unexpected error: no partition for an append", append.group)
             self._lose([append], now)
             return
         self._queued.setdefault(partition, deque()).append((now.steady_ms + self._timeout_ms, append))
@@ -133,7 +133,7 @@ class Writer:
                     self._queued[partition] = left
                 return
             except Exception:
-                log.exception("partition %d: an append failed", partition)
+                log.exception("partition %d: unexpected error in an append; its groups are reloaded", partition)
                 self._lose([append for _, append in appends], now)
         self._check_partition(partition, now)
 
@@ -181,7 +181,7 @@ class Writer:
         except JournalError as error:
             return error.error
         except Exception:
-            log.exception("partition %d: whether its replicas have it cannot be seen", partition)
+            log.exception("partition %d: unexpected error in reading its high watermark", partition)
             return Error.UNKNOWN_SERVER_ERROR
         return Error.REQUEST_TIMED_OUT if written.deadline_ms <= now.steady_ms else None
 
@@ -197,7 +197,7 @@ class Writer:
             try:
                 append.done(error, position, now)
             except Exception:
-                log.exception("%.100r: the outcome of an append could not be taken in", append.group)
+                log.exception("%.100r: unexpected error in the outcome of an append; it is reloaded", append.group)
                 self._faulty(append.group, now)
 
 

@@ -104,7 +104,7 @@ class Ownership:
 
     def _fault(self, key: str, now: Now) -> None:
         """Called where an exception was caught: forget this key and have it read again."""
-        log.exception("%.100r: a fault of the coordinator; it is forgotten and read from the log again", key)
+        log.exception("unexpected error for %.100r: its state is discarded and reloaded from the log", key)
         self.reset(key, now)
 
     def reset(self, key: str, now: Now) -> None:
@@ -127,6 +127,6 @@ class Ownership:
     def _unloadable(self, key: str) -> None:
         """Called where an exception was caught: what the log says of this key cannot be taken over."""
         self.faults += 1
-        log.exception("%.100r: cannot be taken over from the log, and is not served", key)
+        log.exception("%.100r cannot be loaded from the log: requests for it get UNKNOWN_SERVER_ERROR", key)
         self._unreadable.add(key)
         self._forget(key)

@@ -85,7 +85,7 @@ def test_a_fault_in_an_outcome(caplog: pytest.LogCaptureFixture) -> None:
     world.settle()
     world.wait(RELOAD_PAUSE_MS)
     assert world.committed() == 2
-    assert "could not be taken in" in caplog.text
+    assert "in the outcome of an append" in caplog.text
 
 
 def test_a_journal_that_fails_in_no_way_of_its_own() -> None:

@@ -95,7 +95,7 @@ def test_a_group(broker: Broker) -> None:
     innocent = InnocentGroups(broker, 1)
     with broker.wire(60) as wire, pytest.raises(EOFError):  # no answer has room for the generation either
         join(wire, "bad")
-    wait_until(lambda: "a fault of the coordinator" in broker.log, 60, "the member to be given up")
+    wait_until(lambda: "unexpected error for" in broker.log, 60, "the member to be given up")
     with broker.wire(60) as wire:
         wait_until(lambda: offset_of(wire, "bad") == 5, 60, "the group to be read again")
     innocent.finish()
