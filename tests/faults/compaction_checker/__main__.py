@@ -40,8 +40,9 @@ def one(seed: int, minutes: float, harm: bool) -> Summary:
     try:
         summary = trial.run(harm)
     except AssertionError as error:
+        print(error, file=sys.stderr)
         summary = trial.summary
-        summary.differences.append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        summary.differences.append(f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}")
     for difference in summary.differences[:10]:
         print(f"seed {seed}: {difference} ({folder})", flush=True)
     if not summary.differences:

@@ -15,13 +15,16 @@ Written by `python -m tests.faults.compaction_checker --runs 20 --report tests/C
 when it ends. A broker compacts a topic of three partitions all the time (segments of 8 KB, `log.cleaner.backoff.ms` 50,
 `min.cleanable.dirty.ratio` 0.01, `delete.retention.ms` 300) while five producers write and delete 25 keys: one that is
 idempotent, one that does not retry, two with short transactions and one whose transactions stay open for seconds.
+Two more commit offsets of groups, plainly and in transactions over rolls, and delete groups.
 Processes are killed and the broker is restarted meanwhile. Every few seconds fresh read_committed readers are compared
-with a ledger of what was written, beside the writers and while they are held up; at the end `odradek check` goes over
+with a ledger of what was written, beside the writers and while they are held up, and OffsetFetch and
+DescribeTransactions with what is known of them; at the end `odradek check` goes over
 the directory.
 
 """
 _COLUMNS = (
-    "date", "commit", "seed", "minutes", "records", "transactions (committed / aborted)", "rounds of the cleaner",
+    "date", "commit", "seed", "minutes", "records", "transactions (committed / aborted)", "commits of offsets",
+    "rounds of the cleaner",
     "readings", "of them different", "done meanwhile", "the first difference",
 )  # fmt: skip
 
@@ -31,7 +34,7 @@ def row(summary: Summary, commit: str = "") -> str:
     cells = [
         f"{datetime.now(UTC):%Y-%m-%d %H:%M}", commit, str(summary.seed), f"{summary.minutes:g}",
         f"{summary.records:,}", f"{summary.transactions['committed']:,} / {summary.transactions['aborted']:,}",
-        str(summary.rounds), str(summary.readings), str(summary.differing),
+        f"{summary.commits:,}", str(summary.rounds), str(summary.readings), str(summary.differing),
         "; ".join(f"{count} {kind}" for kind, count in sorted(summary.faults.items())) or "nothing",
         summary.differences[0].replace("|", "/") if summary.differences else "none",
     ]  # fmt: skip

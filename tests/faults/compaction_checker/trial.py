@@ -14,6 +14,7 @@ from odradek.storage import check
 
 from ...harness.broker import Broker
 from ...harness.process import wait_until
+from .committer import Committer
 from .ledger import Fate, Ledger
 from .reader import read
 from .writers import PARTITIONS, Forgetful, Gate, Holding, Plain, Transactional, Writer
@@ -25,9 +26,10 @@ CONFIG = {
 }  # fmt: skip
 BROKER = {
     "log_cleaner_backoff_ms": 50, "log_cleaner_min_cleanable_ratio": 0.01, "log_segment_delete_delay_ms": 200,
-    "offsets_topic_segment_bytes": 5000, "transaction_state_log_segment_bytes": 5000,
+    "offsets_topic_segment_bytes": 5000, "transaction_state_log_segment_bytes": 5000, "offsets_topic_num_partitions": 1,
     "transaction_state_log_num_partitions": 2, "auto_create_topics_enable": "false",
 }  # fmt: skip
+LOADING = (14, 15, 16)  # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 READ_EVERY_S, FAULT_EVERY_S = 2.0, 7.0
 
 
@@ -41,6 +43,7 @@ class Summary:
     transactions: Counter[str] = field(default_factory=Counter)
     rounds: int = 0
     readings: int = 0
+    commits: int = 0
     differing: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
@@ -74,7 +77,7 @@ class Trial:
 
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=CONFIG)])[TOPIC].result(60)
-        kinds: list[type[Writer]] = [Plain, Forgetful, Transactional, Transactional, Holding]
+        kinds: list[type[Writer]] = [Plain, Forgetful, Transactional, Transactional, Holding, Committer, Committer]
         for number, kind in enumerate(kinds):
             seed = f"{self.summary.seed}-{number}"
             self.writers.append(kind(self.broker.bootstrap, TOPIC, self.ledger, self.gate, seed))
@@ -99,12 +102,37 @@ class Trial:
             self.summary.differences += found
             self.summary.differing += bool(found)
             self.summary.readings += 1
+        self._compare_coordinator()
         self.gate.open.set()
+
+    def _compare_coordinator(self) -> None:
+        """What groups have committed, and the states of transactions."""
+        found = []
+        for one in self.writers:
+            if isinstance(one, Committer):
+                found += one.differences()
+            if isinstance(one, Transactional):
+                state = self._state(one.name)
+                if state not in one.states():
+                    found.append(f"transaction {one.name} is {state}: it should be one of {sorted(one.states())}")
+        self.summary.differences += found
+        self.summary.differing += bool(found)
+
+    def _state(self, name: str) -> str:
+        """What DescribeTransactions says, once the coordinator has read its log."""
+        from kafka.protocol.admin import DescribeTransactionsRequest
+
+        def ask() -> str:
+            with self.broker.wire(60) as wire:
+                (found,) = wire.call(DescribeTransactionsRequest[0](transactional_ids=[name])).transaction_states
+            return "" if found.error_code in LOADING else f"{found.transaction_state}{found.error_code or ''}"
+
+        return wait_until(ask, 60, "the coordinator answers")
 
     def _hold(self) -> None:
         self.gate.open.clear()
         for writer in self.writers:
-            assert writer.parked.wait(180), f"{writer} does not come to the end of its step"
+            assert writer.parked.wait(180), f"{writer} does not come to the end of its step:\n{writer.stack()}"
             assert not writer.failure, writer.failure
 
     def _harm(self) -> None:
@@ -138,7 +166,9 @@ class Trial:
         for one in self.writers:
             if isinstance(one, Transactional):
                 summary.transactions.update(committed=one.committed, aborted=one.aborted)
-        summary.rounds = len(re.findall(rf"{TOPIC}-\d+: compacted up to offset", self.broker.log))
+            if isinstance(one, Committer):
+                summary.commits += one.commits
+        summary.rounds = len(re.findall(r"-\d+: compacted up to offset", self.broker.log))
         if not summary.rounds or not self.ledger.count(Fate.ABORTED):
             summary.differences.append("nothing was compacted, or nothing aborted: this run says nothing")
         return summary

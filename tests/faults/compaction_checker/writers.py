@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 import threading
 import time
 import traceback
@@ -60,6 +61,11 @@ class Writer(threading.Thread):
     def work(self) -> None:
         raise NotImplementedError
 
+    def stack(self) -> str:
+        """Where it is."""
+        frame = sys._current_frames().get(self.ident or 0)
+        return "".join(traceback.format_stack(frame)) if frame else "ended"
+
     def producer(self, **config: Any) -> Producer:
         """A new client."""
         common = {
@@ -115,11 +121,12 @@ class Transactional(Writer):
         super().__init__(*arguments)
         self.committed = self.aborted = 0
         self.name = f"{arguments[-1]}-{next(_NUMBERS)}"
+        self.unit = Unit(Fate.UNKNOWN)  # the last transaction
 
     def work(self) -> None:
-        client, unit = self._fresh(), Unit()
+        client = self._fresh()
         while self.gate.passes(self):
-            unit = Unit()
+            self.unit = unit = Unit()
             try:
                 self._transaction(client, unit)
                 time.sleep(self.dice.random() * 0.4)
@@ -128,8 +135,13 @@ class Transactional(Writer):
                     raise
                 unit.fate = Fate.UNKNOWN
                 client = self._fresh()
-        if unit.fate is Fate.OPEN:
-            self._end(client, unit, False)
+
+    def states(self) -> set[str]:
+        """What DescribeTransactions may say, while the gate holds it."""
+        ended = {Fate.COMMITTED: {"CompleteCommit", "PrepareCommit"}, Fate.ABORTED: {"CompleteAbort", "PrepareAbort"}}
+        if self.unit.fate is Fate.OPEN:
+            return {"Ongoing"}
+        return ended.get(self.unit.fate, {"Empty", *ended[Fate.COMMITTED], *ended[Fate.ABORTED]})
 
     def _fresh(self) -> Producer:
         client = self.producer(**{"transactional.id": self.name, "transaction.timeout.ms": 120_000})
@@ -146,7 +158,7 @@ class Transactional(Writer):
         for _ in range(self.dice.randrange(1, self.records)):
             self.send(client, unit)
             client.poll(0)
-            if self.dice.random() < 0.3:
+            if self.pause_s > 0.1 or self.dice.random() < 0.3:
                 client.flush(60)
             time.sleep(self.dice.random() * self.pause_s)
             if self.pause_s > 0.1 and not self.gate.passes(self):
