@@ -24,6 +24,7 @@ from pathlib import Path
 from odradek.ipc.locks import ByteLocks
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import OFFSET_CHECKPOINTS, CheckpointError, OffsetFile
+from odradek.storage.partition import Partition
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,24 @@ class Turns:
             yield
         finally:
             self._locks.unlock(number)
+
+
+def lower_recovery_point(run_dir: str | os.PathLike[str], partition: Partition, offset: int) -> None:
+    """Have the checkpoint say at most `offset` for a partition that was truncated, before anything is appended to it.
+
+    As Kafka does: else a power failure would have what came instead of it trusted unseen. Rare, as what is truncated is
+    mostly not synced yet. The janitor, which looks at the slot when it is its turn, writes no more than that either.
+    OSError as the disk does.
+    """
+    number, key = partition.state().log_dir, (partition.topic, partition.index)
+    log_dir = os.path.dirname(partition.directory)
+    with Turns(run_dir).of(number):
+        try:
+            offsets = checkpoints.read_offsets(log_dir, checkpoints.RECOVERY_POINT)
+        except CheckpointError:  # nobody goes by it
+            return
+        if offsets.get(key, 0) > offset:
+            checkpoints.write_offsets(log_dir, checkpoints.RECOVERY_POINT, {**offsets, key: offset})
 
 
 class FormerLines:

@@ -1,8 +1,8 @@
 """Writing Kafka's offset checkpoints of every log directory from the partitions' slots.
 
 Written only when something changed. A recovery point may lag behind the truth and not be ahead of it: slots are read
-before the file is written, and `flushed` only grows while a log is not truncated. After a truncation the recovery
-points are written at once, as Kafka does, or a power failure would have what came instead of it trusted unseen.
+before the file is written, and `flushed` only grows while a log is not truncated. The replicator, which truncates,
+lowers a recovery point before it appends again (broker.checkpoint_turns); the janitor does so soon after it too.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from odradek.broker.checkpoint_turns import lower_recovery_point
 from odradek.cluster.following import Position
 from odradek.ipc import slots
 from odradek.ipc.slots import F_EPOCH_NOTED, F_HW, F_LEADER_EPOCH, F_LEO, F_LOG_START, F_STATE, FOLLOWER, Fields
@@ -43,11 +44,18 @@ def position(partition: Partition) -> Position:
 
 
 def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
-    """Do `what` under the lock; where the log stands then. Busy, Gone, Outdated, or whatever `what` raises."""
+    """Do `what` under the lock; where the log stands then. Busy, Gone, Outdated, or whatever `what` raises.
+
+    Where it takes synced records away, the checkpoint says so before the next change can bring others.
+    """
     with partition.locked() as values:
         if values[F_STATE] != FOLLOWER or values[F_LEADER_EPOCH] != leader_epoch:
             raise Outdated
-        return what(values)
+        synced = values[slots.F_FLUSHED]
+        where = what(values)
+    if values[slots.F_FLUSHED] < synced:
+        lower_recovery_point(partition.owner.run_dir, partition, values[slots.F_FLUSHED])
+    return where
 
 
 def append(partition: Partition, part: Part, last_epoch: int, now_ms: int, known: Found | None) -> Change:

@@ -42,6 +42,7 @@ class Log:
         self.shared = shared
         self.role = role
         self.pid = os.getpid()
+        self.run_dir = rundir
         self.locks = PartitionLocks(os.path.join(rundir, "partition.lock"))
         self._ringer = Ringer(rundir)
         self.ring: Callable[[int], None] = self._ringer.ring

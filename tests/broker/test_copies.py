@@ -1,0 +1,78 @@
+"""What a truncation takes away of what was synced, the checkpoint does not name any more when others come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from odradek.broker import copies, flushing
+from odradek.broker.checkpoint_turns import Turns
+from odradek.broker.checkpointing import Checkpoints
+from odradek.ipc import slots
+from odradek.storage import checkpoints
+
+from .partitions import Bench
+
+EPOCH = 3
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Bench]:
+    """Two followers of ten records, all of them synced, and the checkpoint that says so."""
+    made = Bench(tmp_path, count=2, segment_bytes=500)
+    for index in (0, 1):
+        for _ in range(10):
+            made.append(index)
+        flushing.sync(made.partition(index))
+        made.partition(index).slot.update(state=slots.FOLLOWER, leader_epoch=EPOCH)
+    keeper(made).write(made.partitions, checkpoints.RECOVERY_POINT)
+    assert points(made) == [10, 10]
+    yield made
+    made.close()
+
+
+def keeper(log: Bench) -> Checkpoints:
+    return Checkpoints([str(log.data)], Turns(log.run_dir))
+
+
+def points(log: Bench) -> list[int]:
+    found = checkpoints.read_offsets(log.data, checkpoints.RECOVERY_POINT)
+    return [found["t", index] for index in (0, 1)]
+
+
+def test_the_checkpoint_is_lowered_before_anything_else_is_appended(log: Bench) -> None:
+    copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 4))
+    assert log.partition().state().leo == 4
+    assert points(log) == [4, 10]
+
+
+def test_a_log_that_begins_anew(log: Bench) -> None:
+    copies.change(log.partition(), EPOCH, copies.restart(log.partition(), 2))
+    assert points(log) == [2, 10]
+
+
+def test_what_was_not_synced_leaves_the_checkpoint_alone(log: Bench) -> None:
+    path = log.data / checkpoints.RECOVERY_POINT
+    log.partition().slot.update(state=slots.LEADER)
+    log.append()
+    log.partition().slot.update(state=slots.FOLLOWER)
+    before = path.stat().st_ino
+    copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 10))
+    assert path.stat().st_ino == before
+    assert points(log) == [10, 10]
+
+
+def test_the_janitor_brings_no_old_line_back(log: Bench) -> None:
+    janitor = keeper(log)
+    janitor.write(log.partitions, checkpoints.RECOVERY_POINT)
+    copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 4))
+    janitor.write(log.partitions, checkpoints.RECOVERY_POINT)
+    assert points(log) == [4, 10]
+
+
+def test_without_a_checkpoint_there_is_nothing_to_lower(log: Bench) -> None:
+    path = log.data / checkpoints.RECOVERY_POINT
+    path.write_text("no checkpoint")
+    copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 4))
+    assert path.read_text() == "no checkpoint"
