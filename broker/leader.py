@@ -243,7 +243,7 @@ class Leader:
         except (Gone, copies.Outdated):
             self._remove(key)
             self._outdated()
-        except (Corrupt, Misplaced, OSError) as error:
+        except (Corrupt, Misplaced, OSError, EOFError) as error:
             self._failed(key, partition, error)
         else:
             self._held.pop(key, None)

@@ -96,6 +96,16 @@ class OffsetIndex:
         row = bisect_right(self._keys, relative, 0, entries) - 1
         return int(self._positions[row]) if row >= 0 else 0
 
+    def ending_before(self, relative: int, entries: int) -> tuple[int, int, int]:
+        """Of the indexed batches that end before `relative`: how many, position and last offset of the last of them.
+
+        (0, 0, -1) when there is none.
+        """
+        if self._fd >= 0:
+            self._read_on(entries)
+        row = bisect_left(self._keys, relative, 0, entries)
+        return (row, int(self._positions[row - 1]), int(self._keys[row - 1])) if row else (0, 0, -1)
+
     def boundary_before(self, position: int, entries: int) -> int:
         """The last indexed batch start at or before `position`, else 0."""
         if self._fd >= 0:
@@ -121,6 +131,10 @@ class TimeIndex:
         """A relative offset such that every record before it is older than `timestamp` (ms)."""
         row = bisect_left(self._times, timestamp, 0, entries) - 1
         return int(self._offsets[row]) if row >= 0 else 0
+
+    def upto(self, relative: int, entries: int) -> int:
+        """How many entries name an offset up to `relative`."""
+        return bisect_right(self._offsets, relative, 0, entries)
 
     def last(self, entries: int) -> tuple[int, int]:
         """(largest timestamp, relative offset) of the last entry, (-1, 0) when there is none."""

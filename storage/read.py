@@ -135,6 +135,8 @@ def batch_headers(file: OpenFile, position: int, end: int) -> Iterator[tuple[int
                 return
         header = HEADER.unpack_from(data, position - start)
         yield position, header
+        if header[1] <= 0:  # damage, which must not make this go round for ever
+            return
         position += header[1] + LOG_OVERHEAD
 
 

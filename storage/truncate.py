@@ -10,6 +10,8 @@ Crash rule: dirty TRUNCATING → beginning of the sealed segment copied and sync
             one first, in each the log first → directory synced → the copy renamed over its original, or the active
             segment cut → recovery of the last segment (indexes, epochs, producers, snapshots above the end) → publish
             → clear dirty.
+            Where only the active segment ends earlier (storage.active_cut) its indexes, its rows of aborted
+            transactions and the snapshots above the end are cut instead of made again.
             Each of these states is a whole log, only that it may be longer than wanted, since what goes always goes
             from the end:
               copying            nothing is changed; recovery removes the copy
@@ -39,7 +41,7 @@ from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
-from odradek.storage import disks, names, read, recovery, repair, roll, snapshots
+from odradek.storage import active_cut, disks, names, read, recovery, repair, roll, snapshots
 from odradek.storage.durable import FILES, pread_exact
 from odradek.storage.durable import truncate as cut_file
 from odradek.storage.recovered_state import described
@@ -69,6 +71,9 @@ def truncate(partition: Partition, values: Fields, offset: int) -> None:
         _forget_epochs(partition, values)
     elif offset < bases[0]:
         restart(partition, values, offset)
+    elif offset >= values[slots.F_ACTIVE_BASE] and (cut := active_cut.find(partition, values, offset)):
+        with _changing(partition, values):
+            _publish(partition, values, active_cut.carry_out(partition, SlotState._make(values), cut))
     else:
         base, position = read.locate(partition, values, offset)
         with _changing(partition, values):
@@ -179,8 +184,13 @@ def _reopen(partition: Partition, values: Fields, start: int) -> None:
         log.error("%r is offline: %s", partition, error)
         _take_offline(partition, values)
         return
+    _publish(partition, values, described(partition, SlotState._make(values), found))
+
+
+def _publish(partition: Partition, values: Fields, found: SlotState) -> None:
+    """What was found after the cut."""
     former = SlotState._make(values)
-    state = _shortened(described(partition, former, found), former)
+    state = _shortened(found, former)
     partition.slot.publish(state)
     values[:] = array("q", state)
     partition.producers.retire(former.pstate_gen)

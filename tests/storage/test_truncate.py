@@ -281,17 +281,65 @@ def test_a_disk_that_fails(
         assert not faults(world)
 
 
-def test_damage_in_what_stays_takes_the_partition_offline(tmp_path: Path) -> None:
-    with follower(tmp_path) as world:
+def damage(world: Live, at: int) -> None:
+    path = names.segment_path(world.root / "t-0", 0)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_damage_in_what_stays_of_a_sealed_segment_takes_the_partition_offline(tmp_path: Path) -> None:
+    with follower(tmp_path, **SMALL) as world:
         partition = world.partition()
-        receive(partition, sent(0, 9))
-        path = names.segment_path(world.root / "t-0", 0)
-        data = bytearray(path.read_bytes())
-        data[len(data) // 3 + 40] ^= 1
-        path.write_bytes(data)
+        receive(partition, sent(0, 14))
+        damage(world, 60)
         with pytest.raises(OSError, match="damaged"):
-            cut(partition, 8)
+            cut(partition, 4)
         assert partition.state().state == slots.OFFLINE
+
+
+@pytest.mark.parametrize("producer", [-1, 4])
+def test_what_stays_of_the_active_segment_is_not_read(tmp_path: Path, producer: int) -> None:
+    """A GiB takes seconds to read, while its leader and all others wait."""
+    with follower(tmp_path, index_interval_bytes=100) as world:
+        partition = world.partition()
+        receive(partition, b"".join(logs.batch(n, producer=(producer, 0, n), timestamp=NOW + n) for n in range(40)))
+        damage(world, 60)
+        damage(world, 16)  # of the first batch: whoever looked at it would find no magic 2
+        cut(partition, 38)
+        assert (partition.state().leo, partition.state().state) == (38, slots.FOLLOWER)
+        assert receive(partition, logs.batch(38, producer=(producer, 0, 38), timestamp=NOW + 38)) == 39
+
+
+@given(
+    st.lists(st.sampled_from(["plain", "old", "new", "epoch", "begin", "commit"]), min_size=1, max_size=12),
+    st.integers(0, 30),
+)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_producers_are_those_that_a_start_would_find(
+    tmp_path_factory: pytest.TempPathFactory, kinds: list[str], back: int
+) -> None:
+    """Also where the table cannot tell: new producers and epochs, transactions, markers."""
+    made, sequences, epochs = [], {1: 0, 2: 0}, {1: 0, 2: 0}
+    for n in range(20):
+        made.append(logs.batch(n, producer=(1, 0, n), timestamp=NOW + n))
+    sequences[1] = 20
+    for offset, kind in enumerate(kinds, 20):
+        producer = {"old": 1, "epoch": 1, "new": offset, "begin": 2, "commit": 2}.get(kind, -1)
+        if kind == "commit":
+            made.append(logs.marker(offset, 2, 0, commit=True))
+            continue
+        if kind == "epoch":
+            epochs[1], sequences[1] = epochs[1] + 1, 0
+        options = {"producer": (producer, epochs.get(producer, 0), sequences.get(producer, 0))} if producer > 0 else {}
+        attributes = 0x10 if kind == "begin" else 0
+        made.append(logs.batch(offset, timestamp=NOW + offset, attributes=attributes, **options))
+        sequences[producer] = sequences.get(producer, 0) + 1
+    with follower(tmp_path_factory.mktemp("p"), index_interval_bytes=300) as world:
+        partition = world.partition()
+        receive(partition, b"".join(made))
+        cut(partition, max(0, len(made) - back))
+        assert not faults(world)
 
 
 # --- deaths
