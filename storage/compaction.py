@@ -163,6 +163,8 @@ class Compaction:
             bases = list(self.partition.bases(state.active_base, state.generation))
         finally:
             self.partition.release()
+        if len(bases) < 2:
+            raise Moved("its sealed segments are gone")
         self._found = [_sizes(self.partition.directory, base) for base in bases[:-1]]
         self._aborted = list(self._aborted_below(bases, state.leo))
         self.hasher = KeyHasher()

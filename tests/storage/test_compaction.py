@@ -335,6 +335,21 @@ def test_deleted_records_and_truncation_end_a_round(tmp_path: Path) -> None:
         assert faults(world) == []
 
 
+def test_all_sealed_segments_go_before_a_round_begins(tmp_path: Path) -> None:
+    """DeleteRecords, or retention, comes between the look at a log and the first step."""
+    with live(tmp_path, segment_bytes=300, cleanup_policy="compact,delete") as world:
+        partition = world.partition()
+        for _ in range(9):
+            put(partition, keyed([(b"a", b"v" * 100)]))
+        what = look(partition, None, NOW)
+        with partition.locked() as values:
+            trim.advance(partition, values, values[slots.F_ACTIVE_BASE])
+        with pytest.raises(Moved):
+            list(Compaction(world.partition(2), what, Memory(), NOW).steps())
+        assert compact(partition, world) is None
+        assert faults(world) == []
+
+
 def test_a_damaged_log_is_left_alone(tmp_path: Path) -> None:
     with live(tmp_path, segment_bytes=300, cleanup_policy="compact") as world:
         partition = world.partition()
