@@ -36,7 +36,7 @@ def _leads(wire: Wire, name: str, partition: int) -> bool:
     return list_offsets(wire, name, -1, partition=partition).error_code == 0
 
 
-def create_named(wire: Wire, name: str, partitions: int = 1, **config: Any) -> None:
+def create_named(wire: Wire, name: str, partitions: int = 1, factor: int = 1, **config: Any) -> None:
     """Create topic `name`; AssertionError when the broker refuses. `_` in a config's name stands for `.`."""
     from kafka.protocol.admin import CreateTopicsRequest as Request
 
@@ -45,7 +45,7 @@ def create_named(wire: Wire, name: str, partitions: int = 1, **config: Any) -> N
         for key, value in config.items()
     ]
     topic = Request.CreatableTopic(
-        name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=configs
+        name=name, num_partitions=partitions, replication_factor=factor, assignments=[], configs=configs
     )
     answer = wire.call(Request[4](topics=[topic], timeout_ms=15_000, validate_only=False))
     assert answer.topics[0].error_code == 0, answer

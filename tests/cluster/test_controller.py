@@ -131,6 +131,17 @@ def test_partitions_are_added(controller: ControllerHarness) -> None:
     assert len(controller.snapshot().topics["t"]) == 3
 
 
+def test_topics_of_one_request_share_the_partitions_that_it_may_make(controller: ControllerHarness) -> None:
+    """Each topic by itself is within bounds; made one after the other they would hold up everybody for an hour."""
+    request, names = message_class("CreatePartitionsRequest"), ["t", "u"]
+    for name in names:
+        controller.create(name, 1)
+    topics = [request.CreatePartitionsTopic(name=name, count=6000, assignments=None) for name in names]
+    response = controller.call(request[3](topics=topics, timeout_ms=1000, validate_only=False))
+    assert [result.error_code for result in response.results] == [errors.POLICY_VIOLATION] * 2
+    assert controller.directories() == ["t-0", "u-0"]
+
+
 # -- deleting
 
 

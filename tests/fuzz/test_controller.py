@@ -1,9 +1,9 @@
 """Sequences of valid requests with odd values against the controller and the replicator of a live broker.
 
 All that brokers and administrators send, in every version: to a broker of a cluster on ZooKeeper, which takes the
-fuzzer for a broker, and to one that is alone. `ODRADEK_FUZZ_SEED=n` draws others, `ODRADEK_FUZZ_SEQUENCES=n` more.
-What an order may do it does: topics of the fuzzer's are stopped, deleted and led by brokers that there are not. An
-innocent client's topic is none of them.
+fuzzer for a broker, to the first of two such brokers, and to one that is alone. `ODRADEK_FUZZ_SEED=n` draws others,
+`ODRADEK_FUZZ_SEQUENCES=n` more or less. What an order may do it does: topics of the fuzzer's are stopped, deleted and
+led by brokers that there are not. An innocent client's topic is none of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WEIGHTS = {4: 6, 5: 4, 6: 4, 1: 3, 19: 3, 37: 2}
 
 TOPICS = [b"fuzz-a", b"fuzz-b", b"fuzz-c", b"fuzz-none"]
 INDEXES = [0, 0, 1, 2, 7, -1]
-COUNTS = (1, 2, 3, -1, 0, -5, 10_001, (1 << 31) - 1)
+COUNTS = (1, 2, 3, -1, 0, -5, 20_000, (1 << 31) - 1)  # none that is allowed and takes a minute
 HOSTS = (b"127.0.0.1", b"localhost", b"", b"no-such-host.invalid", b"a\0b", b"x" * 300, b"::1")
 RESOURCES = {"resource_type": [2, 2, 2, 4, 8], "resource_name": [*TOPICS, b"", b"0"]}
 POOLS: Pools = {
@@ -72,8 +72,8 @@ def apis(clustered: bool) -> list[Api]:
     return found
 
 
-def controller_epoch(zookeeper: ZooKeeper) -> int:
-    tree = ZooKeeperTree(zookeeper.connect)
+def controller_epoch(connect: str) -> int:
+    tree = ZooKeeperTree(connect)
     try:
         return int(tree.get(znodes.CONTROLLER_EPOCH)[0])
     finally:
@@ -92,39 +92,56 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper | 
     running.kill()
 
 
-@pytest.fixture(scope="module", params=["member", "alone"])
+@pytest.fixture(scope="module", params=["member", "pair", "alone"])
 def target(
     request: pytest.FixtureRequest, zookeeper: ZooKeeper | None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
-    """A broker with an innocent client."""
-    clustered = request.param == "member"
-    if clustered and zookeeper is None:
+    """A broker with an innocent client; of a pair it is the first, which is the controller."""
+    if request.param != "alone" and zookeeper is None:
         pytest.skip("java-3.9.1 is not installed")
-    connect = {"zookeeper_connect": zookeeper.connect} if clustered and zookeeper else {}
-    folder = tmp_path_factory.mktemp(request.param) / "broker"
-    # Its own address stays a broker's, whatever the fuzzer tells of brokers.
-    broker = Broker(folder, odradek_inter_broker_allowed_hosts="127.0.0.1", **connect)
+    connect = f"{zookeeper.connect}/{request.param}" if request.param != "alone" and zookeeper else ""
+    folder = tmp_path_factory.mktemp(request.param)
+    brokers = [
+        made_broker(folder / f"broker-{number}", number, connect) for number in range(1 + (request.param == "pair"))
+    ]
     try:
-        broker.start()
-        with broker.wire() as wire:
+        brokers[0].start()
+        with brokers[0].wire(60) as wire:
             wait_until(lambda: wire.metadata().controller_id == 0, 60, "a controller")
-            for name in TOPICS[:3]:
-                create_named(wire, name.decode(), 2)
-            ids = [topic_id(wire, name.decode()).bytes for name in TOPICS[:3]]
-        yield _target(broker, clustered, ids, controller_epoch(zookeeper) if clustered and zookeeper else 1)
+        innocent = Innocent(brokers[0])  # whose topic is there, since there is no other broker yet
+        for broker in brokers[1:]:
+            broker.start()
+        yield _target(brokers, innocent, connect)
+        assert all(not Watch(broker).fault() for broker in brokers[1:])
     finally:
-        broker.close()
+        for broker in brokers:
+            broker.close()
 
 
-def _target(broker: Broker, clustered: bool, ids: list[bytes], epoch: int) -> Target:
-    played = apis(clustered)
-    pools = {**POOLS, "topic_id": ids, "controller_epoch": [epoch] * 8 + [epoch - 1, epoch + 1, (1 << 31) - 1]}
+def made_broker(folder: Path, number: int, connect: str) -> Broker:
+    """Its own address stays a broker's, whatever the fuzzer tells of brokers."""
+    cluster = {"zookeeper_connect": connect, "odradek_inter_broker_allowed_hosts": "127.0.0.1"} if connect else {}
+    return Broker(folder, broker_id=number, **cluster)
+
+
+def _target(brokers: list[Broker], innocent: Innocent, connect: str) -> Target:
+    broker, played = brokers[0], apis(bool(connect))
+    with broker.wire(60) as wire:
+        wait_until(lambda: len(wire.metadata().brokers) == len(brokers), 60, "all brokers")
+        for name in TOPICS[:3]:
+            create_named(wire, name.decode(), 2, len(brokers))
+        ids = [topic_id(wire, name.decode()).bytes for name in TOPICS[:3]]
+    epoch = controller_epoch(connect) if connect else 1
+    pools = {
+        **POOLS, "topic_id": ids, "port": (*POOLS["port"], *[each.port for each in brokers]),
+        "controller_epoch": [epoch] * 8 + [epoch - 1, epoch + 1, (1 << 31) - 1],
+    }  # fmt: skip
     player = Player((broker.host, broker.port), pools, played, LEARNS)
 
     def made(number: int) -> Script:
         return script(f"{SEED}/{number}", played, [{}, {}], LENGTH)
 
-    return Target(broker, Watch(broker), Innocent(broker), player, made, SEED)
+    return Target(broker, Watch(broker), innocent, player, made, SEED)
 
 
 def sequences(default: int) -> int:
@@ -161,9 +178,10 @@ def test_nothing_was_lost_and_nothing_escaped(target: Target) -> None:
     target.broker.stop()
     checked = target.broker.command("check", str(target.broker.data_dir))
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert beside(target.broker.folder) == {target.broker.data_dir}
+    assert directories(target.broker.folder) == {target.broker.data_dir}
+    assert {path.name.partition("-")[0] for path in directories(target.broker.folder.parent)} == {"broker"}
 
 
-def beside(folder: Path) -> set[Path]:
-    """The directories in a broker's folder, and any that escaped out of it."""
-    return {path for path in [*folder.iterdir(), *folder.parent.iterdir()] if path.is_dir()} - {folder}
+def directories(folder: Path) -> set[Path]:
+    """Where a name with dots would have escaped to."""
+    return {path for path in folder.iterdir() if path.is_dir()}

@@ -15,9 +15,12 @@ from odradek.workers.context import Context
 
 def handle(controller: Controller, request: Any, context: Context) -> Any:
     repeated = twice(topic.name for topic in request.topics)
+    wanted = {topic.name: topic for topic in request.topics}
+    topics = controller.snapshot.topics
+    total = sum(max(0, topic.count - len(topics[name])) for name, topic in wanted.items() if name in topics)
     results = []
-    for topic in {topic.name: topic for topic in request.topics}.values():
-        code, message = attempt(lambda topic=topic: _add(controller, topic, repeated, request.validate_only))  # type: ignore[misc]
+    for topic in wanted.values():
+        code, message = attempt(lambda topic=topic: _add(controller, topic, total, repeated, request.validate_only))  # type: ignore[misc]
         result = message_class("CreatePartitionsResponse").CreatePartitionsTopicResult
         results.append(result(name=topic.name, error_code=code, error_message=message))
     response = message_class("CreatePartitionsResponse")(results=results)
@@ -25,12 +28,11 @@ def handle(controller: Controller, request: Any, context: Context) -> Any:
     return None
 
 
-def _add(controller: Controller, topic: Any, repeated: set[str], validate_only: bool) -> None:
+def _add(controller: Controller, topic: Any, total: int, repeated: set[str], validate_only: bool) -> None:
     if topic.name in repeated:
         raise refuse_duplicate("Duplicate topic in request.")
     given = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
-    existing = controller.snapshot.topics.get(topic.name)
-    check_total(topic.count - (len(existing.partitions) if existing else 0))
+    check_total(total)
     replicas = plan_partitions(topic.name, topic.count, given, controller.snapshot)
     if not validate_only:
         controller.owner.add_partitions(topic.name, replicas)

@@ -47,6 +47,7 @@ class LeaderLog:
     epochs: EpochCache = field(default_factory=EpochCache)
     hw: int = -1  # -1: the log end
     error: int = 0
+    lie: Callable[[FetchResult], FetchResult] | None = None  # what is said instead of the truth
 
     @property
     def end(self) -> int:
@@ -66,6 +67,10 @@ class LeaderLog:
         return b"".join(data for _, _, data in self.batches)
 
     def answer(self, key: Key, part: FetchPart, limit: int) -> FetchResult:
+        true = self._true(key, part, limit)
+        return true if self.lie is None else self.lie(true)
+
+    def _true(self, key: Key, part: FetchPart, limit: int) -> FetchResult:
         hw = self.end if self.hw < 0 else self.hw
         result = FetchResult(key[0], key[1], 0, hw, hw, self.start)
         error = self.error or self._refusal(part)
