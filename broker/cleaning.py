@@ -46,6 +46,7 @@ class Settings(NamedTuple):
     rate: float
     buffer_bytes: int
     load_factor: float
+    io_buffer_bytes: int
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> Settings:
@@ -56,13 +57,16 @@ class Settings(NamedTuple):
             float(value("log.cleaner.io.max.bytes.per.second")),
             value("log.cleaner.dedupe.buffer.size"),
             value("log.cleaner.io.buffer.load.factor"),
+            value("log.cleaner.io.buffer.size"),
         )
 
     @property
     def memory(self) -> Memory:
         """For one of the logs."""
-        chunk = min(max(self.rate * _THROTTLE_SECONDS, _LEAST_CHUNK), _CHUNK)
-        return Memory(self.buffer_bytes // max(self.threads, 1), self.load_factor, int(chunk))
+        logs = max(self.threads, 1)
+        most = max(self.io_buffer_bytes // logs // 2, _CHUNK)  # Kafka's other half is for what it writes
+        chunk = min(max(self.rate * _THROTTLE_SECONDS, _LEAST_CHUNK), most)
+        return Memory(self.buffer_bytes // logs, self.load_factor, int(chunk))
 
 
 @dataclass

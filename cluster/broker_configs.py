@@ -326,7 +326,7 @@ BROKER_CONFIGS = (
     ConfigKey("offsets.commit.required.acks", SHORT, "-1", HIGH, "Acks an offset commit waits for."),
     ConfigKey(
         "log.cleaner.threads", INT, "1", MEDIUM,
-        "Compaction threads.",
+        "Logs that are compacted at the same time; 0: none.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
@@ -341,7 +341,7 @@ BROKER_CONFIGS = (
     ),
     ConfigKey(
         "log.cleaner.io.buffer.size", INT, "524288", MEDIUM,
-        "Memory of the compactor's buffers.",
+        "Memory for what compaction reads at once, half of it; it takes 4 MiB for each log at least.",
         check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(

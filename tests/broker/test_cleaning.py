@@ -280,7 +280,21 @@ def test_configs_that_change_while_it_runs(bench: Maker) -> None:
     one.close()
     one.step()
     assert one._running[0].compaction.memory.buffer_bytes == 4800
+    assert one._running[0].compaction.memory.chunk_bytes == 256 << 10  # the least, as the rate is so low
     one.configure((values | {"log.cleaner.io.max.bytes.per.second": 1e300, "log.cleaner.backoff.ms": 7}).__getitem__)
     while until_idle(one, 7.0):
         pass
     assert checkpoint(log)[("t", 0)] > 2900
+
+
+def test_memory_is_shared_by_the_threads() -> None:
+    values = {
+        "log.cleaner.threads": 4, "log.cleaner.backoff.ms": 1, "log.cleaner.io.max.bytes.per.second": 1e308,
+        "log.cleaner.dedupe.buffer.size": 128 << 20, "log.cleaner.io.buffer.load.factor": 0.9,
+        "log.cleaner.io.buffer.size": 512 << 10,
+    }  # fmt: skip
+    assert cleaning.Settings.of(values.__getitem__).memory == (32 << 20, 0.9, 4 << 20)
+    values |= {"log.cleaner.io.buffer.size": 128 << 20}
+    assert cleaning.Settings.of(values.__getitem__).memory == (32 << 20, 0.9, 16 << 20)
+    values |= {"log.cleaner.io.max.bytes.per.second": 10e6}
+    assert cleaning.Settings.of(values.__getitem__).memory == (32 << 20, 0.9, 3_000_000)
