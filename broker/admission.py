@@ -27,6 +27,7 @@ from odradek.cluster.view import View
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 1.0  # between looks into the tree, however many ask
+_PATIENCE_S = 10.0  # for names of registered brokers that cannot be looked up now
 _STALE_S = 5.0  # after which names are looked up again when the controller tells of brokers
 
 Then = Callable[[bool], None]
@@ -35,6 +36,7 @@ Then = Callable[[bool], None]
 class _Asking(NamedTuple):
     host: str
     then: Then
+    until: float  # monotonic seconds: how long it waits while names cannot be looked up
 
 
 class Admission:
@@ -52,6 +54,8 @@ class Admission:
         self._unknown: set[str] = set()  # hosts that are being looked up
         self._registered: set[str] = set()  # hosts of brokers in the tree, told of by the controller or not
         self._asking: list[_Asking] = []
+        self._looking = False  # the tree was read for them, and its names are being looked up
+        self._failed = False  # a name could not be
         self._looked_at = -math.inf
         self._resolved_at = -math.inf
         sources.watch(self._resolver.fileno(), select.EPOLLIN, lambda _: self._resolved())
@@ -62,7 +66,7 @@ class Admission:
         if listener != self._listener or self._view.admitted.takes(listener, host):
             then(listener == self._listener)
         else:
-            self._asking.append(_Asking(host, then))
+            self._asking.append(_Asking(host, then, time.monotonic() + _PATIENCE_S))
 
     def follow(self) -> None:
         """The controller may have told of other brokers."""
@@ -72,7 +76,7 @@ class Admission:
 
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
-        return self._looked_at + _PAUSE_S if self._asking and not self._unknown else math.inf
+        return self._looked_at + _PAUSE_S if self._asking and not self._looking else math.inf
 
     def tick(self, now: float) -> None:
         """Look who is registered, if somebody waits for that. While ZooKeeper is away they wait."""
@@ -84,9 +88,8 @@ class Admission:
         except TreeUnavailable as error:
             log.warning("registered brokers are not known: %s", error)
             return
+        self._looking, self._failed = True, False
         self._resolve(self._hosts())
-        if not self._unknown:
-            self._answer()
 
     def close(self) -> None:
         """Look no names up any more."""
@@ -108,8 +111,6 @@ class Admission:
     def _resolved(self) -> None:
         self._resolver.drain()
         self._go_on()
-        if not self._unknown and self._asking:
-            self._answer()
 
     def _go_on(self) -> None:
         """Take over what is known by now; the resolver tells when there is more."""
@@ -119,11 +120,15 @@ class Admission:
             except OSError as error:
                 log.warning("the address of the broker at %s cannot be looked up: %s", host, error)
                 self._unknown.discard(host)  # a former address stays
+                self._failed = True
                 continue
             if found is not None:
                 self._addresses[host] = frozenset(entry[4][0].partition("%")[0] for entry in found)
                 self._unknown.discard(host)
         self._enter()
+        if self._looking and not self._unknown:
+            self._looking = False
+            self._answer()
 
     def _enter(self) -> None:
         hosts = self._hosts()
@@ -135,11 +140,15 @@ class Admission:
 
     def _answer(self) -> None:
         asking, self._asking = self._asking, []
-        for host, then in asking:
-            takes = self._view.admitted.takes(self._listener, host)
+        now = time.monotonic()
+        for one in asking:
+            takes = self._view.admitted.takes(self._listener, one.host)
+            if not takes and self._failed and now < one.until:
+                self._asking.append(one)
+                continue
             if not takes:
-                log.warning("refused: %s is no registered broker's address (if it is one: %s)", host, ALLOWED)
-            then(takes)
+                log.warning("refused: %s is no registered broker's address (if it is one: %s)", one.host, ALLOWED)
+            one.then(takes)
 
 
 def _registered(tree: Tree, listener: str) -> set[str]:
