@@ -15,12 +15,15 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from struct import Struct, error
+from typing import TYPE_CHECKING
 
 from crc32c import crc32c
-from odradek.ipc.producers import ProducerTable
 from odradek.storage import names
 from odradek.storage.durable import FILES, Files, StrPath, read_file, remove, replace
 from odradek.storage.producers import ProducedBatch, ProducerEntry, previous_sequence
+
+if TYPE_CHECKING:
+    from odradek.ipc.producers import ProducerTable
 
 VERSION = 1
 HEAD = Struct(">hI")
