@@ -205,10 +205,14 @@ class Replicas:
         self._give_slot(told.topic, row, slots.FOLLOWER)
 
     def _new_directory(self, told: Told) -> int:
-        """In the emptiest log directory that works; one that turns out to be broken is used no more."""
+        """In the emptiest log directory that works; one that turns out to be broken is used no more.
+
+        The topic's id is the one that is known: versions of LeaderAndIsr before 5 tell none.
+        """
+        topic_id = bytes.fromhex(self.view.topics[told.topic]["id"])
         while True:
             try:
-                return self.dirs.create(told.topic, told.number, told.topic_id)
+                return self.dirs.create(told.topic, told.number, topic_id)
             except OSError as error:
                 number = self.dirs.holding(str(error.filename))
                 if number is None or number in self.dirs.failed or not disks.is_broken(error):

@@ -12,6 +12,7 @@ import pytest
 from odradek.cluster import znodes
 from odradek.cluster.zookeeper import ZooKeeperTree
 from odradek.protocol import interbroker
+from odradek.storage.checkpoints import read_partition_metadata
 
 from ..clients.admin import create_named, topic_id
 from ..clients.raw.batches import batch
@@ -186,6 +187,15 @@ def test_what_no_broker_can_have_is_refused_by_name(broker: Broker, watch: Watch
         assert answer.topics[0].partition_errors[0].error_code == 39
     assert directories(broker.folder) == before
     assert "more than the 9 that a partition may have" in broker.log
+
+
+def test_a_log_has_its_topics_id_whatever_the_version_of_the_order(broker: Broker, watch: Watch, epoch: int) -> None:
+    """Those before 5 tell none; `odradek check`, and Kafka, want one id in all partitions of a topic."""
+    with broker.wire() as wire:
+        answer = send(wire, "LeaderAndIsr", 4, **office(epoch), **lead("t", 1))
+        assert [part.error_code for part in answer.partition_errors] == [0]
+        number = topic_id(wire, "t").bytes
+    assert read_partition_metadata(broker.data_dir / "t-1") == number
 
 
 def directories(folder: Path) -> set[Path]:
