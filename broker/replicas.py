@@ -100,7 +100,10 @@ class Replicas:
         """Whether there is a directory of this topic's; one of a former topic makes way where a replica belongs."""
         if (name, index) not in self.dirs:
             return False
-        return self.view.broker in row[REPLICAS] or self.dirs.topic_id(name, index) in (None, topic_id)
+        try:
+            return self.view.broker in row[REPLICAS] or self.dirs.topic_id(name, index) in (None, topic_id)
+        except OSError:
+            return True  # a slot that is offline names the directory that cannot be read
 
     def _open_found(self, name: str, index: int, row: Row, topic_id: bytes) -> None:
         """A log that was there before: to be recovered, unless there is nothing in it."""

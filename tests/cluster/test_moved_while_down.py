@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.partition_dirs import PartitionDirs
+from odradek.broker.replicas import Replicas
 from odradek.cluster import notices, znodes
+from odradek.cluster.view import Told, View
 from odradek.cluster.zookeeper import ZooKeeperTree
 from odradek.storage import checkpoints, names
 
@@ -42,6 +45,27 @@ def test_a_log_in_place_of_a_former_topics_begins_at_0(dirs: Callable[[], Partit
         assert checkpoints.read_offsets(folder, name) == {("u", 0): 7}
     marked = [entry.name for entry in Path(folder).iterdir() if entry.name.endswith(names.STRAY_DIR)]
     assert len(marked) == 1
+
+
+class Unreadable:
+    """A directory whose disk does not answer."""
+
+    failed: tuple[int, ...] = ()
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def topic_id(self, topic: str, partition: int) -> bytes:
+        raise OSError(errno.EIO, "broken")
+
+
+@pytest.mark.parametrize("assigned", [[1, 2], [2, 3]])
+def test_a_directory_that_cannot_be_read_keeps_no_broker_from_starting(assigned: list[int]) -> None:
+    view = View(1, "c")
+    row = view.tell(Told("t", T, 0, 1, 2, 0, [2], 0, assigned))
+    replicas = Replicas.__new__(Replicas)
+    replicas.view, replicas.dirs = view, Unreadable()  # type: ignore[assignment]
+    assert replicas._is_found("t", 0, row, T)
 
 
 @pytest.fixture
