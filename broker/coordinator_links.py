@@ -220,7 +220,8 @@ class NewestConnections:
     A request may wait in the buffers of a connection, or of a process that was stopped, while its sender has lost
     patience and asked again over a new one. Carried out after that, a marker ends the producer's *next* transaction,
     which has the same producer epoch before KIP-890's version 2. Connections of another boot of the sender's host count
-    as newer. Other clients, Apache Kafka's brokers among them, are not compared.
+    as newer. Other clients, Apache Kafka's brokers among them, are not compared. A coordinator process that was started
+    again knows of no connection before: it takes a marker that a stopped worker has held since.
     """
 
     def __init__(self) -> None:

@@ -8,6 +8,7 @@ Then they are appended before everything else that waits for the partition, so t
 
 The question goes to this broker's coordinator process, which passes it on where another broker coordinates. What it
 cannot find out now is answered NOT_ENOUGH_REPLICAS, as in Kafka: every client retries that, and it refreshes nothing.
+So is what would take more than `MOST_HELD` bytes of a worker: batches wait here also when their clients are gone.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 ABORTABLE = 11  # the first version of Produce that knows TRANSACTION_ABORTABLE
 ENABLED = "transaction.partition.verification.enable"
+MOST_HELD = 64 << 20
 
 _NOT_NOW = {
     errors.CONCURRENT_TRANSACTIONS,
@@ -52,6 +54,7 @@ class Verification:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._waiting: dict[Question, list[Pending]] = {}
+        self._held = 0  # bytes of them
 
     @property
     def enabled(self) -> bool:
@@ -62,18 +65,30 @@ class Verification:
     def hold(self, partition: Partition, batches: list[Pending]) -> None:
         """The append has left these out, in this order."""
         for batch in batches:
-            batch.view = memoryview(bytearray(batch.view))
-            transactional_id: bytes = batch.target.transactional_id or b""
-            question = Question(partition, transactional_id, batch.producer_id, batch.epoch)
-            waiting = self._waiting.setdefault(question, [])
-            waiting.append(batch)
-            if len(waiting) == 1:
-                self._ask(question)
+            if self._held + batch.size > MOST_HELD:
+                self._refuse([batch], errors.COORDINATOR_NOT_AVAILABLE)
+            else:
+                self._hold(partition, batch)
+
+    def _hold(self, partition: Partition, batch: Pending) -> None:
+        batch.view = memoryview(bytearray(batch.view))
+        self._held += batch.size
+        transactional_id: bytes = batch.target.transactional_id or b""
+        question = Question(partition, transactional_id, batch.producer_id, batch.epoch)
+        waiting = self._waiting.setdefault(question, [])
+        waiting.append(batch)
+        if len(waiting) == 1:
+            self._ask(question)
 
     def _ask(self, question: Question) -> None:
-        partition, transactional_id, producer_id, epoch = question
+        partition, raw_id, producer_id, epoch = question
+        try:
+            transactional_id = raw_id.decode()
+        except UnicodeDecodeError:  # InitProducerId takes none that is no text
+            self._decided(question, errors.INVALID_PRODUCER_ID_MAPPING)
+            return
         body = {
-            "transactional_id": transactional_id.decode("utf-8", "replace"),
+            "transactional_id": transactional_id,
             "producer": [producer_id, epoch],
             "partition": [partition.topic, partition.index],
         }
@@ -88,11 +103,15 @@ class Verification:
     def _decided(self, question: Question, error: int) -> None:
         """Append them, under what the first was asked under, or refuse them."""
         batches = self._waiting.pop(question)
-        if not error:
-            for batch in batches:
-                batch.guard = batches[0].guard
-            self._worker.round.go_on(question.partition, batches)
+        self._held -= sum(batch.size for batch in batches)
+        if error:
+            self._refuse(batches, error)
             return
+        for batch in batches:
+            batch.guard = batches[0].guard
+        self._worker.round.go_on(question.partition, batches)
+
+    def _refuse(self, batches: list[Pending], error: int) -> None:
         for batch in batches:
             batch.refuse(_for_client(error, batch.target.version), _why(error))
         self._worker.round.finish(batches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -88,6 +89,16 @@ def test_another_producers_id(broker: Any, wire: Wire) -> None:
         data = batch([b"x"], producer=producer, epoch=epoch, sequence=0, attributes=TRANSACTIONAL)
         assert produce(wire, topic, data, transactional_id=name).error_code == code
     assert end_of(wire, topic) == (0, 0)
+
+
+def test_an_id_that_is_no_text(broker: Any, wire: Wire) -> None:
+    """Replaced characters would make it longer than a string may be on its way to another broker."""
+    topic, raw = create_topic(broker), Raw(wire)
+    data = batch([b"x"], producer=raw.id, epoch=raw.epoch, sequence=0, attributes=TRANSACTIONAL)
+    body = struct.pack(">h20000shii", 20_000, b"\xff" * 20_000, -1, 1000, 1)
+    body += struct.pack(f">h{len(topic)}siii", len(topic), topic.encode(), 1, 0, len(data)) + data
+    error, base = struct.unpack_from(">hq", wire.ask(0, 7, body), 4 + 2 + len(topic) + 4 + 4)
+    assert (error, base) == (INVALID_PRODUCER_ID_MAPPING, -1)
 
 
 @pytest.mark.parametrize("commit", [True, False])

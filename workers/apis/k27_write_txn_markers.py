@@ -2,8 +2,8 @@
 
 Our own coordinator writes its markers without asking anyone. Answered when all markers have an outcome; what failed is
 the asker's to try again. In `__consumer_offsets` the transaction's offsets count from then on, or are gone. A request
-of a connection that its coordinator has replaced since is refused: so late, its markers would end the producers' next
-transactions (broker.coordinator_links).
+of a connection that its coordinator has replaced since is refused, as far as this process knows: so late, its markers
+would end the producers' next transactions (broker.coordinator_links).
 
 Commits are taken from brokers alone (cluster.admitted), aborts from administrators too (`kafka-transactions.sh abort`):
 Kafka wants ClusterAction or Alter on the cluster, and there are no ACLs yet. Others get an error on which coordinators
