@@ -1,7 +1,8 @@
 """A test that fails is run again alone, twice; one that passes both times does not fail the run, and is reported.
 
-`pytest -p tests.harness.flaky --flaky FILE`, as `.ci/run` calls it. FILE gets `FLAKY:` lines: the name of each such
+`pytest -p tests.harness.flaky --flaky=FILE`, as `.ci/run` calls it. FILE gets `FLAKY:` lines: the name of each such
 test, its first failure and its log. Errors in setup and teardown and crashed workers of pytest-xdist count as failures.
+With a blank instead of `=` pytest takes FILE for a place of tests, and looks for its settings there.
 """
 
 from __future__ import annotations

@@ -118,15 +118,16 @@ def run(folder: Path, jobs: int = 0, **files: str) -> Run:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
     environment |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # locust alone takes a second
     words = ["-p", "xdist", "-n", str(jobs), "--dist", "loadfile", "-p", "tests.harness.loadfile"]
+    report = folder.parent / f"{folder.name}-report"  # elsewhere, as in CI
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, "-p", "tests.harness.flaky", "--flaky", "report"],
+        [sys.executable, "-m", "pytest", *words, "-p", "tests.harness.flaky", f"--flaky={report}"],
         cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
         timeout=SECONDS,
     )
-    report = folder / "report"
+    assert f"rootdir: {folder}\n" in done.stdout, "its settings are not read"
     return Run(done.returncode, done.stdout, report.read_text() if report.exists() else "")
 
 
