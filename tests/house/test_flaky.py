@@ -194,7 +194,7 @@ def test_ci_prints_the_report_last(tmp_path: Path, status: int) -> None:
         script.chmod(0o755)
     (programs / "make").write_text(
         '#!/bin/sh\n[ "$1" = test ] || exit 0\n'
-        f'for report in $2; do :; done\necho "FLAKY: one" > "$report"\necho "== 1 passed"\nexit {status}\n'
+        f'for report in $2; do :; done\necho "FLAKY: one" > "${{report#--flaky=}}"\necho "== 1 passed"\nexit {status}\n'
     )
     shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
