@@ -1,13 +1,13 @@
 """128 bits for each key of many records at once.
 
-A key of up to SHORT bytes is taken as words of 32 bits, zeros after its end, and its length as one more word. Each of
-four lanes is (Σ word × multiplier) mod 2^64, of which the upper 32 bits count: the multilinear family of Carter and
-Wegman, strongly universal (Lemire and Kaser, "Strongly universal string hashing is fast", 2014). Two different keys
-meet in one lane with a chance of 2^-32, in all four with 2^-128, whatever they are, as long as they were chosen without
-knowledge of the multipliers. These come from the system's random numbers for each pass and leave the process in no
-way, so that a producer who sends keys made to collide has the same chance as one who does not. Among the 5 million
-keys of a full map the chance that any two meet is below 2^-83. Longer keys are hashed one by one with BLAKE2b under a
-random key.
+A key of up to SHORT bytes is taken as words of 32 bits, zeros after its end, and its length plus one as one more word:
+that one is never 0, so that no key, not even one without bytes, has a hash that can be known. Each of four lanes is
+(Σ word × multiplier) mod 2^64, of which the upper 32 bits count: the multilinear family of Carter and Wegman, strongly
+universal (Lemire and Kaser, "Strongly universal string hashing is fast", 2014). Two different keys meet in one lane
+with a chance of 2^-32, in all four with 2^-128, whatever they are, as long as they were chosen without knowledge of the
+multipliers. These come from the system's random numbers for each pass and leave the process in no way, so that a
+producer who sends keys made to collide has the same chance as one who does not. Among the 5 million keys of a full map
+the chance that any two meet is below 2^-83. Longer keys are hashed one by one with BLAKE2b under a random key.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class KeyHasher:
 
     def _short(self, data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> Hashes:
         words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
-        lanes = [sizes.view(np.uint64) * multiplier for multiplier in self._multipliers[-1]]
+        lanes = [(sizes + 1).view(np.uint64) * multiplier for multiplier in self._multipliers[-1]]
         for index in range(-(-int(sizes.max(initial=0)) // _WORD)):
             left = sizes - index * _WORD
             some = None if left.min() > 0 else np.flatnonzero(left > 0)

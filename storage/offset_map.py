@@ -3,6 +3,9 @@
 Layout    : three columns of anonymous memory, 24 bytes an entry: the two words of the key's hash (storage.key_hashes)
             and the offset, shifted by one bit that says whether the record is a tombstone. An entry without an offset
             is empty. A key's entry is at the first place of its own sequence of places that is empty or has its hash.
+End       : one place at least is always empty, as `put` leaves one. A key's places are scattered at first, and might
+            come back to one already seen; from _SCATTERED on each is the one behind the last. So every search ends
+            after _SCATTERED and the number of places at the latest, whatever the hash is.
 Owner     : one pass of compaction in one process. Filled first; then frozen, which sorts the offsets where they are.
 Memory    : log.cleaner.dedupe.buffer.size at most, and no more than the offsets of the dirty part could fill.
 """
@@ -18,6 +21,7 @@ ENTRY_BYTES = 24
 _LEAST = 2
 _LARGE = 8 << 20
 _SPARSE = 64
+_SCATTERED = 1000  # of 100 places 99 may be taken: then one search in 20 000 gets there
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _USED = np.uint64(1)
@@ -61,11 +65,11 @@ class OffsetMap:
         return done
 
     def _put(self, hashes: Hashes, entries: np.ndarray) -> None:
-        """There is room for all of them. Of entries that go to one place together the last one stays."""
+        """There is room for all of them, and one more. Of entries that go to one place together the last one stays."""
         first, second = hashes.first, hashes.second | _USED
-        mixed = first
+        mixed, probe = first, 0
         while entries.size:
-            at = self._places(mixed)
+            at = self._places(mixed, probe)
             free = np.flatnonzero(self._second[at] == 0)
             place, mine = at[free], entries[free]
             self._first[place], self._second[place], self._entries[place] = first[free], second[free], mine
@@ -73,10 +77,13 @@ class OffsetMap:
             same = (self._second[at] == second) & (self._first[at] == first)
             self._entries[at[same]] = entries[same]
             other = np.flatnonzero(~same)
-            first, second, entries, mixed = first[other], second[other], entries[other], _next(mixed[other])
+            first, second, entries, mixed = first[other], second[other], entries[other], _next(mixed[other], probe)
+            probe += 1
 
-    def _places(self, mixed: np.ndarray) -> np.ndarray:
-        return ((mixed >> _HALF) * np.uint64(self._slots) >> _HALF).view(np.int64)
+    def _places(self, mixed: np.ndarray, probe: int) -> np.ndarray:
+        """Where probe number `probe`, from 0 on, looks; `mixed` is what `_next` made of the hashes."""
+        at = ((mixed >> _HALF) * np.uint64(self._slots) >> _HALF).view(np.int64)
+        return at if probe < _SCATTERED else (at + probe) % self._slots
 
     def freeze(self) -> None:
         """From now on it is asked, and takes nothing more."""
@@ -86,14 +93,15 @@ class OffsetMap:
     def has(self, hashes: Hashes) -> np.ndarray:
         """Which of the keys are in the map."""
         found = np.zeros(len(hashes.first), bool)
-        first, second, mixed = hashes.first, hashes.second | _USED, hashes.first
+        first, second, mixed, probe = hashes.first, hashes.second | _USED, hashes.first, 0
         places = np.arange(len(found))
         while places.size:
-            at = self._places(mixed)
+            at = self._places(mixed, probe)
             there = self._second[at]
             self._settle(found, places, at, there == second, first)
             on = np.flatnonzero((there != 0) & ~found[places])
-            first, second, places, mixed = first[on], second[on], places[on], _next(mixed[on])
+            first, second, places, mixed = first[on], second[on], places[on], _next(mixed[on], probe)
+            probe += 1
         return found
 
     def _settle(
@@ -125,5 +133,6 @@ class OffsetMap:
         return found > 0, found > 1
 
 
-def _next(mixed: np.ndarray) -> np.ndarray:
-    return (mixed ^ mixed >> np.uint64(31)) * _MIX
+def _next(mixed: np.ndarray, probe: int) -> np.ndarray:
+    """For the probe behind number `probe`: scattered, then always the same, to which `_places` adds."""
+    return (mixed ^ mixed >> np.uint64(31)) * _MIX if probe < _SCATTERED else mixed

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from odradek.storage.key_hashes import SHORT, KeyHasher, packed
+from odradek.storage import offset_map
+from odradek.storage.key_hashes import SHORT, Hashes, KeyHasher, packed
 from odradek.storage.offset_map import ENTRY_BYTES, OffsetMap
 
 KEYS = st.lists(st.binary(max_size=12) | st.sampled_from([b"a", b"b", b"c", b"x" * SHORT, b"x" * (SHORT + 1)]))
+# Nothing at all, zeros, zeros at the end, and both sides of each bound of the words.
+ODD = (
+    st.builds(bytes, st.integers(0, 2 * SHORT))
+    | st.builds(lambda start, zeros: start + bytes(zeros), st.binary(max_size=3), st.integers(0, SHORT + 1))
+    | st.sampled_from([bytes([one]) * size for one in (0, 1, 255) for size in (0, 1, 7, 8, 9, 63, 64, 65, 72)])
+)
 ROWS = st.lists(st.tuples(st.binary(max_size=2), st.booleans(), st.integers(1, 3)), max_size=60)
 
 
@@ -28,6 +37,12 @@ def test_zeros_at_the_end_of_a_key_count() -> None:
     keys = [bytes(size) for size in range(2 * SHORT)]
     found = KeyHasher().of(*packed(keys))
     assert len(set(found.first.tolist())) == len(keys)
+
+
+def test_no_key_has_the_same_hash_in_each_pass() -> None:
+    """Not even one without bytes, which a sum over its words alone makes 0."""
+    found = [KeyHasher().of(*packed([b""])) for _ in range(20)]
+    assert len({int(one.first[0]) for one in found}) == len(found)
 
 
 def test_another_pass_has_other_hashes() -> None:
@@ -63,6 +78,48 @@ def test_against_a_dictionary(rows: list[tuple[bytes, bool, int]], cuts: list[in
         assert made.latest_among(apart)[0].tolist() == [int(offsets[0]) in last.values(), False, False]
     asked = [b"", b"never put in", *last]
     assert made.has(hasher.of(*packed(asked))).tolist() == [key in last for key in asked]
+
+
+@given(st.lists(ODD, unique=True, min_size=1, max_size=80), st.integers(1, 3), st.integers(0, 5))
+def test_odd_keys_against_a_dictionary(keys: list[bytes], rounds: int, spare: int) -> None:
+    """In a map with no more room than for them, each key some times."""
+    hasher, made = KeyHasher(), OffsetMap(ENTRY_BYTES * (len(keys) + 1 + spare), 0.99)
+    written = keys * rounds
+    taken = made.put(hasher.of(*packed(written)), np.arange(len(written)), np.zeros(len(written), bool))
+    last = {key: offset for offset, key in enumerate(written[:taken])}
+    assert (taken, len(made)) == (len(written), len(keys)) or made.full
+    made.freeze()
+    assert made.latest_among(np.arange(len(written)))[0].nonzero()[0].tolist() == sorted(last.values())
+    never = [b"\1never", *(key + b"\0\1" for key in keys)]
+    asked = keys + [key for key in never if key not in keys]
+    assert made.has(hasher.of(*packed(asked))).tolist() == [key in last for key in asked]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_key_without_bytes_in_a_map_that_is_nearly_full(seed: int) -> None:
+    """Put in last, when the places that it comes to first are taken; asked for where it is and where it is not."""
+    dice = random.Random(seed)
+    slots = dice.choice((2, 3, 10, 100, 1000))
+    others = [b"%d" % dice.getrandbits(64) for _ in range(max(1, int(slots * 0.99)) - 1)]
+    for keys in ([*others, b""], [b"", *others], [*others, b"another"]):
+        hasher, made = KeyHasher(), OffsetMap(ENTRY_BYTES * slots, 0.99)
+        assert made.put(hasher.of(*packed(keys)), np.arange(len(keys)), np.zeros(len(keys), bool)) == len(keys)
+        made.freeze()
+        assert made.has(hasher.of(*packed([b"", *others]))).tolist() == [b"" in keys, *[True] * len(others)]
+
+
+@given(st.integers(2, 50), st.lists(st.sampled_from([0, 1, 1 << 32, (1 << 64) - 1]), max_size=50), st.booleans())
+def test_it_ends_whatever_the_hashes_are(slots: int, words: list[int], scattered: bool) -> None:
+    """Also those from which `_next` comes back at once, as from 0: another word tells the keys apart."""
+    first = np.array(words[: slots - 1], np.uint64)
+    hashes = Hashes(first, np.arange(len(first), dtype=np.uint64) << np.uint64(1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offset_map, "_SCATTERED", 3 if scattered else 0)
+        made = OffsetMap(ENTRY_BYTES * slots, 0.99)
+        taken = made.put(hashes, np.arange(len(first)), np.zeros(len(first), bool))
+        assert taken == len(first) or made.full
+        made.freeze()
+        assert made.has(hashes).tolist() == [index < taken for index in range(len(first))]
 
 
 @pytest.mark.parametrize("slots", [2, 3, 7, 100])
