@@ -1,6 +1,7 @@
 """The records of many batches of a chunk where they stand, compressed ones unpacked side by side.
 
-A batch that cannot be read (garbage under its compression, lengths that do not fit) is told of and left out.
+A batch that cannot be read is told of and left out: garbage under its compression, lengths that do not fit, offsets
+that do not rise from record to record. A topic that is not compacted may have taken it, and be compacted later.
 """
 
 from __future__ import annotations
@@ -141,8 +142,11 @@ def _parsed(chunk: Chunk, bodies: Bodies, keys: bool) -> Records:
     steps, at = bulk.varints(data, at)
     if ((steps < 0) | (steps > heads["last_offset_delta"][of])).any() or (at >= ends).any():
         raise bulk.wrong("an offset is outside of its batch")
+    offsets = heads["base_offset"][of] + steps
+    if (offsets[1:] <= offsets[:-1]).any():  # those of one batch: batches rise, and these are within theirs
+        raise bulk.wrong("its offsets do not rise")
     found = _keys(data, at, ends) if keys else None
-    return Records(data, bodies.batches[of], starts, ends, heads["base_offset"][of] + steps, times, found)
+    return Records(data, bodies.batches[of], starts, ends, offsets, times, found)
 
 
 def _keys(data: np.ndarray, at: np.ndarray, ends: np.ndarray) -> Keys:

@@ -20,6 +20,7 @@ from odradek.storage.bulk_records import LIMIT
 from odradek.storage.cleaned_transactions import CleanedTransactions
 from odradek.storage.key_hashes import KeyHasher, packed
 from odradek.storage.offset_map import OffsetMap
+from odradek.storage.old_records import old_records
 from odradek.storage.scan import COMPRESSION_MASK, CONTROL, DELETE_HORIZON, TIMESTAMP_TYPE, Batch
 
 
@@ -91,7 +92,7 @@ class BatchCleaner:
 
     def legacy(self, batch: Batch, payload: bytes) -> bytes:
         """What to write in the place of one of magic 0 or 1: no empty batches, no horizon. RecordError."""
-        rows = list(message_sets.iterate(payload, LIMIT))
+        rows = old_records(batch, payload)
         kept = [row for row, stays in zip(rows, self._legacy_stays(rows), strict=True) if stays]
         if len(kept) == len(rows):
             return payload

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from odradek.protocol.records import message_sets
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.batch_chunks import Chunk, OldBatch
-from odradek.storage.bulk_records import LIMIT, RecordReader, Records
+from odradek.storage.bulk_records import RecordReader, Records
 from odradek.storage.cleaned_transactions import CleanedTransactions
 from odradek.storage.key_hashes import KeyHasher, packed
 from odradek.storage.offset_map import OffsetMap
+from odradek.storage.old_records import old_records
 from odradek.storage.scan import CONTROL, TRANSACTIONAL
 from odradek.storage.unreadable import UnreadableBatches
 
@@ -77,7 +77,7 @@ class MapPass:
     def _add_old(self, old: OldBatch) -> None:
         """Messages of magic 0 and 1."""
         try:
-            rows = list(message_sets.iterate(old.payload, LIMIT))
+            rows = old_records(old.batch, old.payload)
         except RecordError as error:
             self._unreadable.note(old.batch, error)
             return

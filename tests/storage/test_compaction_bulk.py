@@ -6,6 +6,7 @@ import logging
 import os
 import random
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from odradek.protocol.records import batch_v2, codecs, message_sets
@@ -116,6 +117,15 @@ def garbage(partition: Partition, codec: int, count: int = 3) -> bytes:
     return data
 
 
+def disordered(deltas: tuple[int, ...], codec: int) -> Batch:
+    """A batch whose records have these offset deltas, with a right header and checksum."""
+    records = [(delta, NOW, b"a", b"%d" % n, ()) for n, delta in enumerate(deltas)]
+    body, _ = batch_v2.encode_records(records, 0)
+    span = batch_v2.Span(0, len(deltas) - 1, NOW, NOW, len(deltas))
+    data = batch_v2.assemble(codecs.compress(codec, body), span, codec)
+    return Batch(memoryview(bytearray(data)), len(deltas), NOW)
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_batch_that_cannot_be_read_stays_as_it_is(
     tmp_path: Path, codec: int, caplog: pytest.LogCaptureFixture
@@ -170,6 +180,57 @@ def _offsets(partition: Partition) -> list[int]:
             except (RecordError, IndexError):
                 pass
     return found
+
+
+@pytest.mark.parametrize("deltas", [(3, 2, 1, 0), (1, 0), (0, 0), (0, 2, 1, 3), (0, 1, 5), (-1, 0, 1)])
+@pytest.mark.parametrize("codec", [codecs.NONE, codecs.LZ4])
+def test_a_batch_whose_offsets_do_not_rise_within_it_stays_as_it_is(
+    tmp_path: Path, deltas: tuple[int, ...], codec: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A topic that was not compacted let it in. In the dirty part first, then in the clean one."""
+    told: set[int] = set()
+    with live(tmp_path, cleanup_policy="compact", delete_retention_ms=0) as world, caplog.at_level(logging.WARNING):
+        partition = world.partition()
+        put(partition, keyed([(b"a", b"1"), (b"b", b"1")]))
+        bad = disordered(deltas, codec)
+        put(partition, bad)
+        data = bytes(bad.view)
+        put(partition, keyed([(b"a", b"2"), (b"c", b"1")]))
+        seal(partition)
+        path = names.segment_path(tmp_path / "t-0", 0)
+        for number in range(3):
+            _compacted(world, NOW + number, told)
+            assert data[16:] in path.read_bytes()
+            left = [one for one in headers(partition) if one.base_offset != 2]
+            assert sum(one.num_records for one in left) == 3
+            put(partition, keyed([((b"b", b"a", b"c")[number], b"%d" % number)]))
+            seal(partition)
+        said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        assert len(said) == 1
+        assert "batch at offset 2 stays: " in said[0]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("offsets", [(3, 2, 1, 0), (1, 0, 3), (2, 3, 3), (0, 1, 2, 4)])
+def test_an_old_message_set_whose_offsets_do_not_rise_stays_as_it_is(
+    tmp_path: Path, magic: int, offsets: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    inner = message_sets.build([(offset, NOW, b"a", b"old", ()) for offset in offsets], 0)
+    old = bytearray(message_sets.build([(3, NOW, None, codecs.compress(codecs.GZIP, inner, None, magic), ())], magic))
+    old[17] |= codecs.GZIP
+    old[12:16] = crc32(old[16:]).to_bytes(4, "big")
+    with live(tmp_path, cleanup_policy="compact") as world, caplog.at_level(logging.WARNING):
+        partition = world.partition()
+        put(partition, keyed([(b"x", b"")] * 4))
+        path = names.segment_path(partition.directory, 0)
+        path.write_bytes(old)
+        partition.slot.publish(partition.state()._replace(active_size=len(old), index_entries=0, time_entries=0))
+        put(partition, keyed([(b"a", b"new"), (b"b", None)]))
+        for _ in range(2):
+            seal(partition)
+            assert compact(partition, world, NOW) is not None
+            assert path.read_bytes().startswith(old)
+            put(partition, keyed([(b"a", b"newest")]))
 
 
 @pytest.mark.parametrize("magic", [0, 1])
