@@ -2,8 +2,8 @@
 
 `log.cleaner.threads` is how many logs are compacted at the same time: this process does a step of one, then of the
 next, so that a large log holds up no small one. They share log.cleaner.dedupe.buffer.size and
-log.cleaner.io.max.bytes.per.second. A log that turns out to be damaged is left alone until the next start, as Kafka
-does.
+log.cleaner.io.max.bytes.per.second. A log that turns out to be damaged, or that the cleaner fails over in a way it does
+not expect, is left alone until the next start, as Kafka does: the others go on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,7 +112,8 @@ class Cleaner:
 
     def _step(self, running: _Running) -> float:
         try:
-            return self._next(running)
+            with self._outliving(running.compaction.partition, Moved, Gone, Unclean, RecordError, OSError):
+                return self._next(running)
         except (Moved, Gone) as error:
             log.info("%r: compaction given up: %s", running.compaction.partition, error or "it was deleted")
         except (Unclean, RecordError) as error:
@@ -123,6 +125,17 @@ class Cleaner:
             log.warning("%r: no room to compact: %s", running.compaction.partition, error)
         self._running.remove(running)
         return 0.0 if self._running else self._settings.backoff_ms
+
+    @contextmanager
+    def _outliving(self, partition: Partition, *expected: type[Exception]) -> Iterator[None]:
+        """A fault of ours costs the log that it showed with, not the janitor. Raises what is `expected`."""
+        try:
+            yield
+        except expected:
+            raise
+        except Exception:
+            log.exception("%r cannot be compacted until the next start", partition)
+            self._uncleanable.add(partition.incarnation)
 
     def note_truncations(self) -> None:
         """Logs that were cut are dirty, also after the next start. Raises OSError."""
@@ -143,6 +156,7 @@ class Cleaner:
         done = next(running.steps, None)
         if done is None:
             self._finish(running)
+            self._running.remove(running)
             return 0.0
         self._running.append(self._running.pop(0))
         if done == BUSY:
@@ -177,6 +191,11 @@ class Cleaner:
             self._look_at = time.monotonic() + self._settings.backoff_ms / 1000
             return False
         what, partition = max(found, key=lambda pair: pair[0].ratio)
+        with self._outliving(partition, OSError):
+            self._take_up(partition, what, now_ms)
+        return True
+
+    def _take_up(self, partition: Partition, what: Range, now_ms: int) -> None:
         if self._offsets.get(partition) is None:  # from now on the log may have gaps: `odradek check` goes by this
             self._offsets.put(partition, what.first_dirty, self._partitions())
         _be_nice()
@@ -185,7 +204,6 @@ class Cleaner:
         made = Compaction(partition, what, self._settings.memory, now_ms, told)
         self._running.insert(0, _Running(made, made.steps(), time.monotonic()))
         log.debug("%r: compacting offsets %d to %d", partition, what.first_dirty, what.upto)
-        return True
 
     def _dirty(self, now_ms: int) -> Iterator[tuple[Partition, Range]]:
         taken = {one.compaction.partition.incarnation for one in self._running}
@@ -195,15 +213,22 @@ class Cleaner:
                 continue
             if state.state not in (slots.LEADER, slots.FOLLOWER) or state.incarnation != partition.incarnation:
                 continue
-            try:
-                what = compaction.look(partition, self._offsets.get(partition), now_ms)
-            except FileNotFoundError:  # it changes just now
+            what = self._look(partition, now_ms)
+            if what is None or what.truncations != state.truncations:
                 continue
-            if what.truncations == state.truncations and what.due(partition.config.min_cleanable_dirty_ratio):
+            if what.due(partition.config.min_cleanable_dirty_ratio):
                 yield partition, what
 
+    def _look(self, partition: Partition, now_ms: int) -> Range | None:
+        """What of a log could be cleaned, None when that cannot be said. Raises OSError."""
+        try:
+            with self._outliving(partition, OSError):
+                return compaction.look(partition, self._offsets.get(partition), now_ms)
+        except FileNotFoundError:  # it changes just now
+            pass
+        return None
+
     def _finish(self, running: _Running) -> None:
-        self._running.remove(running)
         self._look_at = 0.0
         done = running.compaction
         self._offsets.put(done.partition, done.cleaned_upto, self._partitions())

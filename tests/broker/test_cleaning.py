@@ -15,7 +15,7 @@ from odradek.broker.cleaner_offsets import CleanerOffsets
 from odradek.broker.cleaning import Cleaner
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2
-from odradek.storage import checkpoints, follow
+from odradek.storage import checkpoints, compaction, follow
 from odradek.storage.append import Batch, append
 from odradek.storage.check import check
 from odradek.storage.durable import FILES
@@ -155,6 +155,69 @@ def test_a_damaged_log_is_left_alone_and_others_go_on(bench: Maker, caplog: pyte
     assert path.read_bytes() == data
 
 
+def test_a_batch_that_is_out_of_order_within_holds_up_nothing(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    """It came while the topic was not compacted: its own log is compacted around it."""
+    log = bench(count=2)
+    for index in range(2):
+        for deltas in ((3, 2, 1, 0), (0, 1, 2, 3), (0, 0)):
+            body, _ = batch_v2.encode_records([(delta, now_ms(), b"0", b"", ()) for delta in deltas], 0)
+            span = batch_v2.Span(0, len(deltas) - 1, now_ms(), now_ms(), len(deltas))
+            data = bytearray(batch_v2.assemble(body, span, 0))
+            with log.partition(index).locked() as values:
+                append(log.partition(index), values, [Batch(memoryview(data), len(deltas), now_ms())], now_ms())
+        write(log.partition(index), 30)
+    one = cleaner(log)
+    while until_idle(one):
+        pass
+    assert set(checkpoint(log)) == {("t", 0), ("t", 1)}
+    assert all(offset > 30 for offset in checkpoint(log).values())
+    assert [record.levelname for record in caplog.records if "stays" in record.getMessage()] == ["WARNING"] * 4
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["look", "CleanerOffsets.put", "Compaction.steps", "Compaction._build_map", "Compaction._swap", "Cleaner._finish"],
+)
+def test_what_was_not_expected_costs_only_its_log(
+    bench: Maker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    """The janitor lives, the log is left alone until the next start, and why is logged with its trace."""
+    log = bench(count=2)
+    write(log.partition(0), 60)
+    write(log.partition(1), 30)
+    one = cleaner(log)
+    owner, name = _found(where)
+    method = getattr(owner, name)
+
+    def failing(*arguments: Any) -> Any:
+        if "t-0" in (repr(getattr(arguments[0], "partition", None)), *map(repr, arguments)):
+            raise ZeroDivisionError("was not expected")
+        return method(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, failing)
+        while until_idle(one):
+            pass
+    assert until_idle(one) == 0
+    assert checkpoint(log)[("t", 1)] > 0
+    assert checkpoint(log).get(("t", 0), 0) == 0
+    assert not list((log.data / "t-0").glob("*.cleaned"))
+    said = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert len(said) == 1
+    assert "t-0" in said[0].getMessage()
+    assert said[0].exc_info is not None
+    assert said[0].exc_info[0] is ZeroDivisionError
+    until_idle(cleaner(log))
+    assert checkpoint(log)[("t", 0)] > 0
+
+
+def _found(where: str) -> tuple[Any, str]:
+    """(owner, name) of a function of the cleaner's."""
+    *path, name = where.split(".")
+    owners = {"Cleaner": Cleaner, "Compaction": compaction.Compaction, "CleanerOffsets": CleanerOffsets}
+    return owners[path[0]] if path else compaction, name
+
+
 def test_a_full_disk_is_no_reason_to_go_offline(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     log = bench()
     write(log.partition(), 30)
@@ -168,6 +231,11 @@ def test_a_full_disk_is_no_reason_to_go_offline(bench: Maker, monkeypatch: pytes
         patch.setattr(CleanerOffsets, "put", lambda *_: None)
         until_idle(one)
     assert not list((log.data / "t-0").glob("*.cleaned"))
+    one.step()
+    with monkeypatch.context() as patch:  # until its last step, which writes the checkpoint
+        patch.setattr(CleanerOffsets, "put", full)
+        until_idle(one)
+    assert one.partition is None
     until_idle(one)
     assert checkpoint(log)[("t", 0)] > 0
     with monkeypatch.context() as patch:
