@@ -22,11 +22,13 @@ Kafka keeps them: that is what makes a retry of up to five requests in flight an
 
 from __future__ import annotations
 
+import errno
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
-from odradek.ipc.region import Region, RegionError, unlink
+from odradek.ipc.region import NoRoom, Region, RegionError, unlink
 
 _KIND = "producers"
 _ENTRY = 32
@@ -105,16 +107,25 @@ class ProducerTable:
         return at
 
     def _probe(self, producer_id: int) -> int:
-        words, capacity, wanted = self.words, self.capacity, ~producer_id
-        index = producer_id % capacity
-        while True:
-            at = 32 + index * _ENTRY
+        words, wanted = self.words, ~producer_id
+        for at in self._chain(producer_id):
             found = words[at]
             if found == wanted:
                 return at
             if not found:
                 return -1
-            index = index + 1 if index + 1 < capacity else 0
+        return -1
+
+    def _chain(self, producer_id: int) -> Iterator[int]:
+        """Every place once, in the order in which `producer_id` may have them: a full table ends a search too."""
+        first, end = 32 + producer_id % self.capacity * _ENTRY, 32 + self.capacity * _ENTRY
+        return chain(range(first, end, _ENTRY), range(32, first, _ENTRY))
+
+    def _free(self, producer_id: int) -> int:
+        for at in self._chain(producer_id):
+            if not self.words[at]:
+                return at
+        raise NoRoom(errno.ENOSPC, f"the producer table of {self.capacity} places is full")
 
     def has_room(self, count: int) -> bool:
         """Whether `count` more producers need no larger table."""
@@ -130,10 +141,12 @@ class ProducerTable:
         ids = self.words[32::_ENTRY].tolist()
         return [32 + _ENTRY * index for index, found in enumerate(ids) if found]
 
-    def newest(self, count: int) -> list[int]:
-        """The places of the `count` producers that wrote last, and of all with an open transaction."""
-        by_offset = sorted(self.places(), key=self.last_offset, reverse=True)
-        return by_offset[:count] + [at for at in by_offset[count:] if self.words[at + TXN_FIRST] >= 0]
+    def newest(self, count: int, staying: Collection[int]) -> list[int]:
+        """The places of the `count` producers that wrote last, of all with an open transaction, and of the ids in
+        `staying`."""
+        words, by_offset = self.words, sorted(self.places(), key=self.last_offset, reverse=True)
+        older = by_offset[count:]
+        return by_offset[:count] + [at for at in older if words[at + TXN_FIRST] >= 0 or ~words[at] in staying]
 
     def last_offset(self, at: int) -> int:
         """The last offset of the newest batch that is kept of the producer at `at`; -1 without one."""
@@ -142,12 +155,9 @@ class ProducerTable:
 
     def take(self, other: ProducerTable, places: Iterable[int]) -> None:
         """Copy the entries at `places` of `other`, which are not here yet and for which there is room."""
-        words, theirs, capacity = self.words, other.words, self.capacity
+        words, theirs = self.words, other.words
         for at in places:
-            index = ~theirs[at] % capacity
-            while words[32 + index * _ENTRY]:
-                index = index + 1 if index + 1 < capacity else 0
-            to = 32 + index * _ENTRY
+            to = self._free(~theirs[at])
             words[to : to + _ENTRY] = theirs[at : at + _ENTRY]
             words[1] += 1
 
@@ -165,11 +175,8 @@ class ProducerTable:
             yield ~pid, epoch, last, offset, delta, timestamp, coordinator, txn_first
 
     def insert(self, producer_id: int, epoch: int) -> int:
-        """A new empty entry; the table has room."""
-        words, index = self.words, producer_id % self.capacity
-        while words[32 + index * _ENTRY]:
-            index = (index + 1) % self.capacity
-        at = 32 + index * _ENTRY
+        """A new empty entry. NoRoom, and nothing is changed, in a full table: storage.producer_room prevents that."""
+        words, at = self.words, self._free(producer_id)
         words[at + EPOCH], words[at + TXN_FIRST], words[at + COUNT] = epoch, -1, 0
         words[at + TIMESTAMP], words[at + COORDINATOR_EPOCH], words[at + MARKED] = -1, -1, -1
         words[1] += 1  # first: dying here must not let the table fill up uncounted

@@ -8,6 +8,7 @@ behind leaves a table with room to spare.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from odradek.ipc.slots import F_PSTATE_GEN
@@ -18,28 +19,29 @@ if TYPE_CHECKING:
     from odradek.storage.sequences import Staged
 
 
-def reserve(partition: Partition, values: Fields, count: int) -> None:
-    """See to room for `count` more producers. NoRoom (an OSError) when /dev/shm has none, and nothing is changed."""
+def reserve(partition: Partition, values: Fields, ids: Collection[int]) -> None:
+    """See to room for all of the producers `ids`. NoRoom (an OSError) when /dev/shm has none, and nothing is changed.
+
+    A larger table forgets none of them, so that those which the former one has need no room again.
+    """
     producers, former = partition.producers, values[F_PSTATE_GEN]
-    if producers.has_room(former, count):
+    missing = producers.missing(former, ids)
+    if not missing or producers.has_room(former, missing):
         return
     published = partition.slot.fields()  # and not `values`, which may be ahead of what is written
-    published[F_PSTATE_GEN] = values[F_PSTATE_GEN] = producers.grow(former, count, partition.config.producers_max)
+    published[F_PSTATE_GEN] = values[F_PSTATE_GEN] = producers.grow(former, ids, partition.config.producers_max)
     partition.slot.publish(published)
     producers.retire(former)
 
 
 def reserve_staged(partition: Partition, values: Fields, staged: Staged) -> None:
     """See to room for all that `staged` has let in unchecked. As `reserve`."""
-    table = partition.producers.table(values[F_PSTATE_GEN])
-    ids = {row[0] for row in staged.rows}
-    new = len(ids) if table is None else sum(table.find(one) < 0 for one in ids)
-    if new:
-        reserve(partition, values, new)
+    reserve(partition, values, staged.ids())
 
 
 def admit(partition: Partition, values: Fields, staged: Staged, producer_id: int) -> None:
     """Provide for a producer that `staged` did not know. As `reserve`; it is not provided for then."""
-    reserve(partition, values, len(staged.fresh) + 1)
-    staged.moved(partition.producers.table(values[F_PSTATE_GEN]))
+    if not partition.producers.has_room(values[F_PSTATE_GEN], len(staged.fresh) + 1):
+        reserve(partition, values, staged.ids() | {producer_id})
+        staged.moved(partition.producers.table(values[F_PSTATE_GEN]))
     staged.fresh.add(producer_id)

@@ -7,7 +7,7 @@ published: a death in between is mended by replaying the log from `pstate_leo` o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import region
@@ -88,19 +88,25 @@ class Producers:
         if generation:
             region.unlink(self._name(generation))
 
+    def missing(self, generation: int, ids: Collection[int]) -> int:
+        """How many of the producers `ids` the table of `generation` does not have."""
+        table = self.table(generation)
+        return len(ids) if table is None else sum(table.find(one) < 0 for one in ids)
+
     def has_room(self, generation: int, count: int) -> bool:
         """Whether the table of `generation` can take `count` more producers."""
         table = self.table(generation)
         return table is not None and table.has_room(count)
 
-    def grow(self, generation: int, count: int, most: int) -> int:
-        """Make a table with room for `count` more than that of `generation` has; as `replace`."""
-        table = self.table(generation)
+    def grow(self, generation: int, ids: Collection[int], most: int) -> int:
+        """Make a table with room for all of `ids`, those that the table of `generation` has among them: what an append
+        has staged of a producer is applied to its entry, so that it is not the one to go. As `replace`."""
+        table, count = self.table(generation), self.missing(generation, ids)
         if table is None:
             return self.keep((), generation, count, most)
         if table.used + count <= most:
             return self.keep(table.places(), generation, count, most)
-        places = table.newest(most // 2)
+        places = table.newest(most // 2, ids)
         if (len(places) + count) * 4 > most * 3:  # open transactions: not to be gone through again for each new one
             most = (len(places) + count) * 2
         return self.keep(places, generation, count, most)
@@ -175,9 +181,16 @@ class Staged:
             return False
         return self._table is None or self._table.find(producer_id) < 0
 
+    def ids(self) -> set[int]:
+        """The producers to which `Producers.apply` will come, or that are provided for."""
+        self._park()
+        return {row[0] for row in self.rows} | self.fresh
+
     def moved(self, table: ProducerTable | None) -> None:
-        """The producers are in a larger table now."""
-        self._table = table
+        """The producers are in another table now, but for those that it has forgotten: they are new again."""
+        self._table, ids = table, self.ids()
+        kept = {one for one in self._expected if one in ids or (table is not None and table.find(one) >= 0)}
+        self._expected = {one: expected for one, expected in self._expected.items() if one in kept}
 
     def clear(self) -> None:
         """All of it is applied."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import secrets
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from odradek.ipc import region
 from odradek.ipc.producers import KEPT, ProducerBatch, ProducerTable
+from odradek.ipc.region import NoRoom
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(1, 5)), max_size=120))
@@ -119,3 +121,22 @@ def test_the_largest_producer_id_has_an_entry_like_any_other() -> None:
         assert [entry.producer_id for entry in table.entries()] == [largest]
     finally:
         region.unlink(name)
+
+
+def test_a_full_table_ends_each_search() -> None:
+    """Storage keeps room in it; were it not to, whoever holds the partition's lock must not search for ever."""
+    name = f"/odradek-test{secrets.token_hex(4)}-"
+    try:
+        table, other = ProducerTable.create(f"{name}p", 1), ProducerTable.create(f"{name}q", 1)
+        places = {one: table.insert(one, 0) for one in range(table.capacity)}
+        before = table.words.tolist()
+        assert table.find(1000) == -1
+        with pytest.raises(NoRoom):
+            table.insert(1000, 0)
+        assert table.words.tolist() == before
+        assert {one: table.find(one) for one in places} == places
+        at = other.insert(1000, 0)
+        with pytest.raises(NoRoom):
+            table.take(other, [at])
+    finally:
+        region.unlink_all(name)
