@@ -6,10 +6,23 @@ Layout    : `<base>.{log,index,timeindex[,txnindex]}.cleaned` while it is writte
 Owner     : the partition.
 Writers   : `.cleaned`: the janitor, without the lock. The renames: who holds the lock.
 Lock      : the partition's. Readers take none: they confirm the generation after they have opened a file.
-Crash rule: the slot's dirty word is SWAPPING from before the first rename until the new generation is published. While
-            a `.cleaned` is left nothing old was touched, and the next holder removes what is new; after that it renames
-            on: the other replaced segments first, then the new files over those of the same name, the log last.
-            At start storage.tidy does the same from the names alone.
+Crash rule: the slot's dirty word is SWAPPING from before the first rename until the new generation is published. The
+            steps, and what the next holder of the lock finds after a death in each:
+              `.cleaned` → `.swap`    a `.cleaned` is left, so nothing old was touched: it removes what is new
+              putting aside           the other replaced segments, rising, in each the index first (trim.put_aside): it
+                                      puts aside those that lie below the new segment's end, and those that have
+                                      lost their index
+              moving in               the new files over those of the same name, the log last: it renames on
+              publish                 nothing is left to rename: it publishes once more
+            The new segment may end before a replaced one, of which nothing is left in it. If that one still has its
+            index then none of its files was touched, nor of those behind it, and they stay: what they have is as true
+            as before the compaction, and no tombstone goes before what it deletes. If it has none, then the swap has
+            taken it, because all else that leaves a segment without index is mended before a swap begins, under a dirty
+            word of its own: a dead deletion is finished (storage.trim), a truncation ends with a recovery, which makes
+            missing indexes again (storage.truncate), files of a roll that was not published are removed (storage.roll).
+            A `.deleted` file says nothing: it may be of a former segment at an offset where the log has grown again.
+            At start storage.tidy does the same from the names alone. A segment that has lost its index and stays gets
+            it again there; its aborted transactions are put aside behind its log, so they are there as long as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +33,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import names
+from odradek.storage import names, trim
 from odradek.storage.durable import FILES, remove
 from odradek.storage.scan import Scan
 
@@ -54,11 +67,7 @@ def finish(partition: Partition, values: Fields) -> None:
         discard(directory)
     elif swaps:
         base = swaps[0].offset
-        end = _next_offset(directory, base)
-        begun = {file.offset for file in marked(directory, names.DELETED)}  # of some nothing may be left in the new one
-        logs = [file.offset for file in marked(directory) if file.kind == names.LOG and file.offset > base]
-        others = [offset for offset in logs if offset < end or offset in begun]
-        _move_in(directory, base, sorted(others))
+        _move_in(directory, base, _replaced(directory, base))
     _publish(partition, values)
     partition.slot.dirty = _BUSY_WITH_IT_NO_MORE
     log.warning("%r: a compaction that died is %s", partition, "undone" if undo else "finished")
@@ -77,10 +86,17 @@ def marked(directory: str, mark: str = "") -> list[names.SegmentFile]:
     return sorted(file for file in parsed if file is not None and file.mark == mark)
 
 
+def _replaced(directory: str, base: int) -> list[int]:
+    """The other segments that a dead swap at `base` replaces and that are not wholly put aside, rising."""
+    end = _next_offset(directory, base)
+    files = [file for file in marked(directory) if file.offset > base and file.kind != names.SNAPSHOT]
+    whole = {file.offset for file in files if file.kind == names.INDEX}
+    return sorted({file.offset for file in files if file.offset < end or file.offset not in whole})
+
+
 def _move_in(directory: str, base: int, others: Iterable[int]) -> None:
     for other in others:
-        for kind in (*names.INDEXES, names.SNAPSHOT, names.LOG):
-            _rename(directory, other, kind, "", names.DELETED)
+        trim.put_aside(directory, other)
     for kind in _KINDS:
         _rename(directory, base, kind, names.SWAP, "")
 

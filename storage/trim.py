@@ -48,11 +48,16 @@ def rename_below(directory: str, bases: list[int], log_start: int) -> int:
     for base, following in pairwise(bases):
         if following > log_start:
             break
-        path = os.path.join(directory, names.offset_name(base))
-        for kind in _ORDER:
-            try:
-                os.rename(path + kind, path + kind + names.DELETED)
-            except FileNotFoundError:
-                pass
+        put_aside(directory, base)
         gone += 1
     return gone
+
+
+def put_aside(directory: str, base: int) -> None:
+    """Mark the files of the segment at `base` as deleted, the index first, its aborted transactions behind the log."""
+    path = os.path.join(directory, names.offset_name(base))
+    for kind in _ORDER:
+        try:
+            os.rename(path + kind, path + kind + names.DELETED)
+        except FileNotFoundError:
+            pass

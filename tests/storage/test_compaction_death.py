@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 
 import pytest
-from odradek.storage import check, checkpoints, recovery
+from odradek.storage import check, checkpoints, names, recovery, swap
 from odradek.storage.compaction import Moved
 from odradek.storage.partition import Busy, Partition
 
@@ -81,14 +81,35 @@ def test_death_at_every_step(tmp_path: Path) -> None:
     pytest.fail("the work never came to its end")
 
 
-def test_death_while_a_segment_is_put_aside_of_which_nothing_is_left(tmp_path: Path) -> None:
-    """The new segment ends before it, so that its offsets do not tell that it was replaced too."""
+def _fill_four_segments(partition: Partition) -> None:
+    """At offsets 0, 1 and 2, and the active one at 3; compaction leaves nothing of the second."""
+    for key, value in ((b"a", b"1" * 60), (b"b", b"2" * 60), (b"b", b"3" * 500)):
+        put(partition, keyed([(key, value)]))
+        seal(partition)
+    put(partition, keyed([(b"c", b"active")]))
+
+
+def _leave_deleted(partition: Partition) -> None:
+    """`.deleted` files beside all segments but the first, as of others at the same offsets."""
+    for file in swap.marked(partition.directory):
+        if file.offset:
+            shutil.copy(
+                names.segment_path(partition.directory, *file),
+                names.segment_path(partition.directory, file.offset, file.kind, names.DELETED),
+            )
+
+
+@pytest.mark.parametrize("leftovers", [False, True])
+def test_death_while_a_segment_is_put_aside_of_which_nothing_is_left(tmp_path: Path, leftovers: bool) -> None:
+    """The new segment ends before it, so that its offsets do not tell that it was replaced too.
+
+    Nor do `.deleted` files, which may be of former segments at the offsets where the log has grown again.
+    """
     for step, world in _deaths(tmp_path, **CONFIG):
         partition = world.partition()
-        for key, value in ((b"a", b"1" * 60), (b"b", b"2" * 60), (b"b", b"3" * 500)):
-            put(partition, keyed([(key, value)]))
-            seal(partition)
-        put(partition, keyed([(b"c", b"active")]))
+        _fill_four_segments(partition)
+        if leftovers:
+            _leave_deleted(partition)
 
         def work(mine: Partition, world: Live = world) -> None:
             assert compact(mine, world) is not None
@@ -104,6 +125,30 @@ def test_death_while_a_segment_is_put_aside_of_which_nothing_is_left(tmp_path: P
         if not died:
             return
     pytest.fail("the work never came to its end")
+
+
+@pytest.mark.parametrize("renames", range(5))
+def test_of_a_replaced_segment_that_a_start_finds_the_aborted_transactions_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    """The janitor dies while it puts the segment aside, and the broker before another process takes the lock."""
+    for kind in names.SEGMENT_SUFFIXES:
+        Path(names.segment_path(tmp_path, 10, kind)).touch()
+    Path(names.segment_path(tmp_path, 0, names.LOG, names.SWAP)).touch()
+    left, rename = iter(range(renames)), os.rename
+
+    def dying(source: str, target: str) -> None:
+        rename(source, target)
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "rename", dying)
+        swap._move_in(str(tmp_path), 0, [10])
+    assert swap._replaced(str(tmp_path), 0) == ([10] if renames < 4 else [])
+    found = os.listdir(tmp_path)
+    if names.offset_name(10) + names.LOG in found:
+        assert names.offset_name(10) + names.TXN_INDEX in found
 
 
 def _start_anew(world: Live, copy: Path, expected: dict[bytes, bytes]) -> None:
