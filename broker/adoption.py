@@ -2,6 +2,10 @@
 
 Crash rule: the node ADOPTION is made before the first start is counted and goes when all is taken over. A start that
 finds it goes on: topics that are in the tree are done, each step comes to the same when it is done again.
+
+Where a log directory cannot be used and the others have nothing to be taken over, the broker starts and ADOPTION stays
+for the logs that may be there. It goes before the broker makes its first own topic: from then on a directory without a
+topic may be what is left of one that was deleted, and one of another id may be a topic's present log.
 """
 
 from __future__ import annotations
@@ -42,16 +46,26 @@ def adopt_topics(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig,
         state.skip_producer_ids(now_ms * _IDS_A_MS)  # another broker gave out ids too: from 0 on, or by the clock
         _carry_out(plan, state, dirs)
     if not dirs.failed:  # else there may be logs, to be taken over when it can be used
+        end(state)
+
+
+def end(state: ClusterState) -> None:
+    """Take nothing over from now on. Raises TreeUnavailable."""
+    if state.tree.exists(znodes.ADOPTION) is not None:
         state.tree.delete(znodes.ADOPTION)
 
 
 def _plan(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig) -> TakeOver:
+    """What is still to be done: nothing about topics that are in the tree."""
     from odradek.broker import takeover  # once in a broker's life
 
     try:
-        return takeover.plan(_usable(dirs), state.broker, config)
+        plan = takeover.plan(_usable(dirs), state.broker, config)
     except (LogDirError, OSError) as error:
         raise BootError(f"the log directories cannot be taken over: {error}") from None
+    plan.topics = [topic for topic in plan.topics if topic.name not in state.topics]
+    plan.strays = {(name, index): why for (name, index), why in plan.strays.items() if name not in state.topics}
+    return plan
 
 
 def _usable(dirs: PartitionDirs) -> list[str]:
@@ -83,8 +97,7 @@ def _carry_out(plan: TakeOver, state: ClusterState, dirs: PartitionDirs) -> None
     for broker, configs in plan.broker_configs.items():
         state.set_broker_config(broker, configs)
     for topic in plan.topics:
-        if topic.name not in state.topics:
-            _create(topic, state)
+        _create(topic, state)
 
 
 def _create(topic: TopicTakeOver, state: ClusterState) -> None:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
+from odradek.broker import adoption
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.peers import Sources
 from odradek.broker.slotbook import SlotBook
@@ -167,6 +168,7 @@ class MetadataOwner:
 
     def create_topic(self, plan: TopicPlan) -> bytes:
         """Make a topic with empty logs; its id. ApiError KAFKA_STORAGE_ERROR leaves nothing behind."""
+        self._stored(lambda: adoption.end(self.state))
         topic_id = self._stored(lambda: self.state.create_topic(plan))
         rows = self.state.topics[plan.name]["partitions"]
         self.changed = True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,18 @@ from odradek.broker import adoption
 from odradek.broker import config as configuration
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.errors import BootError
+from odradek.broker.metadata_owner import MetadataOwner
 from odradek.broker.partition_dirs import PartitionDirs
+from odradek.broker.slotbook import SlotBook
 from odradek.cluster import znodes
 from odradek.cluster.adopted_configs import UNKNOWN_RETENTION
 from odradek.cluster.embedded import EmbeddedTree
+from odradek.cluster.planning import TopicPlan
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import Operation
+from odradek.ipc import region
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.shm import Shared
 
 from ..cluster import kraft
 from .test_takeover import KEEP, A, B, C, made, metadata, partition
@@ -46,8 +53,11 @@ def filled(log_dir: Path) -> None:
     metadata(log_dir, made("known", A, *KEEP.items()), made("gone", C), [kraft.remove_topic(C)], broker_config)
 
 
-def start(log_dir: Path, run_dir: Path, writes: int = -1, failed: tuple[int, ...] = ()) -> ClusterState:
-    """The controller's first steps."""
+def start(
+    log_dir: Path, run_dir: Path, writes: int = -1, failed: tuple[int, ...] = (), second: Path | None = None,
+    then: Callable[[ClusterState, PartitionDirs], None] = lambda state, dirs: None,
+) -> ClusterState:  # fmt: skip
+    """The controller's first steps, and `then`. The second log directory is there when it is given or failed."""
     tree = Mortal(log_dir / "tree.db")
     try:
         state = ClusterState(tree, 0)
@@ -56,9 +66,10 @@ def start(log_dir: Path, run_dir: Path, writes: int = -1, failed: tuple[int, ...
         adoption.expect(state)
         state.count_start()
         state.load()
-        missing = str(log_dir / "missing")
-        dirs = PartitionDirs([str(log_dir), *([missing] if failed else [])], Turns(run_dir), lambda: failed)
+        more = [str(second)] if second else [str(log_dir / "missing")] if failed else []
+        dirs = PartitionDirs([str(log_dir), *more], Turns(run_dir), lambda: failed)
         adoption.adopt_topics(state, dirs, configuration.resolve({}), 1000)
+        then(state, dirs)
         return state
     finally:
         tree.writes = -1
@@ -116,6 +127,65 @@ def test_logs_in_a_log_directory_that_was_missing_at_first(tmp_path: Path) -> No
     assert start(tmp_path / "data", tmp_path, failed=(1,)).topics == {}
     partition(tmp_path / "data", "there-0", A)
     assert start(tmp_path / "data", tmp_path).topics.keys() == {"there"}
+
+
+def make_own(run_dir: Path) -> Callable[[ClusterState, PartitionDirs], None]:
+    """The broker makes the topic `own`, with two partitions, as a client asks it to."""
+
+    def make(state: ClusterState, dirs: PartitionDirs) -> None:
+        shared = Shared.create(f"/odradek-test{secrets.token_hex(4)}-", 1, 4)
+        try:
+            book = SlotBook(shared, PartitionLocks(run_dir / "partition.lock"), 1)
+            owner = MetadataOwner(state, dirs, book, configuration.resolve({}), lambda role: None)
+            owner.create_topic(TopicPlan("own", {0: [0], 1: [0]}, {}))
+        finally:
+            region.unlink_all(shared.prefix)
+
+    return make
+
+
+def test_own_topics_made_beside_a_missing_log_directory(tmp_path: Path) -> None:
+    """They are not logs of another broker; and what comes back of their name does not replace their logs."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    own = start(first, tmp_path, failed=(1,), second=second, then=make_own(tmp_path)).topics["own"]["id"]
+    assert start(first, tmp_path, failed=(1,), second=second).topics.keys() == {"own"}
+    for index in (2, 3, 4):
+        partition(second, f"own-{index}", A)
+    assert start(first, tmp_path, second=second).topics["own"]["id"] == own
+    assert {"own-0", "own-1"} <= {path.name for path in first.iterdir()}
+
+
+def test_topics_of_the_tree_are_not_taken_over_again(tmp_path: Path) -> None:
+    """A tree may have both topics and the note: an earlier release kept it beside the broker's own topics."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+
+    def make(state: ClusterState, dirs: PartitionDirs) -> None:
+        make_own(tmp_path)(state, dirs)
+        state.tree.ensure(znodes.ADOPTION)
+
+    own = start(first, tmp_path, failed=(1,), second=second, then=make).topics["own"]["id"]
+    assert start(first, tmp_path, failed=(1,), second=second).topics.keys() == {"own"}
+    for index in (2, 3, 4):
+        partition(second, f"own-{index}", A)
+    partition(second, "other-0", B)
+    state = start(first, tmp_path, second=second)
+    assert (state.topics["own"]["id"], len(state.topics["own"]["partitions"])) == (own, 2)
+    assert state.topics.keys() == {"own", "other"}
+    assert {"own-0", "own-1"} <= {path.name for path in first.iterdir()}
+
+
+def test_a_directory_of_a_deleted_topic_is_not_taken_over(tmp_path: Path) -> None:
+    """The broker died in the deletion, between the tree and the disk, with a log directory missing since its start."""
+    (tmp_path / "data").mkdir()
+
+    def make_and_delete(state: ClusterState, dirs: PartitionDirs) -> None:
+        make_own(tmp_path)(state, dirs)
+        state.delete_topic("own")
+
+    start(tmp_path / "data", tmp_path, failed=(1,), then=make_and_delete)
+    assert start(tmp_path / "data", tmp_path, failed=(1,)).topics == {}
 
 
 def test_a_stray_that_is_a_symbolic_link_stays(tmp_path: Path) -> None:
