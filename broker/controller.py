@@ -216,7 +216,7 @@ class Controller:
             else:
                 answer(forward.OK, interbroker.refusal(row.name, request.version, CLUSTER_AUTHORIZATION_FAILED))
 
-        self.owner.admit(request.listener, request.client_host, serve)
+        self.owner.admit(request.listener, request.client_host, len(request.body), serve)
 
     def _serve_internal(self, request: Forwarded, answer: Callable[[int, bytes], None]) -> None:
         def reply(body: dict[str, Any]) -> None:

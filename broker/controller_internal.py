@@ -54,6 +54,12 @@ def producer_ids(controller: Controller, _request: dict[str, Any], reply: Reply)
     reply({"first": first, "count": count})
 
 
+def look_for_brokers(controller: Controller, _request: dict[str, Any], reply: Reply) -> None:
+    """A worker has refused a follower: have it looked up again."""
+    controller.owner.look_for_brokers()
+    reply({})
+
+
 def commit_v0(controller: Controller, request: dict[str, Any], reply: Reply) -> None:
     """Write offsets where ZooKeeper-based consumers look for them."""
     errors = []
@@ -89,6 +95,7 @@ def _known(controller: Controller, topic: str, partition: int) -> int:
 
 
 HANDLERS: dict[int, Callable[[Controller, dict[str, Any], Reply], None]] = {
+    internal.LOOK_FOR_BROKERS: look_for_brokers,
     internal.AUTO_CREATE: auto_create,
     internal.PRODUCER_IDS: producer_ids,
     internal.COMMIT_V0: commit_v0,

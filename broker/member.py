@@ -124,9 +124,7 @@ class Member(Administration):
 
     def due(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
-        times = [self._candidate.due(), self._leaving.due(), self._serving_due()]
-        if self._connected:
-            times.append(self._admission.due())
+        times = [self._candidate.due(), self._leaving.due(), self._serving_due(), self._admission.due()]
         if self._connected:  # else `tick` leaves these alone, and the loop would not sleep
             behind = not self._registered or self._candidate.undecided or self._configs.waiting or self.orders.unvouched
             times += [self._isr.due(), *([self._again_at] if behind else [])]
@@ -145,8 +143,8 @@ class Member(Administration):
         self.orders.tick()
         self._replicas.settle()
         self.changed |= self._replicas.try_again(now)
+        self._admission.tick(now, self._connected)
         if self._connected:
-            self._admission.tick(now)
             self._isr.tick(now)
             if self._registered:
                 self._guarded(self._failed_dirs.tell)
@@ -173,9 +171,13 @@ class Member(Administration):
         self._tree.close()
         joining.forget_session(self._me.run_dir)
 
-    def admit(self, listener: str, host: str, then: Callable[[bool], None]) -> None:
-        """Call `then` with whether a connection to `listener` from `host` is another broker's."""
-        self._admission.ask(listener, host, then)
+    def admit(self, listener: str, host: str, size: int, then: Callable[[bool], None]) -> None:
+        """Call `then` with whether a connection to `listener` from `host` is another broker's; see broker.admission."""
+        self._admission.ask(listener, host, size, then)
+
+    def look_for_brokers(self) -> None:
+        """An address that is not known may be a broker's by now."""
+        self._admission.look()
 
     def _changed_here(self) -> None:
         self.changed = True

@@ -91,9 +91,12 @@ class MetadataOwner:
         """Ephemeral nodes go with the tree's session."""
         self.state.tree.close()
 
-    def admit(self, _listener: str, _host: str, then: Callable[[bool], None]) -> None:
+    def admit(self, _listener: str, _host: str, _size: int, then: Callable[[bool], None]) -> None:
         """There is no other broker."""
         then(False)
+
+    def look_for_brokers(self) -> None:
+        """There is none."""
 
     def check_office(self) -> None:
         """This broker is the controller."""

@@ -2,6 +2,7 @@
 
 To the controller:
 
+    LOOK_FOR_BROKERS {}                                     → {}
     AUTO_CREATE   {"topics": [name]}                        → {"errors": {name: [code, message | null]}}
     PRODUCER_IDS  {}                                        → {"first": n, "count": n} or {"error": code}
     COMMIT_V0     {"group": g, "offsets": [[t, p, offset]]} → {"errors": [[t, p, code]]}
@@ -11,10 +12,11 @@ To the coordinator:
 
     VERIFY        {"transactional_id": id, "producer": [producer id, epoch], "partition": [t, p]} → {"error": code}
 
-AUTO_CREATE is answered when every live worker knows the topics. COMMIT_V0 and FETCH_V0 are 0.8's commits, kept
-under /consumers in the metadata tree; a topic or partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION. VERIFY
-asks whether the partition is part of the producer's transaction (KIP-890), as its coordinator says, be it another
-broker's.
+LOOK_FOR_BROKERS is sent when a follower's request comes from an address that is no registered broker's: its sender may
+have registered, or moved. AUTO_CREATE is answered when every live worker knows the topics. COMMIT_V0 and FETCH_V0 are
+0.8's commits, kept under /consumers in the metadata tree; a topic or partition that does not exist gets
+UNKNOWN_TOPIC_OR_PARTITION. VERIFY asks whether the partition is part of the producer's transaction (KIP-890), as its
+coordinator says, be it another broker's.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+LOOK_FOR_BROKERS = -1
 AUTO_CREATE = -3
 COMMIT_V0 = -8
 FETCH_V0 = -9

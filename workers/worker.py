@@ -1,7 +1,7 @@
 """A worker process: serves the connections the acceptor hands it, for any partition of this broker.
 
 What handlers may use of it: `snapshot`, `config`, `catalog`, `partition_of`, `forward`, `round`, `parking`,
-`sessions`, `followers`, and of `loop` what answers. Its loop is workers.loop, what becomes of a request
+`sessions`, `followers`, `strangers`, and of `loop` what answers. Its loop is workers.loop, what becomes of a request
 workers.requests.
 """
 
@@ -38,6 +38,7 @@ from odradek.workers.requests import Requests
 from odradek.workers.round import Round
 from odradek.workers.sessions import Sessions
 from odradek.workers.standing import Targets
+from odradek.workers.strangers import Strangers
 from odradek.workers.syncer import Syncer
 from odradek.workers.upstream import Upstream
 from odradek.workers.verification import Verification
@@ -84,6 +85,7 @@ class Worker:
         self.verification = Verification(self)
         self.round = Round(self.syncer.submit, partial(replicated.wait, self), self.verification.hold)
         self.followers = Followers(self)
+        self.strangers = Strangers(self)
         self.sessions = Sessions(config["max.incremental.fetch.session.cache.slots"])
         self.producer_ids = ProducerIds(self)
         self.targets = k00_produce.Targets()

@@ -9,7 +9,7 @@ A consumer of one partition sends the same bytes again and again, but for the of
 with what they mean (workers.standing), and the worker asks that first; what it does not know comes here.
 
 Followers, who say so by a replica id, read up to the log end (workers.following). Such an id from an address that is no
-broker's (cluster.admitted) gets TOPIC_AUTHORIZATION_FAILED, as without ClusterAction in Kafka. From version 11 on a
+broker's (workers.strangers) gets TOPIC_AUTHORIZATION_FAILED, as without ClusterAction in Kafka. From version 11 on a
 follower serves consumers too, up to the high watermark that it knows, and a leader may send them there (KIP-392,
 workers.nearest).
 
@@ -45,7 +45,7 @@ def raw(
 ) -> None:  # fmt: skip
     """Take the request whose client id begins at `head` and whose body is buffer[start:end]."""
     request = fetch.parse(buffer, start, end, version)
-    if request.replica >= 0 and not worker.snapshot.admitted.takes(connection.listener, connection.host):
+    if worker.strangers.refuses(request.replica, connection.listener, connection.host):
         _refuse(worker, connection, version, correlation, request)
         return
     error, session = worker.sessions.open(request, version >= fetch.TOPIC_IDS, time.monotonic())

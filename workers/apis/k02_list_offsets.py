@@ -77,7 +77,7 @@ def _answer(worker: Worker, topic: str, part: Any, request: Any, context: Contex
         return _error(index, elsewhere(worker.snapshot, topic.encode(), index, False), context.version)
     values = partition.slot.read()
     error = refusal(partition, values, part.current_leader_epoch, followers=request.replica_id == _DEBUGGER)
-    if request.replica_id >= 0 and not worker.snapshot.admitted.takes(context.listener, context.client_host):
+    if worker.strangers.refuses(request.replica_id, context.listener, context.client_host):
         error = errors.TOPIC_AUTHORIZATION_FAILED
     if error:
         return _error(index, error, context.version)

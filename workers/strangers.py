@@ -1,0 +1,61 @@
+"""Requests of followers from addresses that are no registered broker's: refused, and looked up again.
+
+The follower comes again. Its host may have registered just now, or have another address than before, and nothing else
+need happen in the cluster: so the controller process is asked to look (broker.admission), at most once a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from typing import TYPE_CHECKING
+
+from odradek.cluster import internal
+from odradek.cluster.admitted import ALLOWED
+
+if TYPE_CHECKING:
+    from odradek.workers.worker import Worker
+
+log = logging.getLogger(__name__)
+
+_PAUSE_S = 1.0  # between requests to look
+_SILENT_S = 60.0  # after which an address is named in the log again
+_MOST = 100  # addresses named in that time
+
+
+class Strangers:
+    """A worker's judgement of who may be a follower."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._ask_at = -math.inf
+        self._asked = False  # and not answered yet
+        self._named: set[str] = set()
+        self._forget_at = -math.inf
+
+    def refuses(self, replica: int, listener: str, host: str) -> bool:
+        """Whether a request with this replica id (-1: a consumer's) comes from where no broker is known to be."""
+        if replica < 0 or self._worker.snapshot.admitted.takes(listener, host):
+            return False
+        now = time.monotonic()
+        self._warn(now, listener, host)
+        if now >= self._ask_at and not self._asked:
+            self._ask_at, self._asked = now + _PAUSE_S, True
+            self._worker.forward(internal.LOOK_FOR_BROKERS, 0, internal.encode({}), self._answered)
+        return True
+
+    def _answered(self, _flags: int, _body: bytes) -> None:
+        self._asked = False
+
+    def _warn(self, now: float, listener: str, host: str) -> None:
+        if now >= self._forget_at:
+            self._named.clear()
+            self._forget_at = now + _SILENT_S
+        if host in self._named or len(self._named) >= _MOST:
+            return
+        self._named.add(host)
+        log.warning(
+            "a follower's request from %s on listener %s is refused: it is no registered broker's address there "
+            "(if it is one: %s)", host, listener, ALLOWED,
+        )  # fmt: skip
