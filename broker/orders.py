@@ -42,6 +42,7 @@ Faults = list[tuple[tuple[str, int], Fault]]
 _WHOLE = ("", 0)  # stands for the order itself among its partitions
 _LONGEST = 200  # characters of what is said of one
 _MOST_UNVOUCHED = 1000
+_MOST_UNVOUCHED_BYTES = 32 << 20  # of their requests
 _SHOWN = 5  # refused partitions named in a line of the log
 
 
@@ -69,7 +70,7 @@ class Orders:
         self._replicas = replicas
         self._changed = changed
         self._vouch = vouch
-        self._unvouched: list[Callable[[], None]] = []  # orders of epochs that could not be asked for
+        self._unvouched: list[tuple[int, Callable[[], None]]] = []  # orders of epochs that could not be asked for
         self._newest = -1  # number of an order of this controller's
         self._queue: deque[_Order] = deque()
 
@@ -118,15 +119,15 @@ class Orders:
     def verify(self) -> None:
         """Take the orders that waited to be vouched for, or refuse them."""
         waiting, self._unvouched = self._unvouched, []
-        for take in waiting:
+        for _, take in waiting:
             take()
 
     def _take(self, office: Office, steps: Steps, done: Done) -> None:
         refusal = self._refusal(office)
         if refusal == NONE and office.epoch > self.controller_epoch:
             known = self._vouch(office.epoch)
-            if known is None and len(self._unvouched) < _MOST_UNVOUCHED:
-                self._unvouched.append(lambda: self._take(office, steps, done))
+            if known is None and self._may_wait(office.size):
+                self._unvouched.append((office.size, lambda: self._take(office, steps, done)))
                 return
             refusal = NONE if known else STALE_CONTROLLER_EPOCH
         if refusal != NONE:
@@ -138,6 +139,10 @@ class Orders:
         self._view.controller_id = office.controller
         self._queue.append(_Order(steps, done))
         self.tick()
+
+    def _may_wait(self, size: int) -> bool:
+        held = sum(size for size, _ in self._unvouched)
+        return len(self._unvouched) < _MOST_UNVOUCHED and held + size <= _MOST_UNVOUCHED_BYTES
 
     def _refusal(self, office: Office) -> int:
         late = office.epoch == self.controller_epoch and 0 <= office.number < self._newest

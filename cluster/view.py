@@ -45,7 +45,7 @@ class Office(NamedTuple):
     """Who orders: the controller's broker and epoch, and the epoch of the broker that it takes us for.
 
     `number` counts the orders of one time in office, as far as that is told (-1: by controllers that are not ours).
-    `full`: the order names all that this broker shall have a replica of.
+    `full`: the order names all that this broker shall have a replica of. `size`: bytes of the request.
     """
 
     controller: int
@@ -53,14 +53,16 @@ class Office(NamedTuple):
     broker_epoch: int
     number: int = -1
     full: bool = False
+    size: int = 0
 
     @classmethod
-    def of(cls, request: Any, client_id: str | None) -> Office:
+    def of(cls, request: Any, client_id: str | None, size: int = 0) -> Office:
         """As a LeaderAndIsr, StopReplica or UpdateMetadata request says it; the number is in its client id."""
         name, _, number = (client_id or "").rpartition("-")
         counted = int(number) if name == CONTROLLER and number.isdecimal() else -1
         full = getattr(request, "type", None) == FULL
-        return cls(request.controller_id, request.controller_epoch, getattr(request, "broker_epoch", -1), counted, full)
+        life = getattr(request, "broker_epoch", -1)
+        return cls(request.controller_id, request.controller_epoch, life, counted, full, size)
 
 
 def raw_broker(broker: int, node: BrokerNode) -> dict[str, Any]:

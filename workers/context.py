@@ -12,7 +12,7 @@ PRINCIPAL = "User:ANONYMOUS"  # there is no authentication yet
 class Context:
     """One request's circumstances; `reply` may be called once, by handlers that returned None."""
 
-    __slots__ = ("_reply", "api_key", "client_host", "client_id", "listener", "version")
+    __slots__ = ("_reply", "api_key", "client_host", "client_id", "listener", "size", "version")
 
     def __init__(
         self,
@@ -22,12 +22,15 @@ class Context:
         client_host: str,
         listener: str,
         reply: Callable[[Any], None],
+        size: int = 0,
     ) -> None:
+        """`size`: bytes of the request's body."""
         self.api_key = api_key
         self.version = version
         self.client_id = client_id
         self.client_host = client_host
         self.listener = listener
+        self.size = size
         self._reply = reply
 
     @property

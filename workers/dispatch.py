@@ -46,7 +46,7 @@ def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: A
             answer(forward.OK, body)
 
     context = Context(
-        row.key, request.version, request.client_id, request.client_host, request.listener, reply
+        row.key, request.version, request.client_id, request.client_host, request.listener, reply, len(request.body)
     )  # fmt: skip
     try:
         response = row.handle(services, decoded, context)

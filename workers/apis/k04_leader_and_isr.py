@@ -21,7 +21,7 @@ BY_ID = 5
 
 def handle(controller: Any, request: Any, context: Context) -> Any:
     told = [_told(name, topic_id, part) for name, topic_id, part in _partitions(request, context.version)]
-    office = Office.of(request, context.client_id)
+    office = Office.of(request, context.client_id, context.size)
 
     def done(error: int, errors: dict[tuple[str, int], int]) -> None:
         context.reply(_response(context.version, error, told, errors))

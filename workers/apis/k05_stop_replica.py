@@ -19,7 +19,7 @@ _ANY_EPOCH = -1
 
 def handle(controller: Any, request: Any, context: Context) -> Any:
     stops = list(_stops(request, context.version))
-    office = Office.of(request, context.client_id)
+    office = Office.of(request, context.client_id, context.size)
     response = interbroker.message_class("StopReplicaResponse")
 
     def done(error: int, errors: dict[tuple[str, int], int]) -> None:

@@ -22,7 +22,7 @@ _UNKNOWN = "UNKNOWN"
 
 
 def handle(controller: Any, request: Any, context: Context) -> Any:
-    office = Office.of(request, context.client_id)
+    office = Office.of(request, context.client_id, context.size)
     brokers = [_broker(broker, context.version) for broker in request.live_brokers]
     response = interbroker.message_class("UpdateMetadataResponse")
 
