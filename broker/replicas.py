@@ -56,6 +56,7 @@ class Replicas:
         self._log = Log(shared, run_dir, roles.CONTROLLER, self._resolve, lambda topic: _UNCONFIGURED)
         self._stale_min_isr: set[str] = set()
         self._undone: dict[tuple[str, int], Told] = {}
+        self._traced: set[tuple[str, int]] = set()  # those of them whose fault is in the log
         self._again_at = math.inf
 
     def _resolve(self, topic: str, index: int) -> Place | None:
@@ -145,24 +146,43 @@ class Replicas:
         if row is not None and len(row[REPLICAS]) != len(told.replicas):
             self.configs_changed([told.topic])
         row = self.view.tell(told, in_part=True)
+        try:
+            code = self._take_role(told, row)
+        except Busy:
+            raise
+        except Exception as error:  # others go by the view: the slot must come to what it says
+            return self._put_off(told, error)
+        self._traced.discard((told.topic, told.number))
+        return code
+
+    def _take_role(self, told: Told, row: Row) -> int:
         failed = self.dirs.failed
         if row[LOG_DIR] in failed or (failed and row[SLOT] == NOWHERE and not told.is_new):
             return KAFKA_STORAGE_ERROR
         if row[SLOT] == NOWHERE:
-            try:
-                self._make(told, row)
-            except (OSError, SlotsExhausted) as error:
-                return self._put_off(told, error)
+            self._make(told, row)
         partition = self.partition(told.topic, told.number)
         assert partition is not None
         return self._carry_out(partition, told)
 
     def _put_off(self, told: Told, error: Exception) -> int:
-        """The disk is full, perhaps: the controller does not say it again, so it is tried again."""
-        log.error("%s-%d: cannot take its role now: %s", told.topic, told.number, error)
-        self._undone[told.topic, told.number] = told
+        """The disk is full, perhaps: the controller does not say it again, so it is tried again.
+
+        A fault of our own gets one trace, however often it is tried.
+        """
+        key = (told.topic, told.number)
+        if isinstance(error, (OSError, SlotsExhausted, Busy)):
+            log.error("%s-%d: cannot take its role now: %s", *key, error)
+        elif key not in self._traced:
+            self._traced.add(key)
+            log.error("%s-%d: cannot take its role, and tries on", *key, exc_info=error)
+        self._undone[key] = told
         self._again_at = time.monotonic() + _AGAIN_S
         return UNKNOWN_SERVER_ERROR
+
+    def _give_up(self, topic: str, index: int) -> None:
+        self._undone.pop((topic, index), None)
+        self._traced.discard((topic, index))
 
     def due(self) -> float:
         """When `try_again` has something to do (monotonic seconds)."""
@@ -179,10 +199,8 @@ class Replicas:
                 continue
             try:
                 self.become(told)
-            except Busy as error:
+            except Exception as error:
                 self._put_off(told, error)
-            except Exception:
-                log.exception("%s-%d: cannot take its role", told.topic, told.number)
         return True
 
     def same_topic(self, told: Told) -> bool:
@@ -233,7 +251,7 @@ class Replicas:
             return KAFKA_STORAGE_ERROR
         except OSError as error:
             if not disks.is_broken(error):
-                return self._put_off(told, error)
+                raise
             log.error("%r: %s", partition, error)
             self._log.disk_failed(partition.state().log_dir)
             return KAFKA_STORAGE_ERROR
@@ -262,11 +280,11 @@ class Replicas:
         """
         row = self.view.row(topic, index)
         if row is None or row[SLOT] == NOWHERE:
-            self._undone.pop((topic, index), None)
+            self._give_up(topic, index)
             return NONE
         if leader_epoch == DURING_DELETE or 0 <= leader_epoch < row[EPOCH]:
             return FENCED_LEADER_EPOCH
-        self._undone.pop((topic, index), None)
+        self._give_up(topic, index)
         if delete:
             self.put_away(topic, index, row, self.dirs.retire)
             return NONE
@@ -297,7 +315,7 @@ class Replicas:
         for role in self.book.unlock(row[SLOT]):
             self._log.ring(role)
         self.to_free.append(row[SLOT])
-        self._undone.pop((topic, index), None)
+        self._give_up(topic, index)
         row[SLOT], row[INCARNATION], row[LOG_DIR] = NOWHERE, 0, NOWHERE
         self._log.refresh()
 

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from odradek.broker.orders import Orders
+from odradek.broker import config as configuration
+from odradek.broker.checkpoint_turns import Turns
+from odradek.broker.orders import _MOST_UNVOUCHED_BYTES, Orders
+from odradek.broker.partition_dirs import PartitionDirs
+from odradek.broker.replicas import Replicas
+from odradek.broker.slotbook import SlotBook
 from odradek.cluster import errors, validation
 from odradek.cluster.telling import Stop
 from odradek.cluster.validation import MOST_KNOWN, MOST_PARTITIONS, MOST_REPLICAS
 from odradek.cluster.view import Office, Told, View
+from odradek.ipc import region, slots
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.shm import Shared
 from odradek.protocol.errors import UNKNOWN_SERVER_ERROR
+from odradek.storage import leading
 from odradek.storage.partition import Busy
 
 OFFICE = Office(0, 1, -1)
@@ -153,6 +166,59 @@ def test_the_first_order_of_an_epoch_waits_until_zookeeper_has_it(known: int, co
     assert (scene.answers, orders.unvouched) == ([(code, {})], False)
     orders.lead_and_follow(office, [told(number=1)], scene.answered)
     assert len(asked) == (3 if code == errors.NONE else 4), "asked once for an epoch that is known"
+
+
+def test_what_waits_for_zookeeper_is_bounded_in_bytes() -> None:
+    scene = Scene()
+    instance = Orders(scene.view, scene.replicas, lambda: None, lambda epoch: None)
+    office = Office(0, 7, -1, size=_MOST_UNVOUCHED_BYTES // 4)
+    for number in range(6):
+        instance.lead_and_follow(office, [told(number=number)], scene.answered)
+    assert scene.answers == [(errors.STALE_CONTROLLER_EPOCH, {})] * 2
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_role_that_could_not_be_taken_is_taken_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, times: int
+) -> None:  # fmt: skip
+    """Metadata says that this broker leads: without that its slot would never, as the controller says it once."""
+    with real_replicas(tmp_path) as replicas:
+        failures = iter([AssertionError("a fault")] * times)
+        lead = leading.lead
+
+        def fails(*args: Any) -> None:
+            for failure in failures:
+                raise failure
+            lead(*args)
+
+        monkeypatch.setattr(leading, "lead", fails)
+        orders = Orders(replicas.view, replicas, lambda: None)
+        answers: list[Any] = []
+        orders.lead_and_follow(OFFICE, [told(replicas=[0])._replace(leader=0)], lambda *answer: answers.append(answer))
+        assert answers == [(0, {("t", 0): UNKNOWN_SERVER_ERROR})]
+        for _ in range(times):
+            partition = replicas.partition("t", 0)
+            assert partition is not None and partition.state().state == slots.FOLLOWER
+            assert replicas.due() < math.inf
+            assert replicas.try_again(replicas.due())
+        assert partition.state().state == slots.LEADER
+        assert replicas.due() == math.inf
+    assert len([record for record in caplog.records if record.exc_info]) == 1
+
+
+@contextmanager
+def real_replicas(folder: Path) -> Iterator[Replicas]:
+    data, run = folder / "data", folder / "run"
+    for path in (data, run):
+        path.mkdir()
+    prefix = f"/odradek-test{secrets.token_hex(4)}-"
+    try:
+        shared = Shared.create(prefix, 1, 16)
+        config = configuration.resolve({"log.dirs": str(data), "broker.id": "0"})
+        book = SlotBook(shared, PartitionLocks(run / "partition.lock"), 1)
+        yield Replicas(View(0, "c"), PartitionDirs([str(data)], Turns(run)), book, shared, run, config)
+    finally:
+        region.unlink_all(prefix)
 
 
 @pytest.mark.parametrize("order", ["stop", "know"])
