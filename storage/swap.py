@@ -12,7 +12,8 @@ Crash rule: the slot's dirty word is SWAPPING from before the first rename until
               putting aside           the other replaced segments, rising, in each the index first (trim.put_aside): it
                                       puts aside those that lie below the new segment's end, and those that have
                                       lost their index
-              moving in               the new files over those of the same name, the log last: it renames on
+              moving in               the new files over those of the same name, the index first and the log last: it
+                                      renames on
               publish                 nothing is left to rename: it publishes once more
             The new segment may end before a replaced one, of which nothing is left in it. If that one still has its
             index then none of its files was touched, nor of those behind it, and they stay: what they have is as true
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SWAPPING = 4
-_KINDS = (names.TXN_INDEX, names.TIME_INDEX, names.INDEX, names.LOG)  # the log last
+_KINDS = (*names.INDEXES, names.LOG)  # the index first, as a start goes by it; the log last
 _BUSY_WITH_IT_NO_MORE = 1
 
 

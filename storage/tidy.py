@@ -6,7 +6,8 @@
     indexes           removed when their .log is gone
 
 Caller owns the directory alone. Crash rule: every step can be repeated; .swap files go into place
-only after what they replace is gone, and stay .swap until then.
+only after what they replace is gone, and stay .swap until then. Beside a .log.swap without its .index.swap the indexes
+are the new ones, or about to be replaced by them: they stay, as aborted transactions would not be made again.
 """
 
 from __future__ import annotations
@@ -71,19 +72,25 @@ def _finish_swaps(directory: Path, notes: list[str], files: Files) -> None:
     if logs:
         start = min(file.offset for file in logs)
         end = max(_next_offset(names.segment_path(directory, *file), file.offset) for file in logs)
-        replaced = [f for f in _segment_files(listed) if start <= f.offset < end and f.kind != names.SNAPSHOT]
+        moving = {file.offset for file in logs} - {file.offset for file in swaps if file.kind == names.INDEX}
+        replaced = [f for f in _segment_files(listed) if start <= f.offset < end and _is_former(f, moving)]
         _remove(directory, replaced, files)
         notes.append(f"finished a compaction's replacement of the segments from offset {start} to {end}")
-    for file in sorted(swaps, key=_log_last):
+    for file in sorted(swaps, key=_moving_order):
         path = names.segment_path(directory, *file)
         files.rename(path, path.with_suffix(""))
     if swaps:
         files.sync_dir(directory)
 
 
-def _log_last(file: names.SegmentFile) -> tuple[int, bool]:
-    """Within a segment the indexes move first, so that no .log ever stands beside a foreign index."""
-    return file.offset, file.kind == names.LOG
+def _is_former(file: names.SegmentFile, moving: set[int]) -> bool:
+    """Whether a file is of a replaced segment. `moving`: offsets where the new indexes have begun to move in."""
+    return file.kind != names.SNAPSHOT and not (file.offset in moving and file.kind in names.INDEXES)
+
+
+def _moving_order(file: names.SegmentFile) -> tuple[int, bool, bool]:
+    """Within a segment as storage.swap: `.index` first, `.log` last, so that it never stands beside a foreign index."""
+    return file.offset, file.kind == names.LOG, file.kind != names.INDEX
 
 
 def _next_offset(path: Path, base: int) -> int:

@@ -8,12 +8,17 @@ import shutil
 import signal
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from odradek.protocol.records import batch_v2, convert
 from odradek.storage import check, checkpoints, names, recovery, swap
 from odradek.storage.compaction import Moved
+from odradek.storage.durable import Files, StrPath
 from odradek.storage.partition import Busy, Partition
+from odradek.storage.producers import AbortedTxn
+from odradek.storage.tidy import tidy
 
 from ..harness.process import die_with_parent
 from .compacting import Kept, compact, consume, keyed, put, seal
@@ -151,6 +156,54 @@ def test_of_a_replaced_segment_that_a_start_finds_the_aborted_transactions_are_k
         assert names.offset_name(10) + names.TXN_INDEX in found
 
 
+class _Dying(Files):
+    """Dies instead of the rename or removal number `left`, from 0."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def _one_less(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+    def rename(self, old: StrPath, new: StrPath) -> None:
+        self._one_less()
+        super().rename(old, new)
+
+    def unlink(self, path: StrPath) -> None:
+        self._one_less()
+        super().unlink(path)
+
+
+@pytest.mark.parametrize("renames", range(5))
+def test_a_start_in_the_midst_of_a_swap_keeps_the_new_aborted_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    """The janitor dies while it moves in, and so does each start, a step later than the one before."""
+    new = dict.fromkeys(names.INDEXES, b"")
+    new |= {
+        names.TXN_INDEX: AbortedTxn(7, 0, 0, 0).pack(),
+        names.LOG: batch_v2.build([(0, NOW, b"k", b"v", ())], base_offset=0),
+    }
+    for kind, content in new.items():
+        names.segment_path(tmp_path, 0, kind).write_bytes(b"")
+        names.segment_path(tmp_path, 0, kind, names.SWAP).write_bytes(content)
+    dying = _Dying(renames)
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(os, "rename", dying.rename)
+        swap._move_in(str(tmp_path), 0, [])
+    for steps in range(20):
+        with suppress(KeyboardInterrupt):
+            tidy(tmp_path, [], files=_Dying(steps))
+            break
+    else:
+        pytest.fail("the start never came to its end")
+    assert names.segment_path(tmp_path, 0, names.TXN_INDEX).read_bytes() == new[names.TXN_INDEX]
+    assert names.segment_path(tmp_path, 0).read_bytes() == new[names.LOG]
+    assert not swap.marked(str(tmp_path), names.SWAP)
+
+
 def _start_anew(world: Live, copy: Path, expected: dict[bytes, bytes]) -> None:
     """The same directory after a kill of the whole broker."""
     shutil.rmtree(copy, ignore_errors=True)
@@ -162,8 +215,6 @@ def _start_anew(world: Live, copy: Path, expected: dict[bytes, bytes]) -> None:
     assert [str(fault) for fault in check.check(copy / "t-0", deep=True)] == []
     records: dict[bytes | None, bytes | None] = {}
     for path in sorted((copy / "t-0").glob("*.log")):
-        from odradek.protocol.records import batch_v2, convert
-
         for one in convert.split(path.read_bytes()):
             if not batch_v2.header(one).is_control:
                 records.update({row[2]: row[3] for row in batch_v2.iterate(one) if row[3] != b"aborted"})
