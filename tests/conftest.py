@@ -14,6 +14,7 @@ from hypothesis import settings
 from .harness.broker import Broker, ExternalBroker
 from .harness.descriptors import assert_few_left, descriptors
 from .harness.loadfile import pytest_xdist_make_scheduler  # noqa: F401
+from .harness.log_records import pytest_runtest_teardown  # noqa: F401
 from .harness.long_report import LongReport
 from .harness.needs import missing, skip
 from .harness.skips import pytest_terminal_summary  # noqa: F401

@@ -11,7 +11,7 @@ import psutil
 
 from .process import wait_until
 
-MOST_LEFT = 20  # caches, what a session shares, and a worker that the last test's log records still refer to
+MOST_LEFT = 20  # caches, and what a session shares
 
 
 def descriptors() -> dict[int, str]:

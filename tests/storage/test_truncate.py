@@ -465,7 +465,3 @@ def test_killed_at_random_again_and_again(tmp_path: Path) -> None:
             assert stored(world.partition(3)) == (data[: edges[leo - 1]] if leo else b"")
             assert not faults(world)
         assert world.partition().state().truncations > 10
-
-
-def test_nothing_is_left_of_the_log_records_of_deaths() -> None:
-    """The last test's log records keep the partitions they name: let it be one without any."""
