@@ -50,11 +50,11 @@ class Turns:
 
 
 def lower_recovery_point(run_dir: str | os.PathLike[str], partition: Partition, offset: int) -> None:
-    """Have the checkpoint say at most `offset` for a partition that was truncated, before anything is appended to it.
+    """Have the checkpoint say at most `offset` for a partition that is about to be truncated there.
 
     As Kafka does: else a power failure would have what came instead of it trusted unseen. Rare, as what is truncated is
     mostly not synced yet. The janitor, which looks at the slot when it is its turn, writes no more than that either.
-    OSError as the disk does.
+    Caller holds the partition's lock. OSError as the disk does.
     """
     number, key = partition.state().log_dir, (partition.topic, partition.index)
     log_dir = os.path.dirname(partition.directory)

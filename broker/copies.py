@@ -2,11 +2,16 @@
 
 Every change holds only for the leader epoch in which its answer was asked for: `Outdated` when the slot has moved on,
 since a former leader's records must not come behind those of a newer one (KIP-101, KIP-279).
+Crash rule: what takes synced records away first publishes a recovery point below its cut, then lowers the checkpoint,
+            then cuts; the lock is held throughout. So a death between any two of them leaves no checkpoint that trusts,
+            after a power failure, what comes instead of those records. The checkpoint's turn is taken within the lock:
+            none of its holders takes a partition's lock.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 from odradek.broker.checkpoint_turns import lower_recovery_point
@@ -44,18 +49,11 @@ def position(partition: Partition) -> Position:
 
 
 def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
-    """Do `what` under the lock; where the log stands then. Busy, Gone, Outdated, or whatever `what` raises.
-
-    Where it takes synced records away, the checkpoint says so before the next change can bring others.
-    """
+    """Do `what` under the lock; where the log stands then. Busy, Gone, Outdated, or whatever `what` raises."""
     with partition.locked() as values:
         if values[F_STATE] != FOLLOWER or values[F_LEADER_EPOCH] != leader_epoch:
             raise Outdated
-        synced = values[slots.F_FLUSHED]
-        where = what(values)
-    if values[slots.F_FLUSHED] < synced:
-        lower_recovery_point(partition.owner.run_dir, partition, values[slots.F_FLUSHED])
-    return where
+        return what(values)
 
 
 def append(partition: Partition, part: Part, last_epoch: int, now_ms: int, known: Found | None) -> Change:
@@ -104,6 +102,7 @@ def restart(partition: Partition, offset: int) -> Change:
     def act(values: Fields) -> Position:
         log.warning("%r: its leader has nothing before offset %d: beginning there, without %d records from %d on",
                     partition, offset, values[F_LEO] - values[F_LOG_START], values[F_LOG_START])  # fmt: skip
+        _distrust(partition, values, offset)
         truncate.restart(partition, values, offset)
         return _position(partition, values)
 
@@ -116,8 +115,23 @@ def _cut(partition: Partition, values: Fields, offset: int) -> Position:
         log.warning("%r: truncated to offset %d, below the high watermark %d", partition, offset, values[F_HW])
     if offset < values[F_LEO]:
         log.info("%r: truncating from %d to %d", partition, values[F_LEO], offset)
+    _distrust(partition, values, offset)
     truncate.truncate(partition, values, offset)
     return _position(partition, values)
+
+
+def _distrust(partition: Partition, values: Fields, offset: int) -> None:
+    """Lower the recovery point before a cut at `offset`, to the base of its segment: the batch that holds it goes
+    whole, and may begin before it. The published one first, from which the janitor takes the checkpoint. `values` keep
+    what is synced, of which the cut publishes what stays."""
+    if offset >= values[slots.F_FLUSHED]:
+        return
+    bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+    published = partition.slot.fields()
+    published[slots.F_FLUSHED] = max((base for base in bases if base <= offset), default=offset)
+    published[slots.F_UNFLUSHED_SINCE] = published[slots.F_UNFLUSHED_SINCE] or time.time_ns() // 1_000_000
+    partition.slot.publish(published)
+    lower_recovery_point(partition.owner.run_dir, partition, published[slots.F_FLUSHED])
 
 
 def _position(partition: Partition, values: Fields) -> Position:

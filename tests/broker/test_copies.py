@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from odradek.broker import copies, flushing
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.checkpointing import Checkpoints
 from odradek.ipc import slots
-from odradek.storage import checkpoints
+from odradek.storage import checkpoints, truncate
 
 from .partitions import Bench
 
@@ -41,15 +41,58 @@ def points(log: Bench) -> list[int]:
     return [found["t", index] for index in (0, 1)]
 
 
-def test_the_checkpoint_is_lowered_before_anything_else_is_appended(log: Bench) -> None:
-    copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 4))
-    assert log.partition().state().leo == 4
-    assert points(log) == [4, 10]
+class Died(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture(params=["before the cut", "behind it"])
+def dies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, log: Bench) -> Callable[[str], None]:
+    """The replicator dies just before or just behind a call of storage.truncate; the janitor writes meanwhile."""
+
+    def within(name: str) -> None:
+        call = getattr(truncate, name)
+
+        def dying(*args: object) -> None:
+            if request.param == "behind it":
+                call(*args)
+            else:
+                keeper(log).write(log.partitions, checkpoints.RECOVERY_POINT)
+            raise Died
+
+        monkeypatch.setattr(truncate, name, dying)
+
+    return within
+
+
+def test_a_death_leaves_no_checkpoint_above_a_cut(log: Bench, dies: Callable[[str], None]) -> None:
+    dies("truncate")
+    with pytest.raises(Died):
+        copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 4))
+    assert points(log)[0] <= 4 and points(log)[1] == 10
+
+
+def test_a_death_leaves_no_checkpoint_above_a_new_beginning(log: Bench, dies: Callable[[str], None]) -> None:
+    dies("restart")
+    with pytest.raises(Died):
+        copies.change(log.partition(), EPOCH, copies.restart(log.partition(), 2))
+    assert points(log)[0] <= 2 and points(log)[1] == 10
+
+
+@pytest.mark.parametrize("offset", range(10))
+def test_the_recovery_point_is_the_end_of_what_stays(log: Bench, offset: int) -> None:
+    """It is synced as it was; the checkpoint says less until the janitor comes."""
+    copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), offset))
+    state = log.partition().state()
+    assert (state.leo, state.flushed, state.unflushed_since) == (offset, offset, 0)
+    assert points(log)[0] <= offset and points(log)[1] == 10
+    keeper(log).write(log.partitions, checkpoints.RECOVERY_POINT)
+    assert points(log) == [offset, 10]
 
 
 def test_a_log_that_begins_anew(log: Bench) -> None:
     copies.change(log.partition(), EPOCH, copies.restart(log.partition(), 2))
-    assert points(log) == [2, 10]
+    assert log.partition().state().flushed == 2
+    assert points(log)[0] <= 2 and points(log)[1] == 10
 
 
 def test_what_was_not_synced_leaves_the_checkpoint_alone(log: Bench) -> None:
