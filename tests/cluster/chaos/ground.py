@@ -223,8 +223,12 @@ class Ground:
         self.deleted.clear()
 
     def _await_gone(self, name: str) -> None:
-        left = lambda: [path for one in self.ids for path in self.data(one).glob(f"{name}-*")]  # noqa: E731
-        wait_until(lambda: not left(), HEAL_S, f"the directories of {name} to go")
+        wait_until(lambda: not self._left_of(name), HEAL_S, f"the directories of {name} to go")
+
+    def _left_of(self, name: str) -> list[Path]:
+        """Its directories; those of replicas that were moved away while their broker was down are kept as strays."""
+        found = [path for one in self.ids for path in self.data(one).glob(f"{name}-*")]
+        return [path for path in found if not path.name.endswith("-stray")]
 
     def healed(self, topic: str, partitions: int, seconds: float = HEAL_S) -> None:
         """Wait until every broker runs and says that every replica is in sync, and all say the same of leaders."""
