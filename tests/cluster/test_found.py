@@ -189,7 +189,7 @@ def tell(ground: Ground, topic: str, controller: int, leader: int, isr: list[int
         "LeaderAndIsr", 7, 1, "late", controller_id=controller, is_kraft_controller=False,
         controller_epoch=epoch, broker_epoch=-1, type=0, topic_states=states, live_leaders=[],
     )  # fmt: skip
-    with Wire(ground.broker(leader).bootstrap, 20) as wire:
+    with ground.network.at(controller), Wire(ground.broker(leader).bootstrap, 20) as wire:
         wire.send_raw(frame)
         _, answer = interbroker.response("LeaderAndIsr", 7, wire.read_frame())
     assert answer.error_code == 0, answer
