@@ -12,7 +12,7 @@ from _pytest.logging import caplog_records_key
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """The test has looked at its records; their messages are formatted."""
+    """The test has looked at its records. Not each formatter leaves a record its message: PySpark's does not."""
     for records in item.stash.get(caplog_records_key, {}).values():
         for record in records:
-            record.msg, record.args, record.exc_info = record.message, None, None
+            record.msg, record.args, record.exc_info = record.getMessage(), None, None

@@ -105,11 +105,11 @@ class Standalone:
             )
 
     def _alive(self) -> Any:
-        """What the master's page says; None while it does not answer."""
+        """What the master's page says; None while it starts: no answer, or an empty page."""
         try:
             with urllib.request.urlopen(f"http://{HERE}:{self._page}/json/", timeout=5) as page:
                 return json.load(page)
-        except OSError:
+        except (OSError, json.JSONDecodeError):
             return None
 
     def _log(self, name: str) -> str:
