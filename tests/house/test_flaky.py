@@ -197,6 +197,7 @@ def test_ci_prints_the_report_last(tmp_path: Path, status: int) -> None:
         f'for report in $2; do :; done\necho "FLAKY: one" > "${{report#--flaky=}}"\necho "== 1 passed"\nexit {status}\n'
     )
     shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
+    (tmp_path / ".ci/bare").write_text("#!/bin/sh\n")
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", tmp_path / ".ci/run"], env=env, capture_output=True, text=True)
     assert done.returncode == status, done.stderr
