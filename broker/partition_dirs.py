@@ -181,9 +181,22 @@ class PartitionDirs:
         self._rename(topic, partition, names.DELETE_DIR)
 
     def set_aside(self, topic: str, partition: int) -> None:
-        """Rename a directory that belongs to no replica of this broker's; nobody removes it, as with Kafka."""
+        """Rename a directory that belongs to no replica of this broker's; nobody removes it, as with Kafka.
+
+        One without a segment holds nothing: it was being made when the disk was full or the broker died.
+        """
+        if not self._has_segment(topic, partition):
+            self.retire(topic, partition)
+            return
         moved = self._rename(topic, partition, names.STRAY_DIR)
         log.warning("%s-%d is none of this broker's replicas: its log is now in %s", topic, partition, moved)
+
+    def _has_segment(self, topic: str, partition: int) -> bool:
+        try:
+            found = os.listdir(self.directory(topic, partition))
+        except FileNotFoundError:
+            return False
+        return any(name.endswith(names.LOG) for name in found)
 
     def _rename(self, topic: str, partition: int, mark: str) -> str:
         number = self._where[(topic, partition)]

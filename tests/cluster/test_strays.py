@@ -135,6 +135,16 @@ def test_a_log_of_no_topic_is_put_aside_and_not_deleted(tmp_path: Path) -> None:
     assert sorted(name for name in left if not name.endswith(names.STRAY_DIR)) == ["b-0"]
 
 
+def test_a_directory_without_a_segment_is_removed(tmp_path: Path) -> None:
+    """What a full disk leaves of a replica that is made and moved away again: nothing to keep, and no log to check."""
+    data = tmp_path / "data"
+    (data / "t-0").mkdir(parents=True)
+    replicas: Any = Slots(PartitionDirs([str(data)], Turns(tmp_path)))
+    keep(replicas, [])
+    (left,) = data.iterdir()
+    assert left.name.startswith("t-0.") and left.name.endswith(names.DELETE_DIR)
+
+
 def test_a_metadata_log_of_krafts_is_no_stray(tmp_path: Path) -> None:
     """It is no partition's: users and ACLs are kept there alone."""
     (tmp_path / "__cluster_metadata-0").mkdir()
