@@ -104,9 +104,10 @@ class MarkerWriter:
         """Write these at the next `write`; `done` gets the outcome of each partition, or `lost` hears of a fault.
 
         Another coordinator that asks again has given its former request up: that one's markers are not tried any more.
-        Written after the new ones are answered, they would end the producer's next transaction.
+        Written after the new ones are answered, they would end the producer's next transaction. Not so an
+        administrator's: those are nobody's former request.
         """
-        if source == NO_SOURCE:
+        if source == NO_SOURCE and not wanted.only_open:
             self._give_up(wanted)
         self._jobs[Job(wanted, done, lost, source, now)] = None
 
@@ -196,6 +197,11 @@ class MarkerWriter:
         except Busy:
             return
         except _Refused as refused:
+            if job.wanted.only_open:
+                log.warning(
+                    "%s-%d: an abort of producer %d, epoch %d, is refused: it comes from no registered broker's "
+                    "address, and no such transaction is open here", *tp, job.wanted.producer_id, job.wanted.epoch
+                )  # fmt: skip
             self._failed(job, tp, refused.error)
             return
         job.todo.discard(tp)
@@ -206,10 +212,10 @@ class MarkerWriter:
     def _append(self, partition: Partition, wanted: Wanted) -> Awaited:
         """Write it, under one leadership from the first look to the last. Busy, or why it was not."""
         led_since = _led_since(partition)
-        producer_id, epoch, coordinator_epoch, commit, _ = wanted
+        producer_id, epoch, coordinator_epoch, commit, _, only_open = wanted
         error = transactions.write_marker(
-            partition, producer_id, epoch, coordinator_epoch, commit, self._now.wall_ms
-        )  # fmt: skip
+            partition, producer_id, epoch, coordinator_epoch, commit, self._now.wall_ms, only_open
+        )
         if error:
             raise _Refused(Error(error))
         values = partition.slot.read()

@@ -42,16 +42,22 @@ NOT_ASKED = Guard(-1, -1)
 
 
 class Marker(NamedTuple):
-    """What a control batch of ours says."""
+    """What a control batch of ours says. `only_open`: see write_marker."""
 
     commit: bool
     coordinator_epoch: int
+    only_open: bool = False
 
 
 def write_marker(
-    partition: Partition, producer_id: int, epoch: int, coordinator_epoch: int, commit: bool, now_ms: int
-) -> int:
-    """End the producer's transaction in this partition; Kafka's error code. Busy when the lock is taken."""
+    partition: Partition, producer_id: int, epoch: int, coordinator_epoch: int, commit: bool, now_ms: int,
+    only_open: bool = False,
+) -> int:  # fmt: skip
+    """End the producer's transaction in this partition; Kafka's error code. Busy when the lock is taken.
+
+    `only_open`: of someone who may be no coordinator. It must end a transaction that is open, of just this epoch, and
+    name no coordinator later than the last one that wrote here: that one's next markers would be refused for ever.
+    """
     from odradek.storage.append import Batch, append
     from odradek.storage.partition import Gone
 
@@ -60,7 +66,7 @@ def write_marker(
         kind, producer_id=producer_id, producer_epoch=epoch, coordinator_epoch=coordinator_epoch, timestamp=now_ms
     )
     batch = Batch(memoryview(bytearray(data)), 1, now_ms, producer_id, epoch)
-    batch.marker = Marker(commit, coordinator_epoch)
+    batch.marker = Marker(commit, coordinator_epoch, only_open)
     try:
         with partition.locked() as values:
             append(partition, values, [batch], now_ms)
@@ -102,15 +108,13 @@ def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Ba
     assert marker is not None
     table = partition.producers.table(values[slots.F_PSTATE_GEN])
     at = table.find(batch.producer_id) if table is not None else -1
-    first = -1
+    first = epoch = coordinator_epoch = -1
     if table is not None and at >= 0:
-        if batch.epoch < table.words[at + EPOCH]:
-            batch.refuse(errors.INVALID_PRODUCER_EPOCH)
-            return False
-        if marker.coordinator_epoch < table.words[at + COORDINATOR_EPOCH]:  # of a coordinator that has a successor
-            batch.refuse(errors.TRANSACTION_COORDINATOR_FENCED)
-            return False
+        epoch, coordinator_epoch = table.words[at + EPOCH], table.words[at + COORDINATOR_EPOCH]
         first = table.words[at + TXN_FIRST]
+    if error := _refusal(marker, batch.epoch, epoch, coordinator_epoch, first):
+        batch.refuse(error)
+        return False
     values[slots.F_UNSTABLE] = table.first_unstable(batch.producer_id) if table is not None else -1
     if not marker.commit and first >= 0:
         stable = values[slots.F_UNSTABLE]
@@ -119,6 +123,17 @@ def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Ba
         )
     staged.decide(batch.producer_id, batch.epoch, marker.coordinator_epoch, offset, batch.max_timestamp)
     return True
+
+
+def _refusal(marker: Marker, of: int, epoch: int, coordinator_epoch: int, first: int) -> int:
+    """Why a marker of the producer epoch `of` is not taken where these are the producer's; 0 when it is."""
+    if of < epoch:
+        return errors.INVALID_PRODUCER_EPOCH
+    if marker.coordinator_epoch < coordinator_epoch:  # of a coordinator that has a successor
+        return errors.TRANSACTION_COORDINATOR_FENCED
+    if marker.only_open and (first < 0 or of > epoch or marker.coordinator_epoch > max(coordinator_epoch, 0)):
+        return errors.NOT_LEADER_OR_FOLLOWER  # a coordinator whose address is not known yet tries again
+    return errors.NONE
 
 
 def append_row(partition: Partition, values: Fields, row: AbortedTxn) -> None:

@@ -61,13 +61,14 @@ class Coordinator(Protocol):
 
 
 class Wanted(NamedTuple):
-    """Markers that somebody wants in these partitions."""
+    """Markers that somebody wants in these partitions. `only_open`: see storage.transactions.write_marker."""
 
     producer_id: int
     epoch: int
     coordinator_epoch: int
     commit: bool
     partitions: frozenset[TopicPartition]
+    only_open: bool = False
 
 
 def for_old_producers(error: Error, version: int, first: int) -> Error:

@@ -78,12 +78,12 @@ class FakeCoordinator:
         self.groups.tick(self.now)
         self.settle()
 
-    def send(self, key: int, version: int, request: Any, wait_ms: int = 0) -> Any:
+    def send(self, key: int, version: int, request: Any, wait_ms: int = 0, host: str = "127.0.0.1") -> Any:
         """The decoded response; the request is a library object or bytes."""
         row = load_rows()[key]
         body = request if isinstance(request, bytes) else bytes(request.encode(version=version))
         answers: list[tuple[int, bytes]] = []
-        forwarded = Forwarded(1, key, version, "cl", "127.0.0.1", "PLAINTEXT", body)
+        forwarded = Forwarded(1, key, version, "cl", host, "PLAINTEXT", body)
         serve(row, self, forwarded, lambda flags, data: answers.append((flags, data)))
         self.settle()
         if wait_ms:

@@ -198,6 +198,10 @@ def test_markers(coordinator: Coordinator, version: int) -> None:
     assert found == [(5, 0, 0), (5, 1, 3), (6, 0, 0), (6, 1, 3)]
     partitions = frozenset({("t", 0), ("t", 1)})
     assert coordinator.asked == [Wanted(5, 2, 3, True, partitions), Wanted(6, 2, 3, False, partitions)]
+    coordinator.asked.clear()
+    answer = coordinator.send(MARKERS, version, request(markers=markers), host="192.0.2.9")
+    assert {each.error_code for each in answer.markers[0].topics[0].partitions} == {Error.NOT_LEADER_OR_FOLLOWER}
+    assert coordinator.asked == [Wanted(6, 2, 3, False, partitions, only_open=True)], "no commit, and a careful abort"
     assert coordinator.send(MARKERS, version, request(markers=[])).markers == []
 
 

@@ -152,3 +152,30 @@ def test_a_marker_is_no_next_batch_of_a_producer_and_fences_what_was_expected_of
             zombie.transactional = transactional
             put(partition, zombie)
             assert zombie.error == errors.INVALID_PRODUCER_EPOCH
+
+
+def test_a_marker_of_who_may_be_no_coordinator_ends_only_what_is_open(tmp_path: Path) -> None:
+    """And never keeps the true coordinator's next ones out."""
+    refused = errors.NOT_LEADER_OR_FOLLOWER
+
+    def abort(epoch: int, coordinator_epoch: int, producer: int = 1) -> int:
+        return transactions.write_marker(partition, producer, epoch, coordinator_epoch, False, NOW, only_open=True)
+
+    def begin(sequence: int) -> None:
+        one = batch(b"v", producer=1, sequence=sequence)
+        one.transactional = True
+        assert put(partition, one) == [one.base_offset] and not one.error
+
+    with live(tmp_path) as world:
+        partition = world.partition()
+        assert abort(0, 0) == refused, "a producer that was never here"
+        begin(0)
+        assert (abort(0, 1), abort(1, 0), abort(0, 1 << 30), abort(0, 0, producer=2)) == (refused,) * 4
+        assert partition.state().unstable == 0
+        assert abort(0, 0) == errors.NONE
+        assert (partition.state().unstable, abort(0, 0)) == (-1, refused)
+        assert transactions.write_marker(partition, 1, 0, 5, False, NOW) == errors.NONE
+        begin(1)
+        assert abort(0, 4) == errors.TRANSACTION_COORDINATOR_FENCED
+        assert (abort(0, 6), abort(0, 5)) == (refused, errors.NONE)
+        assert transactions.write_marker(partition, 1, 0, 5, True, NOW) == errors.NONE, "the coordinator's own"

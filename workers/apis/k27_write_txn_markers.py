@@ -6,7 +6,8 @@ of a connection that its coordinator has replaced since is refused, as far as th
 would end the producers' next transactions (broker.coordinator_links).
 
 Commits are taken from brokers alone (cluster.admitted), aborts from administrators too (`kafka-transactions.sh abort`):
-Kafka wants ClusterAction or Alter on the cluster, and there are no ACLs yet. Others get an error on which coordinators
+Kafka wants ClusterAction or Alter on the cluster, and there are no ACLs yet. An administrator's abort must end a
+transaction that is open, with the epochs that DescribeProducers tells of it. Others get an error on which coordinators
 retry: Apache's lets a transaction hang at CLUSTER_AUTHORIZATION_FAILED, and the address of a broker may be new.
 """
 
@@ -45,7 +46,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
             context.reply(_response(request, outcomes))
 
     for place, marker in enumerate(request.markers):
-        wanted = _wanted(marker)
+        wanted = _wanted(marker)._replace(only_open=not is_broker)
         if is_broker or not wanted.commit:
             coordinator.write_markers(wanted, partial(done, place))
         else:
