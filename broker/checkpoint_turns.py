@@ -15,6 +15,7 @@ Crash rule: files are replaced whole; a dead holder's byte is free, a stopped on
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -22,14 +23,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from odradek.ipc.locks import ByteLocks
+from odradek.ipc.slots import F_FLUSHED, F_LOG_DIR, Fields
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import OFFSET_CHECKPOINTS, CheckpointError, OffsetFile
-from odradek.storage.partition import Partition
+from odradek.storage.partition import Busy, Partition
 
 log = logging.getLogger(__name__)
 
 FILE_NAME = "checkpoint.lock"
 _PAUSE_S = 0.001
+_SHORT_S = 0.01
 
 
 class Turns:
@@ -39,9 +42,15 @@ class Turns:
         self._locks = ByteLocks(Path(run_dir, FILE_NAME))
 
     @contextmanager
-    def of(self, number: int) -> Iterator[None]:
-        """While it is our turn in log directory `number`; waits for who is writing there, and so for its disk."""
+    def of(self, number: int, patience_s: float = math.inf) -> Iterator[None]:
+        """While it is our turn in log directory `number`; waits for who is writing there, and so for its disk.
+
+        Raises Busy after `patience_s`: of who holds a partition's lock, which must not wait for a disk unseen.
+        """
+        until = time.monotonic() + patience_s
         while not self._locks.try_lock(number):
+            if time.monotonic() >= until:
+                raise Busy
             time.sleep(_PAUSE_S)
         try:
             yield
@@ -49,22 +58,28 @@ class Turns:
             self._locks.unlock(number)
 
 
-def lower_recovery_point(run_dir: str | os.PathLike[str], partition: Partition, offset: int) -> None:
-    """Have the checkpoint say at most `offset` for a partition that is about to be truncated there.
+def lower_recovery_point(partition: Partition, fields: Fields) -> None:
+    """Have the checkpoint say at most what `fields` do for a partition that is about to be truncated; publish them.
 
-    As Kafka does: else a power failure would have what came instead of it trusted unseen. Rare, as what is truncated is
-    mostly not synced yet. The janitor, which looks at the slot when it is its turn, writes no more than that either.
-    Caller holds the partition's lock. OSError as the disk does.
+    As Kafka does: else a power failure would have what came instead trusted unseen. Rare, as what is truncated is
+    mostly not synced yet. Both in one turn, the checkpoint first: who dies between them has published nothing, so that
+    its successor lowers both; and the janitor, which looks at the slot when it is its turn, brings no old line back
+    once it is published. Caller holds the partition's lock, and so waits for nobody's sync: Busy where another writes.
+    OSError as the disk does.
     """
-    number, key = partition.state().log_dir, (partition.topic, partition.index)
-    log_dir = os.path.dirname(partition.directory)
-    with Turns(run_dir).of(number):
-        try:
-            offsets = checkpoints.read_offsets(log_dir, checkpoints.RECOVERY_POINT)
-        except CheckpointError:  # nobody goes by it
-            return
-        if offsets.get(key, 0) > offset:
-            checkpoints.write_offsets(log_dir, checkpoints.RECOVERY_POINT, {**offsets, key: offset})
+    with Turns(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
+        _lower(partition, fields[F_FLUSHED])
+        partition.slot.publish(fields)
+
+
+def _lower(partition: Partition, offset: int) -> None:
+    log_dir, key = os.path.dirname(partition.directory), (partition.topic, partition.index)
+    try:
+        offsets = checkpoints.read_offsets(log_dir, checkpoints.RECOVERY_POINT)
+    except CheckpointError:  # nobody goes by it
+        return
+    if offsets.get(key, 0) > offset:
+        checkpoints.write_offsets(log_dir, checkpoints.RECOVERY_POINT, {**offsets, key: offset})
 
 
 class FormerLines:

@@ -2,10 +2,12 @@
 
 Every change holds only for the leader epoch in which its answer was asked for: `Outdated` when the slot has moved on,
 since a former leader's records must not come behind those of a newer one (KIP-101, KIP-279).
-Crash rule: what takes synced records away first publishes a recovery point below its cut, then lowers the checkpoint,
-            then cuts; the lock is held throughout. So a death between any two of them leaves no checkpoint that trusts,
-            after a power failure, what comes instead of those records. The checkpoint's turn is taken within the lock:
-            none of its holders takes a partition's lock.
+Crash rule: what takes synced records away first lowers the checkpoint to below its cut, publishes that recovery point
+            within the same turn, then cuts; the lock is held throughout. So a death between any two of them leaves no
+            checkpoint that trusts, after a power failure, what comes instead of those records. The checkpoint's turn is
+            taken within the lock: none of its holders takes a partition's lock. One who writes the checkpoint may wait
+            for a slow disk; that is not waited for here (Busy, and the cut is tried again), since whoever holds a
+            partition's lock for odradek.lock.stall.ms is killed, and the other copies stand still meanwhile.
 """
 
 from __future__ import annotations
@@ -122,16 +124,14 @@ def _cut(partition: Partition, values: Fields, offset: int) -> Position:
 
 def _distrust(partition: Partition, values: Fields, offset: int) -> None:
     """Lower the recovery point before a cut at `offset`, to the base of its segment: the batch that holds it goes
-    whole, and may begin before it. The published one first, from which the janitor takes the checkpoint. `values` keep
-    what is synced, of which the cut publishes what stays."""
+    whole, and may begin before it. `values` keep what is synced, of which the cut publishes what stays."""
     if offset >= values[slots.F_FLUSHED]:
         return
     bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
     published = partition.slot.fields()
     published[slots.F_FLUSHED] = max((base for base in bases if base <= offset), default=offset)
     published[slots.F_UNFLUSHED_SINCE] = published[slots.F_UNFLUSHED_SINCE] or time.time_ns() // 1_000_000
-    partition.slot.publish(published)
-    lower_recovery_point(partition.owner.run_dir, partition, published[slots.F_FLUSHED])
+    lower_recovery_point(partition, published)
 
 
 def _position(partition: Partition, values: Fields) -> Position:

@@ -11,6 +11,7 @@ from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.checkpointing import Checkpoints
 from odradek.ipc import slots
 from odradek.storage import checkpoints, truncate
+from odradek.storage.partition import Busy
 
 from .partitions import Bench
 
@@ -119,3 +120,27 @@ def test_without_a_checkpoint_there_is_nothing_to_lower(log: Bench) -> None:
     path.write_text("no checkpoint")
     copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 4))
     assert path.read_text() == "no checkpoint"
+
+
+def test_a_cut_does_not_wait_for_who_writes_the_checkpoint(log: Bench) -> None:
+    """Nor is anything cut, and the next try does it."""
+    with Turns(log.run_dir).of(0), pytest.raises(Busy):
+        copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 4))
+    assert log.partition().state().leo == 10
+    copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 4))
+    assert log.partition().state().leo == 4 and points(log)[0] <= 4
+
+
+def test_a_death_between_the_checkpoint_and_the_slot(log: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The janitor may write what is published once more; a successor that cuts lowers it again."""
+
+    def dying(*_: object) -> None:
+        raise Died
+
+    for where in ((checkpoints, "write_offsets"), (slots.Slot, "publish")):
+        with monkeypatch.context() as patch, pytest.raises(Died):
+            patch.setattr(*where, dying)
+            copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 4))
+        keeper(log).write(log.partitions, checkpoints.RECOVERY_POINT)
+    copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 4))
+    assert log.partition().state().leo == 4 and points(log)[0] <= 4
