@@ -1,4 +1,4 @@
-"""What the coordinator asks of this broker's controller (cluster.internal): topics, producer ids, 0.8's offsets."""
+"""What the coordinator asks of this broker's controller (cluster.internal): topics, producer ids, brokers, offsets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from odradek.groups.offsets import TopicPartition
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
 from odradek.protocol import errors
+from odradek.workers.strangers import Looks
 from odradek.workers.upstream import Upstream
 
 _THERE = (errors.NONE, errors.TOPIC_ALREADY_EXISTS)  # in the second case the metadata is about to tell of it
@@ -21,6 +22,7 @@ class ControllerLink(Upstream):
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir / "controller.sock")
+        self._looks = Looks(lambda answered: self.request(internal.LOOK_FOR_BROKERS, {}, lambda _: answered()))
 
     def request(self, key: int, body: dict[str, Any], done: Callable[[dict[str, Any] | None], None]) -> None:
         """Send an internal request; `done(None)` when the controller could not answer."""
@@ -39,6 +41,10 @@ class ControllerLink(Upstream):
                 failed(f"{message} ({code})")
 
         self.request(internal.AUTO_CREATE, {"topics": [name]}, answered)
+
+    def look_for_brokers(self) -> None:
+        """See `workers.coordination.Coordinator`."""
+        self._looks.wish()
 
     def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
         """See `workers.coordination.Coordinator`."""

@@ -116,6 +116,10 @@ class Coordinator:
         """See `workers.coordination.Coordinator`."""
         self._transactions.write_markers(wanted, done, self.now)
 
+    def look_for_brokers(self) -> None:
+        """See `workers.coordination.Coordinator`."""
+        self._controller.look_for_brokers()
+
     def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
         """See `workers.coordination.Coordinator`."""
         self._controller.tree_commit(group, offsets, done)

@@ -12,7 +12,8 @@ import logging
 import re
 import select
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 from odradek.broker.joining import between_brokers
@@ -20,6 +21,7 @@ from odradek.broker.link import Address, Limits, Link
 from odradek.broker.resolver import Resolver
 from odradek.cluster.snapshot import Snapshot
 from odradek.groups.errors import Error
+from odradek.groups.offsets import TopicPartition
 from odradek.protocol import interbroker
 from odradek.protocol.wire import WireError
 from odradek.storage.machine import boot_id
@@ -31,6 +33,7 @@ ANSWER_BYTES = 1 << 20
 PATIENCE_MS = 10_000  # answers come after a second at most (broker.markers), unless the other broker hangs
 
 Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 Watch = Callable[[int, int, Callable[[int], None]], None]  # fd, events (0: no more), what to call with those that came
 
 
@@ -241,6 +244,30 @@ class NewestConnections:
 
 
 _CLIENT = re.compile(_NAME + r"/(\d{1,10})/([0-9a-f-]{0,36})/(\d{1,19})", re.ASCII)
+
+
+# -- what all kinds ask: something of partitions, for a transaction
+
+
+def by_topic(asked: Iterable[tuple[Key, TopicPartition]]) -> dict[Key, dict[str, list[int]]]:
+    """For a request: the partitions of each key by topic, each once, in the order in which they were asked for."""
+    found: dict[Key, dict[str, dict[int, None]]] = {}
+    for key, (topic, index) in asked:
+        found.setdefault(key, {}).setdefault(topic, {})[index] = None
+    return {key: {topic: list(rows) for topic, rows in topics.items()} for key, topics in found.items()}
+
+
+def error_codes(
+    results: Iterable[Any], key: str, topics: str, partitions: str, code: str
+) -> dict[tuple[Any, TopicPartition], int]:
+    """Of an answer, by key and partition; the fields of its rows are named differently in each API."""
+    get_key, get_topics, get_partitions, get_code = map(attrgetter, (key, topics, partitions, code))
+    return {
+        (get_key(result), (topic.name, part.partition_index)): get_code(part)
+        for result in results
+        for topic in get_topics(result)
+        for part in get_partitions(topic)
+    }
 
 
 def to_error(code: int) -> Error:

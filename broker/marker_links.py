@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.coordinator_links import Links, Watch, to_error
+from odradek.broker.coordinator_links import Links, Watch, by_topic, error_codes, to_error
 from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.protocol import interbroker
@@ -32,9 +31,6 @@ class Markers:
     def fields(self, items: list[Marker]) -> dict[str, Any]:
         """By transaction, by topic."""
         row = interbroker.message_class(self.api + "Request").WritableTxnMarker
-        by_job: dict[Job, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for job, (topic, index) in items:
-            by_job[job][topic].append(index)
         markers = [
             row(
                 producer_id=job.wanted.producer_id,
@@ -43,18 +39,13 @@ class Markers:
                 topics=[row.WritableTxnMarkerTopic(name=name, partition_indexes=rows) for name, rows in topics.items()],
                 coordinator_epoch=job.wanted.coordinator_epoch,
             )
-            for job, topics in by_job.items()
+            for job, topics in by_topic(items).items()
         ]
         return {"markers": markers}
 
     def outcomes(self, items: list[Marker], answer: Any) -> Iterable[tuple[Marker, Error]]:
         """What is not in the answer was not written."""
-        codes = {
-            (marker.producer_id, (topic.name, part.partition_index)): part.error_code
-            for marker in answer.markers
-            for topic in marker.topics
-            for part in topic.partitions
-        }
+        codes = error_codes(answer.markers, "producer_id", "topics", "partitions", "error_code")
         for job, tp in items:
             code = codes.get((job.wanted.producer_id, tp), int(Error.UNKNOWN_SERVER_ERROR))
             yield (job, tp), to_error(code)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from odradek.broker.coordinator_links import Links, Watch, to_error
+from odradek.broker.coordinator_links import Links, Watch, by_topic, error_codes, to_error
 from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
@@ -42,6 +42,8 @@ class Verifications:
     def fields(self, items: list[Question]) -> dict[str, Any]:
         """One row for each transactional id; of two producers with one id, the later epoch is not fenced."""
         row = interbroker.message_class(self.api + "Request").AddPartitionsToTxnTransaction
+        latest = set(_latest(items).values())
+        asked = by_topic((item.producer, item.partition) for item in items if item.producer in latest)
         transactions = [
             row(
                 transactional_id=producer.transactional_id,
@@ -50,19 +52,15 @@ class Verifications:
                 verify_only=True,
                 topics=[row.AddPartitionsToTxnTopic(name=name, partitions=rows) for name, rows in topics.items()],
             )
-            for producer, topics in _by_id(items).values()
+            for producer, topics in asked.items()
         ]
         return {"transactions": transactions}
 
     def outcomes(self, items: list[Question], answer: Any) -> Iterable[tuple[Question, Error]]:
         """What is not in the answer, or was asked for another producer of the id, was not verified."""
-        codes = {
-            (result.transactional_id, (topic.name, row.partition_index)): row.partition_error_code
-            for result in answer.results_by_transaction
-            for topic in result.topic_results
-            for row in topic.results_by_partition
-        }
-        asked = {name: producer for name, (producer, _) in _by_id(items).items()}
+        results, fields = answer.results_by_transaction, ("topic_results", "results_by_partition")
+        codes = error_codes(results, "transactional_id", *fields, "partition_error_code")
+        asked = _latest(items)
         for item in items:
             name = item.producer.transactional_id
             if asked[name] != item.producer:
@@ -71,17 +69,13 @@ class Verifications:
                 yield item, to_error(answer.error_code or codes.get((name, item.partition), int(Error.NOT_COORDINATOR)))
 
 
-def _by_id(items: list[Question]) -> dict[str, tuple[Producer, dict[str, list[int]]]]:
-    """By transactional id: the producer of the latest epoch, and its partitions by topic."""
-    found: dict[str, tuple[Producer, dict[str, list[int]]]] = {}
-    for item in items:
-        producer, name = item.producer, item.producer.transactional_id
-        if name not in found or (producer.id, producer.epoch) > (found[name][0].id, found[name][0].epoch):
-            found[name] = producer, {}
-        if found[name][0] == producer:
-            rows = found[name][1].setdefault(item.partition[0], [])
-            if item.partition[1] not in rows:
-                rows.append(item.partition[1])
+def _latest(items: list[Question]) -> dict[str, Producer]:
+    """By transactional id: the producer of the latest epoch."""
+    found: dict[str, Producer] = {}
+    for producer in (item.producer for item in items):
+        other = found.setdefault(producer.transactional_id, producer)
+        if (producer.id, producer.epoch) > (other.id, other.epoch):
+            found[producer.transactional_id] = producer
     return found
 
 

@@ -51,6 +51,9 @@ class Coordinator(Protocol):
     def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
         """Write another coordinator's markers; `done` gets each partition's outcome."""
 
+    def look_for_brokers(self) -> None:
+        """An address that markers came from is no known broker's: have it looked up again, once a second at most."""
+
     def tree_commit(self, group: str, offsets: dict[TopicPartition, int], done: Callable[[bool], None]) -> None:
         """Write 0.8's offsets to `/consumers/<group>/offsets/<topic>/<partition>` in the metadata tree."""
 

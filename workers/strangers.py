@@ -1,7 +1,8 @@
 """Requests of followers from addresses that are no registered broker's: refused, and looked up again.
 
 The follower comes again. Its host may have registered just now, or have another address than before, and nothing else
-need happen in the cluster: so the controller process is asked to look (broker.admission), at most once a second.
+need happen in the cluster: so the controller process is asked to look (broker.admission), at most once a second. The
+coordinator asks likewise when it refuses markers (workers.apis.k27_write_txn_markers).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.cluster import internal
@@ -24,13 +26,34 @@ _SILENT_S = 60.0  # after which an address is named in the log again
 _MOST = 100  # addresses named in that time
 
 
+class Looks:
+    """Requests to look again who is registered: one at a time, and at most one a second.
+
+    `ask(answered)` sends one; `answered` is to be called once.
+    """
+
+    def __init__(self, ask: Callable[[Callable[[], None]], None]) -> None:
+        self._ask = ask
+        self._ask_at = -math.inf
+        self._asked = False  # and not answered yet
+
+    def wish(self) -> None:
+        """Somebody was refused."""
+        now = time.monotonic()
+        if now >= self._ask_at and not self._asked:
+            self._ask_at, self._asked = now + _PAUSE_S, True
+            self._ask(self._answered)
+
+    def _answered(self) -> None:
+        self._asked = False
+
+
 class Strangers:
     """A worker's judgement of who may be a follower."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._ask_at = -math.inf
-        self._asked = False  # and not answered yet
+        self._looks = Looks(self._ask)
         self._named: set[str] = set()
         self._forget_at = -math.inf
 
@@ -38,15 +61,12 @@ class Strangers:
         """Whether a request with this replica id (-1: a consumer's) comes from where no broker is known to be."""
         if replica < 0 or self._worker.snapshot.admitted.takes(listener, host):
             return False
-        now = time.monotonic()
-        self._warn(now, listener, host)
-        if now >= self._ask_at and not self._asked:
-            self._ask_at, self._asked = now + _PAUSE_S, True
-            self._worker.forward(internal.LOOK_FOR_BROKERS, 0, internal.encode({}), self._answered)
+        self._warn(time.monotonic(), listener, host)
+        self._looks.wish()
         return True
 
-    def _answered(self, _flags: int, _body: bytes) -> None:
-        self._asked = False
+    def _ask(self, answered: Callable[[], None]) -> None:
+        self._worker.forward(internal.LOOK_FOR_BROKERS, 0, internal.encode({}), lambda _flags, _body: answered())
 
     def _warn(self, now: float, listener: str, host: str) -> None:
         if now >= self._forget_at:

@@ -21,6 +21,7 @@ from odradek.ipc.forward import Forwarded
 from odradek.protocol import errors
 
 if TYPE_CHECKING:
+    from odradek.cluster.snapshot import Snapshot
     from odradek.storage.partition import Partition
     from odradek.workers.round import Pending
     from odradek.workers.worker import Worker
@@ -55,12 +56,17 @@ class Verification:
         self._worker = worker
         self._waiting: dict[Question, list[Pending]] = {}
         self._held = 0  # bytes of them
+        self._snapshot: Snapshot | None = None  # that `_enabled` was looked up in
+        self._enabled = False
 
     @property
     def enabled(self) -> bool:
-        """The setting in force."""
-        worker = self._worker
-        return bool(worker.snapshot.broker_config(ENABLED, worker.config["broker.id"]))
+        """The setting in force: looked up once a snapshot, asked for with each transactional batch."""
+        snapshot = self._worker.snapshot
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            self._enabled = bool(snapshot.broker_config(ENABLED, self._worker.config["broker.id"]))
+        return self._enabled
 
     def hold(self, partition: Partition, batches: list[Pending]) -> None:
         """The append has left these out, in this order."""

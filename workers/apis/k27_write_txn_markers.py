@@ -8,7 +8,8 @@ would end the producers' next transactions (broker.coordinator_links).
 Commits are taken from brokers alone (cluster.admitted), aborts from administrators too (`kafka-transactions.sh abort`):
 Kafka wants ClusterAction or Alter on the cluster, and there are no ACLs yet. An administrator's abort must end a
 transaction that is open, with the epochs that DescribeProducers tells of it. Others get an error on which coordinators
-retry: Apache's lets a transaction hang at CLUSTER_AUTHORIZATION_FAILED, and the address of a broker may be new.
+retry: Apache's lets a transaction hang at CLUSTER_AUTHORIZATION_FAILED, and the address of a broker may be new. It is
+looked up again at once, so that the retry finds it known (workers.strangers).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
         nonlocal left
         outcomes[place] = outcome
         left -= 1
+        if not is_broker and NOT_A_BROKER in outcome.values():
+            coordinator.look_for_brokers()
         if not left:
             context.reply(_response(request, outcomes))
 
