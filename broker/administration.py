@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from odradek.broker.elected import Elected
@@ -57,6 +57,10 @@ class Administration(ABC):
         """Do what is tried again later if ZooKeeper is away."""
 
     @abstractmethod
+    def _orders_done(self) -> Iterator[None]:
+        """Wait, step by step, until all is carried out that this broker was told so far."""
+
+    @abstractmethod
     def _configs_changed(self, topics: Collection[str]) -> None:
         """The configs in force of these topics may be others."""
 
@@ -103,7 +107,7 @@ class Administration(ABC):
             raise ApiError(NOT_CONTROLLER, "This is not the correct controller for this cluster.")
         return self.elected
 
-    def create_topic(self, plan: TopicPlan) -> bytes:
+    def create_topic(self, plan: TopicPlan) -> Generator[None, None, bytes]:
         """Make a topic; its id. The elected controller, which may be this broker, gives it leaders."""
         try:
             topic_id = admin.create_topic(self._tree, plan)
@@ -111,19 +115,20 @@ class Administration(ABC):
             raise ApiError(TOPIC_ALREADY_EXISTS, f"Topic '{plan.name}' already exists.") from None
         except TreeError as error:
             raise self._unwritable(error) from error
-        self._see_to_topics()
+        yield from self._see_to_topics()
         return topic_id
 
-    def add_partitions(self, name: str, replicas: dict[int, list[int]]) -> None:
+    def add_partitions(self, name: str, replicas: dict[int, list[int]]) -> Iterator[None]:
         """Add planned partitions to a topic."""
         self._stored(lambda: admin.add_partitions(self._tree, name, replicas))
-        self._see_to_topics(name)
+        yield from self._see_to_topics(name)
 
-    def _see_to_topics(self, changed: str | None = None) -> None:
-        """If this broker is the controller, at once; else its watch is as quick as may be."""
+    def _see_to_topics(self, changed: str | None = None) -> Iterator[None]:
+        """If this broker is the controller, at once, until its replicas are there; else by its watch."""
         elected = self.elected
         if elected is not None:
             self._guarded(elected.topics.changed if changed is None else lambda: elected.topics.one_changed(changed))
+            yield from self._orders_done()
 
     def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> None:
         """Delete a topic; `done` when it is gone."""

@@ -10,7 +10,7 @@ import logging
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,8 @@ from odradek.broker.metadata_owner import MetadataOwner
 from odradek.broker.outage import Outage
 from odradek.broker.process import Process, Signals
 from odradek.broker.publication import Publication
+from odradek.broker.steps import Steps
+from odradek.broker.timeouts import Cancel, Timeouts
 from odradek.cluster import internal
 from odradek.cluster.planning import Defaults
 from odradek.cluster.snapshot import Snapshot
@@ -51,7 +53,8 @@ class Controller:
         self._row = me.shared.processes.row(roles.CONTROLLER)
         self._links: dict[int, Channel] = {}
         self._after_publish: list[Callable[[], None]] = []
-        self._timeouts: list[tuple[float, Callable[[], None]]] = []
+        self._timeouts = Timeouts()
+        self._steps = Steps()
         self._outage = Outage(lambda: owner.connected)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._door = channel.Listener(me.run_dir / "controller.sock")
@@ -77,13 +80,17 @@ class Controller:
         """num.partitions and default.replication.factor."""
         return Defaults(self.config["num.partitions"], self.config["default.replication.factor"])
 
+    def begin(self, work: Iterator[None]) -> None:
+        """Do something in steps, between which others have their turn."""
+        self._steps.begin(work)
+
     def when_published(self, action: Callable[[], None]) -> None:
         """Call `action` when everybody knows what has been changed so far."""
         self._after_publish.append(action)
 
-    def after(self, milliseconds: int, action: Callable[[], None]) -> None:
-        """Call `action` at the end of a time."""
-        self._timeouts.append((time.monotonic() + milliseconds / 1000, action))
+    def after(self, milliseconds: int, action: Callable[[], None]) -> Cancel:
+        """Call `action` at the end of a time, unless what this returns is called first."""
+        return self._timeouts.add(time.monotonic() + milliseconds / 1000, action)
 
     # -- for the owner (broker.peers.Sources)
 
@@ -112,13 +119,16 @@ class Controller:
         self.me.draining()
 
     def _patience(self) -> float:
+        if self._steps.waiting:
+            return 0.0
         if self.owner.waiting or self.publication.waiting or self.owner.changed:
             return TICK_S
         now = time.monotonic()
-        until = min([now + IDLE_S, self.owner.due(), *(at + TICK_S for at, _ in self._timeouts)])
+        until = min(now + IDLE_S, self.owner.due(), self._timeouts.next() + TICK_S)
         return max(0.0, until - now)
 
     def _turn(self) -> None:
+        self._steps.go_on()
         self.owner.tick()
         self._outage.tick()
         if self.owner.changed:
@@ -127,7 +137,7 @@ class Controller:
         for action in actions:
             self.publication.when_known(partial(self.owner.when_told, action))
         self.publication.check()
-        self._expire()
+        self._timeouts.due(time.monotonic())
         self._flush()
 
     def publish(self) -> None:
@@ -143,13 +153,6 @@ class Controller:
 
     def _free(self, freed: list[int]) -> None:
         self.owner.to_free.extend(slot for slot in freed if not self.owner.book.free(slot))
-
-    def _expire(self) -> None:
-        now = time.monotonic()
-        due = [action for at, action in self._timeouts if at <= now]
-        self._timeouts = [(at, action) for at, action in self._timeouts if at > now]
-        for action in due:
-            action()
 
     # -- channels
 
@@ -222,11 +225,16 @@ class Controller:
         def reply(body: dict[str, Any]) -> None:
             answer(forward.OK, internal.encode(body))
 
-        try:
-            controller_internal.HANDLERS[request.api_key](self, internal.decode(request.body), reply)
-        except Exception:
-            log.exception("internal request %d failed", request.api_key)
-            answer(forward.FAILED, b"")
+        def serve() -> Iterator[None]:
+            try:
+                work = controller_internal.HANDLERS[request.api_key](self, internal.decode(request.body), reply)
+                if work is not None:
+                    yield from work
+            except Exception:
+                log.exception("internal request %d failed", request.api_key)
+                answer(forward.FAILED, b"")
+
+        self.begin(serve())
 
     def close(self) -> None:
         """Let go of everything; ephemeral nodes go with the tree's session."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from odradek.cluster import internal, planning
@@ -20,13 +20,16 @@ log = logging.getLogger(__name__)
 Reply = Callable[[dict[str, Any]], None]
 
 
-def auto_create(controller: Controller, request: dict[str, Any], reply: Reply) -> None:
+def auto_create(controller: Controller, request: dict[str, Any], reply: Reply) -> Iterator[None]:
     """Make the topics that somebody asked for, and answer when every live worker knows them."""
-    errors = {name: _create(controller, name) for name in request["topics"]}
+    errors = {}
+    for name in request["topics"]:
+        errors[name] = yield from _create(controller, name)
+        yield
     controller.when_published(lambda: reply({"errors": errors}))
 
 
-def _create(controller: Controller, name: str) -> tuple[int, str | None]:
+def _create(controller: Controller, name: str) -> Generator[None, None, tuple[int, str | None]]:
     owner = controller.owner
     if name in owner.topics:
         return NONE, None
@@ -35,7 +38,7 @@ def _create(controller: Controller, name: str) -> tuple[int, str | None]:
         # In a cluster the others may not be there yet: one that is alone at the moment makes nothing smaller.
         brokers = sys.maxsize if controller.config.clustered else len(snapshot.brokers)
         request = planning.automatic(name, brokers, owner.config)
-        owner.create_topic(planning.plan_topic(request, snapshot, controller.defaults()))
+        yield from owner.create_topic(planning.plan_topic(request, snapshot, controller.defaults()))
     except ApiError as error:
         if error.code == TOPIC_ALREADY_EXISTS:
             return NONE, None
@@ -55,7 +58,7 @@ def producer_ids(controller: Controller, _request: dict[str, Any], reply: Reply)
 
 
 def look_for_brokers(controller: Controller, _request: dict[str, Any], reply: Reply) -> None:
-    """A worker has refused a follower: have it looked up again."""
+    """A worker has refused a follower, or the coordinator markers: have the sender looked up again."""
     controller.owner.look_for_brokers()
     reply({})
 
@@ -94,7 +97,7 @@ def _known(controller: Controller, topic: str, partition: int) -> int:
     return NONE if 0 <= partition < len(rows) else UNKNOWN_TOPIC_OR_PARTITION
 
 
-HANDLERS: dict[int, Callable[[Controller, dict[str, Any], Reply], None]] = {
+HANDLERS: dict[int, Callable[[Controller, dict[str, Any], Reply], Iterator[None] | None]] = {
     internal.LOOK_FOR_BROKERS: look_for_brokers,
     internal.AUTO_CREATE: auto_create,
     internal.PRODUCER_IDS: producer_ids,

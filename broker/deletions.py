@@ -2,7 +2,8 @@
 
 Somebody makes a node under /admin/delete_topics. Once every broker with a replica is there, all are told that the
 topic is going and each deletes its replicas; then the topic's nodes go. If a broker dies in between, it begins again
-when that broker is back: whatever happens, no replica of the topic is left that could come back to life.
+when that broker is back: whatever happens, no replica of the topic is left that could come back to life. Any broker may
+make a topic of that name as soon as there is none: nothing of the former is left then that would take it away again.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ class Deletions:
         stop = {((topic, index), broker): True for index, some in replicas.items() for broker in some}
         shown = [(topic, index) for index in replicas]
         self._elected.telling.stop(stop, shown, lambda *answer: self._answered(topic, *answer))
+        if not brokers:
+            self._elected.attempt(lambda: self._finish(topic))
 
     def _answered(self, topic: str, broker: int, error: int, errors: Errors) -> None:
         missing = self._pending.get(topic)
@@ -93,11 +96,14 @@ class Deletions:
             self._elected.attempt(lambda: self._finish(topic))
 
     def _finish(self, topic: str) -> None:
-        nodes = self._elected.tree.removal(znodes.topic_path(topic))
-        for start in range(0, len(nodes), _TOGETHER):
-            self._delete(nodes[start : start + _TOGETHER])
-        for path in (f"{znodes.TOPIC_CONFIGS}/{topic}", f"{znodes.DELETE_TOPICS}/{topic}"):
-            self._drop_node(path)
+        """The mark goes with the topic's node, and all else before: from then on there may be another of that name."""
+        paths = (f"{znodes.DELETE_TOPICS}/{topic}", znodes.topic_path(topic))
+        removals = [self._elected.tree.removal(path) for path in paths]
+        below = [operation for removal in removals for operation in removal[:-1]]
+        for start in range(0, len(below), _TOGETHER):
+            self._delete(below[start : start + _TOGETHER])
+        self._drop_node(f"{znodes.TOPIC_CONFIGS}/{topic}")
+        self._delete([removal[-1] for removal in removals if removal])
         self._leadership.drop_topic(topic)
         self._pending.pop(topic, None)
         log.info("deleted topic %s", topic)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from odradek.broker import joining, systemd
@@ -153,6 +153,13 @@ class Member(Administration):
                 self._guarded(self._catch_up)
         self._guarded(lambda: self._candidate.tick(now))  # who was elected just now knows all before it is asked
         self._leaving.tick(now)
+
+    def _orders_done(self) -> Iterator[None]:
+        """See Administration."""
+        left = [True]
+        self.orders.when_done(left.clear)
+        while left:
+            yield
 
     def _guarded(self, action: Callable[[], Any]) -> None:
         """ZooKeeper may be away, or have what it must not: all is tried again when there is a connection, or soon."""

@@ -1,15 +1,17 @@
 """What the controller owns, put together: the cluster's state, this broker's partition directories and slots.
 
 Every change goes to the tree first, then to the disk, then to shared memory; `changed` says that a new snapshot is
-due. Order at a crash: a topic in the tree without directory or slot gets both at the next start; a topic marked for
-deletion is deleted then.
+due. What makes partitions does so in steps (broker.steps): the topic's node in the tree says at once which there are to
+be, their states, directories and slots follow, and nobody else is told of them before all are there. Order at a crash:
+a partition of a topic's node without state, directory or slot gets them at the next start; a topic marked for deletion
+is deleted then.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from odradek.broker import adoption
@@ -29,7 +31,7 @@ from odradek.cluster.planning import TopicPlan
 from odradek.cluster.reassignment import Assignment
 from odradek.cluster.slotalloc import SlotsExhausted
 from odradek.cluster.snapshot import Snapshot
-from odradek.cluster.state import EPOCH, INCARNATION, ISR, LOG_DIR, NOWHERE, REPLICAS, SLOT, ClusterState
+from odradek.cluster.state import EPOCH, INCARNATION, ISR, LOG_DIR, NOWHERE, REPLICAS, SLOT, TOGETHER, ClusterState
 from odradek.cluster.tree import TreeUnavailable
 from odradek.cluster.znodes import Partition
 from odradek.ipc import slots
@@ -72,6 +74,7 @@ class MetadataOwner:
         self.begin = running
         self.connected = True  # its tree is a file
         self._deletions: dict[str, _Deletion] = {}
+        self._making: dict[str, list[int]] = {}  # by topic: the first of the partitions that each request makes
 
     def attach(self, sources: Sources) -> None:
         """Nothing but this process changes the metadata: there is nothing to watch."""
@@ -108,12 +111,12 @@ class MetadataOwner:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The metadata as it is now, published or not."""
-        return self.snapshot_at(self.version)
+        """The metadata as it is now, published or not, also what is still being made."""
+        return self.state.snapshot(self.version, self.config)
 
     def snapshot_at(self, version: int) -> Snapshot:
         """The metadata as it is now, to be published as `version`."""
-        return self.state.snapshot(version, self.config)
+        return self.state.snapshot(version, self.config, {name: firsts[0] for name, firsts in self._making.items()})
 
     def _stored(self, write: Callable[[], T]) -> T:
         """Call `write`; a tree that cannot be written becomes KAFKA_STORAGE_ERROR.
@@ -169,41 +172,67 @@ class MetadataOwner:
 
     # -- topics
 
-    def create_topic(self, plan: TopicPlan) -> bytes:
+    def create_topic(self, plan: TopicPlan) -> Generator[None, None, bytes]:
         """Make a topic with empty logs; its id. ApiError KAFKA_STORAGE_ERROR leaves nothing behind."""
         self._stored(lambda: adoption.end(self.state))
-        topic_id = self._stored(lambda: self.state.create_topic(plan))
-        rows = self.state.topics[plan.name]["partitions"]
-        self.changed = True
+        topic_id = self._stored(lambda: self.state.create_topic(plan, states=TOGETHER))
         try:
-            self._make(plan.name, dict(enumerate(rows)), topic_id)
+            yield from self._make(plan.name, 0)
         except ApiError:
             self.delete_topic(plan.name, lambda error: None)
             raise
-        log.info("created topic %s with %d partitions", plan.name, len(rows))
+        log.info("created topic %s with %d partitions", plan.name, len(plan.replicas))
         return topic_id
 
-    def add_partitions(self, name: str, replicas: Mapping[int, list[int]]) -> None:
+    def add_partitions(self, name: str, replicas: Mapping[int, list[int]]) -> Iterator[None]:
         """Add planned partitions with empty logs. ApiError KAFKA_STORAGE_ERROR."""
-        self._stored(lambda: self.state.add_partitions(name, replicas))
-        topic = self.state.topics[name]
-        self.changed = True
-        rows = {index: topic["partitions"][index] for index in replicas}
-        self._make(name, rows, bytes.fromhex(topic["id"]))
-        log.info("topic %s has %d partitions now", name, len(topic["partitions"]))
+        if name in self._deletions:
+            raise _going()
+        self._stored(lambda: self.state.add_partitions(name, replicas, states=TOGETHER))
+        yield from self._make(name, min(replicas))
+        log.info("topic %s has %d partitions now", name, max(replicas) + 1)
 
-    def _make(self, name: str, rows: Mapping[int, Row], topic_id: bytes) -> None:
-        """Directories and slots of new partitions. A new log needs no recovery: it is led at once."""
-        mine = {index: row for index, row in rows.items() if self.state.broker in row[REPLICAS]}
+    def _make(self, name: str, first: int) -> Iterator[None]:
+        """What is missing of a topic's partitions from `first` on; behind those that others make before them.
+
+        A topic that is being deleted is left to that.
+        """
+        making = self._making.setdefault(name, [])
+        making.append(first)
+        end = len(self.state.topics[name]["partitions"])
         try:
-            for index, row in mine.items():
-                row[LOG_DIR] = self.dirs.create(name, index, topic_id)
-            self.dirs.sync()
-            for row in mine.values():
-                row[SLOT], row[INCARNATION] = self.book.open(_first(slots.LEADER, row))
+            for _ in self._steps(name, range(first, end)):
+                yield
+                if name in self._deletions:
+                    raise _going()
         except (OSError, SlotsExhausted) as error:
             log.error("%s: %s", name, error)
             raise ApiError(KAFKA_STORAGE_ERROR, str(error)) from error
+        finally:
+            making.remove(first)
+            if not making:
+                del self._making[name]
+            self.changed = True
+
+    def _steps(self, name: str, indexes: range) -> Iterator[None]:
+        """States, directories and slots. A new log needs no recovery: it is led at once."""
+        while self._making[name][0] != indexes[0]:
+            yield
+        for start in range(TOGETHER, len(indexes), TOGETHER):
+            some = indexes[start : start + TOGETHER]
+            self._stored(lambda some=some: self.state.write_states(name, some))  # type: ignore[misc]
+            yield
+        topic = self.state.topics[name]
+        topic_id, rows = bytes.fromhex(topic["id"]), topic["partitions"]
+        mine = {index: rows[index] for index in indexes if self.state.broker in rows[index][REPLICAS]}
+        for index, row in mine.items():
+            row[LOG_DIR] = self.dirs.create(name, index, topic_id)
+            yield
+        self.dirs.sync()
+        yield
+        for row in mine.values():
+            row[SLOT], row[INCARNATION] = self.book.open(_first(slots.LEADER, row))
+            yield
 
     def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> None:
         """Delete a topic; `done` is called when its logs can no longer be reached (perhaps before this returns)."""
@@ -212,8 +241,7 @@ class MetadataOwner:
             deletion.done.append(done)
             return
         self._stored(lambda: self.state.mark_deletion(name))
-        rows = self.state.topics[name]["partitions"]
-        self._deletions[name] = _Deletion(dict(enumerate(rows)), [done])
+        self._deletions[name] = _Deletion([done])
         self.tick()
 
     @property
@@ -224,6 +252,11 @@ class MetadataOwner:
     def tick(self) -> None:
         """Go on with what waits for partition locks; call every millisecond while `waiting`."""
         for name, deletion in list(self._deletions.items()):
+            if name in self._making:  # it ends with its next step
+                continue
+            if not deletion.begun:
+                deletion.begun = True
+                deletion.rows.update(enumerate(self.state.topics[name]["partitions"]))
             for index, row in list(deletion.rows.items()):
                 if self._retire(name, index, row):
                     del deletion.rows[index]
@@ -328,9 +361,14 @@ def _first(state: int, row: Row) -> SlotState:
     return SlotState(state=state, leader_epoch=row[EPOCH], isr_count=len(row[ISR]), log_dir=row[LOG_DIR])
 
 
+def _going() -> ApiError:
+    return ApiError(UNKNOWN_TOPIC_OR_PARTITION, "The topic is being deleted.")
+
+
 class _Deletion:
     """A topic on its way out: the partitions whose lock was not to be had yet, and who waits."""
 
-    def __init__(self, rows: dict[int, Row], done: list[Callable[[ApiError | None], None]]) -> None:
-        self.rows = rows
+    def __init__(self, done: list[Callable[[ApiError | None], None]]) -> None:
+        self.rows: dict[int, Row] = {}
+        self.begun = False
         self.done = done

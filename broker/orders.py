@@ -4,7 +4,8 @@ An order of a controller that is not in office any more, or meant for a former l
 (KIP-237, KIP-380), also before this life is registered: its registration will be younger than what it wrote into
 ZooKeeper before. So is one that was overtaken: when a connection is lost, what was on it may still come behind what
 was sent again over the next one. What needs a partition's lock that is taken waits, and everything behind it; orders
-are answered when they are carried out.
+are answered when they are carried out. One of thousands of partitions takes many turns of the loop, so that requests,
+ISRs and the session are not kept waiting; what it adds is shown when all of it is there (cluster.view).
 
 So is one of an epoch that ZooKeeper does not know; while ZooKeeper cannot be asked, the first of a new epoch wait.
 
@@ -15,6 +16,7 @@ and so does a step that fails in any other way, with a trace in the log.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -43,11 +45,13 @@ _WHOLE = ("", 0)  # stands for the order itself among its partitions
 _LONGEST = 200  # characters of what is said of one
 _MOST_UNVOUCHED = 1000
 _MOST_UNVOUCHED_BYTES = 32 << 20  # of their requests
+_SLICE_S = 0.025  # of a turn of the loop, and one step
 _SHOWN = 5  # refused partitions named in a line of the log
 
 
 class _Order:
-    def __init__(self, steps: Iterable[tuple[tuple[str, int], Step]], done: Done) -> None:
+    def __init__(self, steps: Iterable[tuple[tuple[str, int], Step]], done: Done, changes: bool = True) -> None:
+        self.changes = changes  # the view
         self.steps = deque(steps)
         self.errors: Errors = {}
         self.done = done
@@ -78,6 +82,10 @@ class Orders:
     def waiting(self) -> bool:
         """Whether `tick` has something to do."""
         return bool(self._queue)
+
+    def when_done(self, action: Callable[[], None]) -> None:
+        """Call `action` when all orders that were taken so far are carried out."""
+        self._put(_Order((), lambda _error, _errors: action(), changes=False))
 
     def topic_id(self, name: str) -> bytes | None:
         """The id by which this broker was told of a topic."""
@@ -137,8 +145,13 @@ class Orders:
         self._newest = max(office.number, self._newest if office.epoch == self.controller_epoch else -1)
         self.controller_epoch = office.epoch
         self._view.controller_id = office.controller
-        self._queue.append(_Order(steps, done))
-        self.tick()
+        self._put(_Order(steps, done))
+
+    def _put(self, order: _Order) -> None:
+        """Behind others it waits for the next `tick`: they have had their time in this turn."""
+        self._queue.append(order)
+        if len(self._queue) == 1:
+            self.tick()
 
     def _may_wait(self, size: int) -> bool:
         held = sum(size for size, _ in self._unvouched)
@@ -193,7 +206,7 @@ class Orders:
                 if self._view.row(told.topic, told.number) is not None and self._replicas.same_topic(told):
                     self._replicas.delete_topic(told.topic)
             elif not self._replicas.give_way(told):
-                self._view.tell(told)
+                self._view.tell(told, in_part=True)
             return NONE
 
         return know
@@ -201,16 +214,20 @@ class Orders:
     # -- carrying out
 
     def tick(self) -> None:
-        """Go on with the first order until a lock is not to be had; call every millisecond while `waiting`."""
-        while self._queue and self._go_on(self._queue[0]):
+        """Go on until a lock is not to be had, or for a slice of time; call every millisecond while `waiting`."""
+        until = time.monotonic() + _SLICE_S
+        while self._queue and self._go_on(self._queue[0], until):
             order = self._queue.popleft()
-            self._changed()
+            if order.changes:
+                self._changed()
             try:
                 order.done(NONE, order.errors)
             except Exception:
                 log.exception("an order is carried out, and its answer failed")
+            if time.monotonic() >= until:
+                return
 
-    def _go_on(self, order: _Order) -> bool:
+    def _go_on(self, order: _Order, until: float) -> bool:
         while order.steps:
             key, step = order.steps[0]
             try:
@@ -223,6 +240,8 @@ class Orders:
             order.steps.popleft()
             if code != NONE:
                 order.errors[key] = code
+            if time.monotonic() >= until and order.steps:
+                return False
         return True
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from odradek.cluster import notices, znodes
 from odradek.cluster.planning import TopicPlan
-from odradek.cluster.tree import BadVersion, Create, NodeExists, Operation, Set, Tree
+from odradek.cluster.tree import BadVersion, Create, NodeExists, NoNode, Operation, Set, Tree
 from odradek.cluster.znodes import TopicNode
 
 _TRIES = 10
@@ -19,12 +19,23 @@ _TRIES = 10
 def create_topic(tree: Tree, plan: TopicPlan) -> bytes:
     """Ask for a topic; its id. NodeExists when there is one of that name."""
     topic_id = znodes.random_uuid()
-    config_path, config = f"{znodes.TOPIC_CONFIGS}/{plan.name}", znodes.encode_config(plan.configs)
-    left_over = tree.exists(config_path) is not None
-    operations: list[Operation] = [Set(config_path, config) if left_over else Create(config_path, config)]
+    path = f"{znodes.TOPIC_CONFIGS}/{plan.name}"
+    left_over = tree.exists(path) is not None
+    try:
+        _create(tree, plan, topic_id, left_over)
+    except (NoNode, NodeExists) as error:
+        if str(error) != path:
+            raise
+        _create(tree, plan, topic_id, not left_over)  # the server that was asked is behind
+    return topic_id
+
+
+def _create(tree: Tree, plan: TopicPlan, topic_id: bytes, left_over: bool) -> None:
+    """`left_over`: a former topic's config, which is replaced."""
+    path, config = f"{znodes.TOPIC_CONFIGS}/{plan.name}", znodes.encode_config(plan.configs)
+    operations: list[Operation] = [Set(path, config) if left_over else Create(path, config)]
     operations.append(Create(znodes.topic_path(plan.name), znodes.encode_topic(TopicNode(topic_id, plan.replicas))))
     tree.multi(operations)
-    return topic_id
 
 
 def add_partitions(tree: Tree, topic: str, replicas: Mapping[int, list[int]]) -> None:

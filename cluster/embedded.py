@@ -201,13 +201,12 @@ class EmbeddedTree(Tree):
 
     def _create(self, operation: Create) -> str:
         above = parent(operation.path)
-        stat = self._stat(above)
-        if stat is None:
+        row = self._db.execute("SELECT owner FROM nodes WHERE path = ?", (above,)).fetchone()
+        if row is None:
             raise NoNode(above)
-        if stat.owner:
+        if row[0]:
             raise NoChildrenForEphemerals(above)
-        created = (stat.cversion + stat.children) // 2  # children so far: cversion counts those that went as well
-        path = f"{operation.path}{created:010d}" if operation.sequence else operation.path
+        path = f"{operation.path}{self._created(above):010d}" if operation.sequence else operation.path
         owner = self._session if operation.ephemeral else 0
         now, zxid = time.time_ns() // 1_000_000, self._zxid
         try:
@@ -220,6 +219,12 @@ class EmbeddedTree(Tree):
         self._children_changed(above)
         self._fired += [(CREATED, path), (CHILDREN, above)]
         return path
+
+    def _created(self, path: str) -> int:
+        """Children so far: cversion counts those that went as well. Looks at all that are there."""
+        stat = self._stat(path)
+        assert stat is not None
+        return (stat.cversion + stat.children) // 2
 
     def _children_changed(self, path: str) -> None:
         self._db.execute("UPDATE nodes SET cversion = cversion + 1, pzxid = ? WHERE path = ?", (self._zxid, path))

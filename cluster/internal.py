@@ -12,9 +12,9 @@ To the coordinator:
 
     VERIFY        {"transactional_id": id, "producer": [producer id, epoch], "partition": [t, p]} → {"error": code}
 
-LOOK_FOR_BROKERS is sent when a follower's request comes from an address that is no registered broker's: its sender may
-have registered, or moved. AUTO_CREATE is answered when every live worker knows the topics. COMMIT_V0 and FETCH_V0 are
-0.8's commits, kept under /consumers in the metadata tree; a topic or partition that does not exist gets
+LOOK_FOR_BROKERS is sent when a follower's request, or markers, come from an address that is no registered broker's: the
+sender may have registered, or moved. AUTO_CREATE is answered when every live worker knows the topics. COMMIT_V0 and
+FETCH_V0 are 0.8's commits, kept under /consumers in the metadata tree; a topic or partition that does not exist gets
 UNKNOWN_TOPIC_OR_PARTITION. VERIFY asks whether the partition is part of the producer's transaction (KIP-890), as its
 coordinator says, be it another broker's.
 """

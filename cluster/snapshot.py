@@ -88,10 +88,17 @@ class Topics(Mapping[str, Topic]):
         return len(self._raw)
 
 
+class Mark:
+    """One snapshot's mark: what lives on after it, as a connection at rest, keeps this instead of all that it holds."""
+
+    __slots__ = ()
+
+
 class Snapshot:
     """The cluster's metadata at one version; never changed once made."""
 
     def __init__(self, raw: dict[str, Any], static: Mapping[str, Any] | None = None) -> None:
+        self.mark = Mark()
         self.version: int = raw["version"]
         self.cluster_id: str = raw["cluster_id"]
         self.controller_id: int = raw["controller_id"]
@@ -229,4 +236,15 @@ def raw_snapshot(
         "topics": topics,
         "dynamic": {"brokers": dynamic, "topics_default": {}},
         "admitted": admitted.raw,
+    }
+
+
+def first_partitions(topics: dict[str, dict[str, Any]], shown: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    """The topics of a snapshot; of those in `shown` only their first so many partitions, and 0 leaves one out."""
+    if not shown:
+        return topics
+    return {
+        name: topic if name not in shown else {**topic, "partitions": topic["partitions"][: shown[name]]}
+        for name, topic in topics.items()
+        if shown.get(name, 1)
     }

@@ -8,18 +8,25 @@ once its logs are gone; whoever finds a mark at start goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import logging
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from odradek.cluster import topicnames, znodes
 from odradek.cluster.admitted import NOBODY
 from odradek.cluster.planning import TopicPlan
-from odradek.cluster.snapshot import Snapshot, raw_snapshot
+from odradek.cluster.snapshot import Snapshot, first_partitions, raw_snapshot
 from odradek.cluster.tree import BadVersion, Create, NodeExists, NoNode, Operation, Set, Tree
 from odradek.cluster.znodes import PartitionState, TopicNode
 
+log = logging.getLogger(__name__)
+
 SLOT, INCARNATION, LEADER, EPOCH, REPLICAS, ISR, LOG_DIR = range(7)  # columns of a partition's row
 OFFLINE = 7  # one more, where there are any: replicas that the controller says are offline
+TOGETHER = 256  # states of partitions that are written at once
+_ALL: Mapping[str, int] = MappingProxyType({})
 NOWHERE = -1  # slot and log directory of a partition that is not on this broker
 
 
@@ -35,6 +42,7 @@ class ClusterState:
         self.topics: dict[str, dict[str, Any]] = {}
         self.dynamic: dict[str, dict[str, str]] = {}
         self.admitted = NOBODY
+        self._stateless: dict[str, list[int]] = {}  # partitions whose states a death kept from being written
         self.marked: list[str] = []  # topics whose deletion had begun when the tree was loaded
 
     def prepare(self, cluster_id: str | None) -> str:
@@ -84,8 +92,12 @@ class ClusterState:
         self.brokers[self.broker] = {"id": self.broker, "rack": rack, "endpoints": ends}
 
     def load(self) -> None:
-        """Read topics, configs and marks of deletion from the tree."""
+        """Read topics, configs and marks of deletion from the tree, and write what is missing of topics."""
         self.topics = {name: self._load_topic(name) for name in self.tree.children(znodes.TOPICS)}
+        for name, missing in self._stateless.items():
+            log.info("topic %s: writing the states of %d partitions, which nobody knew of yet", name, len(missing))
+            for start in range(0, len(missing), TOGETHER):
+                self._repair_states(name, missing[start : start + TOGETHER])
         self.marked = [name for name in self.tree.children(znodes.DELETE_TOPICS) if name in self.topics]
         for name in set(self.tree.children(znodes.DELETE_TOPICS)) - set(self.topics):
             self.tree.delete(f"{znodes.DELETE_TOPICS}/{name}")
@@ -104,6 +116,8 @@ class ClusterState:
 
     def _load_partition(self, name: str, index: int, replicas: list[int]) -> list[Any]:
         data = self.tree.find(znodes.state_path(name, index))
+        if not data:
+            self._stateless.setdefault(name, []).append(index)
         state = znodes.decode_state(data) if data else self._first_state(replicas)
         return [NOWHERE, 0, state.leader, state.leader_epoch, replicas, state.isr, NOWHERE]
 
@@ -111,18 +125,27 @@ class ClusterState:
         alive = [broker for broker in replicas if broker in self.brokers]
         return PartitionState(alive[0] if alive else -1, 0, alive, self.controller_epoch)
 
-    def snapshot(self, version: int, static: Mapping[str, Any] | None = None) -> Snapshot:
-        """The snapshot of this moment (its parts are shared: encode it before the next change)."""
+    def snapshot(
+        self, version: int, static: Mapping[str, Any] | None = None, shown: Mapping[str, int] = _ALL
+    ) -> Snapshot:
+        """The snapshot of this moment (its parts are shared: encode it before the next change).
+
+        `shown`: how many partitions are shown of topics that are not whole yet; 0 leaves the topic out.
+        """
         brokers = [self.brokers[broker] for broker in sorted(self.brokers)]
-        raw = raw_snapshot(
-            version, self.cluster_id, self.broker, brokers, self.topics, self.dynamic, self.admitted
-        )  # fmt: skip
+        topics = first_partitions(self.topics, shown)
+        raw = raw_snapshot(version, self.cluster_id, self.broker, brokers, topics, self.dynamic, self.admitted)
         return Snapshot(raw, static)
 
     # -- changes
 
-    def create_topic(self, plan: TopicPlan, topic_id: bytes | None = None, epoch: int = 0) -> bytes:
-        """Make a topic; its id (a new one unless given, for logs that exist). TreeError leaves all as it was."""
+    def create_topic(
+        self, plan: TopicPlan, topic_id: bytes | None = None, epoch: int = 0, states: int | None = None
+    ) -> bytes:
+        """Make a topic; its id (a new one unless given, for logs that exist). TreeError leaves all as it was.
+
+        The states of all partitions are written with it, or of the first so many: then `write_states` does the rest.
+        """
         topic_id = topic_id or znodes.random_uuid()
         data = znodes.encode_topic(TopicNode(topic_id, plan.replicas))
         operations: list[Operation] = [Create(znodes.topic_path(plan.name), data)]
@@ -131,31 +154,44 @@ class ClusterState:
         exists = self.tree.exists(config_path) is not None
         operations.append(Set(config_path, config_data) if exists else Create(config_path, config_data))
         operations.append(Create(znodes.partitions_path(plan.name)))
-        rows = self._new_partitions(plan.name, plan.replicas, operations, epoch)
-        self.tree.multi(operations)
+        rows = [self._new_row(plan.replicas[index], epoch) for index in sorted(plan.replicas)]
+        self.tree.multi([*operations, *self._new_states(plan.name, dict(enumerate(rows[:states])))])
         self.topics[plan.name] = _topic(plan.name, topic_id, plan.configs, rows)
         return topic_id
 
-    def _new_partitions(
-        self, name: str, replicas: Mapping[int, list[int]], operations: list[Operation], epoch: int = 0
-    ) -> list[list[Any]]:
-        rows = []
-        for index in sorted(replicas):
-            state = self._first_state(replicas[index])._replace(leader_epoch=epoch)
+    def _new_row(self, replicas: list[int], epoch: int = 0) -> list[Any]:
+        state = self._first_state(replicas)
+        return [NOWHERE, 0, state.leader, epoch, list(replicas), list(state.isr), NOWHERE]
+
+    def _new_states(self, name: str, rows: Mapping[int, list[Any]]) -> list[Operation]:
+        operations: list[Operation] = []
+        for index, row in rows.items():
+            state = PartitionState(row[LEADER], row[EPOCH], row[ISR], self.controller_epoch)
             operations.append(Create(znodes.partition_path(name, index)))
             operations.append(Create(znodes.state_path(name, index), znodes.encode_state(state)))
-            rows.append([NOWHERE, 0, state.leader, epoch, list(replicas[index]), list(state.isr), NOWHERE])
-        return rows
+        return operations
 
-    def add_partitions(self, name: str, replicas: Mapping[int, list[int]]) -> None:
-        """Add the planned partitions to a topic."""
+    def add_partitions(self, name: str, replicas: Mapping[int, list[int]], states: int | None = None) -> None:
+        """Add the planned partitions to a topic. `states`: see `create_topic`."""
         topic = self.topics[name]
         all_replicas = {index: row[REPLICAS] for index, row in enumerate(topic["partitions"])} | dict(replicas)
         data = znodes.encode_topic(TopicNode(bytes.fromhex(topic["id"]), all_replicas))
-        operations: list[Operation] = [Set(znodes.topic_path(name), data)]
-        rows = self._new_partitions(name, replicas, operations)
-        self.tree.multi(operations)
-        topic["partitions"].extend(rows)
+        rows = {index: self._new_row(replicas[index]) for index in sorted(replicas)}
+        first = dict(itertools.islice(rows.items(), states))
+        self.tree.multi([Set(znodes.topic_path(name), data), *self._new_states(name, first)])
+        topic["partitions"].extend(rows.values())
+
+    def write_states(self, name: str, indexes: Sequence[int]) -> None:
+        """The states of new partitions. Until all are there, the topic's node alone says what it has."""
+        rows = self.topics[name]["partitions"]
+        self.tree.multi(self._new_states(name, {index: rows[index] for index in indexes}))
+
+    def _repair_states(self, name: str, indexes: Sequence[int]) -> None:
+        """The same, of what a death may have left half done."""
+        self.tree.ensure(znodes.partitions_path(name))
+        rows = self.topics[name]["partitions"]
+        wanted = self._new_states(name, {index: rows[index] for index in indexes})
+        self.tree.multi([one for one in wanted if self.tree.exists(one.path) is None])
 
     def mark_deletion(self, name: str) -> None:
         """First step of a deletion: whatever happens now, the topic goes."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from odradek.cluster import topicnames
 from odradek.cluster.admitted import NOBODY
-from odradek.cluster.snapshot import Snapshot, raw_snapshot
+from odradek.cluster.snapshot import Snapshot, first_partitions, raw_snapshot
 from odradek.cluster.state import EPOCH, ISR, LEADER, NOWHERE, OFFLINE, REPLICAS
 from odradek.cluster.znodes import BrokerNode
 
@@ -81,12 +81,12 @@ class View:
         self.topics: dict[str, dict[str, Any]] = {}
         self.dynamic: dict[str, dict[str, str]] = {}
         self.admitted = NOBODY  # broker.admission enters it
-        self._in_part: set[str] = set()  # told of only as far as this broker replicates them: not to be shown
+        self._in_part: dict[str, int] = {}  # how many partitions are shown of those that are told of only in part
 
     def snapshot(self, version: int, static: Mapping[str, Any]) -> Snapshot:
         """The snapshot of this moment (its parts are shared: encode it before the next change)."""
         brokers = [self.brokers[broker] for broker in sorted(self.brokers)]
-        topics = {name: topic for name, topic in self.topics.items() if name not in self._in_part}
+        topics = first_partitions(self.topics, self._in_part)
         raw = raw_snapshot(
             version, self.cluster_id, self.controller_id, brokers, topics, self.dynamic, self.admitted
         )  # fmt: skip
@@ -99,14 +99,16 @@ class View:
     def tell(self, told: Told, in_part: bool = False) -> Row:
         """Take over what was decided of a partition; its row. A topic of the same name and another id is another.
 
-        `in_part`: a topic that is new by this is not shown before `show`, as nobody here knows yet how many partitions
-        it has; keys, groups and transactional ids would be looked for in the wrong ones.
+        `in_part`: a topic, or a partition, that is new by this is not shown before `show`, as nobody here knows yet how
+        many there are; keys, groups and transactional ids would be looked for in the wrong ones.
         """
         topic = self.topics.get(told.topic)
         if topic is None or (told.topic_id != NO_ID and topic["id"] != told.topic_id.hex()):
             topic = self.topics[told.topic] = self._new(told)
-            (self._in_part.add if in_part else self._in_part.discard)(told.topic)
+            self._in_part.pop(told.topic, None)
         rows: list[Row] = topic["partitions"]
+        if in_part and len(rows) <= told.number:
+            self._in_part.setdefault(told.topic, len(rows))
         while len(rows) <= told.number:  # those between are told in the same request
             rows.append([NOWHERE, 0, NO_LEADER, -1, [], [], NOWHERE])
         row = rows[told.number]
@@ -118,7 +120,8 @@ class View:
 
     def show(self, topics: Iterable[str]) -> None:
         """All partitions of these have been told of."""
-        self._in_part.difference_update(topics)
+        for topic in topics:
+            self._in_part.pop(topic, None)
 
     def _new(self, told: Told) -> dict[str, Any]:
         internal = told.topic in topicnames.INTERNAL
@@ -127,7 +130,7 @@ class View:
     def forget(self, topic: str) -> None:
         """The topic is being deleted."""
         self.topics.pop(topic, None)
-        self._in_part.discard(topic)
+        self._in_part.pop(topic, None)
 
     def row(self, topic: str, index: int) -> Row | None:
         """The row of a partition that was told of."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from odradek.cluster.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError, Outcomes
@@ -14,12 +14,15 @@ from odradek.cluster.znodes import Partition
 
 
 class Owner(Protocol):
-    """The metadata, and every change to it. Changes raise ApiError and are in the tree when they return."""
+    """The metadata, and every change to it. Changes raise ApiError and are in the tree when they return.
 
-    def create_topic(self, plan: TopicPlan) -> bytes:
+    What may be much is done in steps (broker.steps): the first has it in the tree, so that it will be done.
+    """
+
+    def create_topic(self, plan: TopicPlan) -> Generator[None, None, bytes]:
         """Make a topic; its id."""
 
-    def add_partitions(self, name: str, replicas: dict[int, list[int]]) -> None:
+    def add_partitions(self, name: str, replicas: dict[int, list[int]]) -> Iterator[None]:
         """Add partitions to a topic."""
 
     def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> None:
@@ -59,11 +62,14 @@ class Controller(Protocol):
     def defaults(self) -> Defaults:
         """num.partitions and default.replication.factor."""
 
+    def begin(self, work: Iterator[None]) -> None:
+        """Do something in steps."""
+
     def when_published(self, action: Callable[[], None]) -> None:
         """Call `action` when every process knows what has been changed so far."""
 
-    def after(self, milliseconds: int, action: Callable[[], None]) -> None:
-        """Call `action` at the end of a time."""
+    def after(self, milliseconds: int, action: Callable[[], None]) -> Callable[[], object]:
+        """Call `action` at the end of a time, unless what this returns is called first."""
 
 
 def attempt(action: Callable[[], Any]) -> tuple[int, str | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from odradek.ipc import forward
@@ -22,7 +22,10 @@ Answer = Callable[[int, bytes], None]
 
 
 def serve(row: Api, services: Any, request: Forwarded, answer: Answer) -> None:
-    """Decode, handle, encode; `answer(flags, body)` is called once, now or later (flags: ipc.forward)."""
+    """Decode, handle, encode; `answer(flags, body)` is called once, now or later (flags: ipc.forward).
+
+    A handler may be a generator, where `services` can `begin` one (broker.steps): it does its work in steps.
+    """
     try:
         decoded = row.decode(request.version, memoryview(request.body))
     except MALFORMED as error:
@@ -48,13 +51,25 @@ def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: A
     context = Context(
         row.key, request.version, request.client_id, request.client_host, request.listener, reply, len(request.body)
     )  # fmt: skip
-    try:
-        response = row.handle(services, decoded, context)
-        if response is not None:
-            reply(response)
-    except Exception:
+
+    def in_steps(work: Iterator[None]) -> Iterator[None]:
+        try:
+            yield from work
+        except Exception:
+            failed()
+
+    def failed() -> None:
         log.exception("%s v%d from %s failed", row.name, request.version, request.client_host)
         answer(forward.FAILED, b"")
+
+    try:
+        response = row.handle(services, decoded, context)
+        if isinstance(response, Generator):
+            services.begin(in_steps(response))
+        elif response is not None:
+            reply(response)
+    except Exception:
+        failed()
 
 
 def frame(row: Api, version: int, correlation: int, body: bytes) -> bytes:

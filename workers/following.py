@@ -24,7 +24,7 @@ from odradek.workers.followers import Progress
 from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
-    from odradek.cluster.snapshot import Snapshot
+    from odradek.cluster.snapshot import Mark
     from odradek.storage.openfile import FileSlice
     from odradek.storage.partition import Partition
     from odradek.workers.connection import Connection
@@ -70,7 +70,7 @@ class Following:
         self._found: dict[Key, FetchResult] = {}
         self._fresh: list[Followed] = []
         self._slots: list[Slot] | None = None  # as `slots` gave them last
-        self._snapshot: Snapshot | None = None
+        self._metadata: Mark | None = None
         self._refresh_s = worker.config["replica.lag.time.max.ms"] / 2000 - _BETWEEN_S
         self._refreshed = time.monotonic()
         self._throttle: Sending | None = None
@@ -108,8 +108,8 @@ class Following:
 
     def _follow_metadata(self) -> None:
         worker = self._worker
-        if self._snapshot is not worker.snapshot:
-            self._snapshot, self._slots = worker.snapshot, None
+        if self._metadata is not worker.snapshot.mark:
+            self._metadata, self._slots = worker.snapshot.mark, None
             self._throttle = worker.followers.throttling.get()
             for (topic, index), known in self._followed.items():
                 partition = worker.partition_of(topic, index, self._by_id)

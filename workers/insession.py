@@ -47,7 +47,7 @@ class InSession(Standing):
             or data.find(self._back, at + 8, end) != at + 8  # type: ignore[attr-defined]
             or at + 8 + len(self._back) != end
             or version != self.version
-            or self._snapshot is not self.worker.snapshot
+            or self._metadata is not self.worker.snapshot.mark
             or not self._goes_on(_I32.unpack_from(buffer, epoch_at)[0], _I64.unpack_from(buffer, at)[0])
         ):
             return False

@@ -21,7 +21,7 @@ from odradek.workers.fetching import READ_COMMITTED, Fetch
 from odradek.workers.leadership import refusal
 
 if TYPE_CHECKING:
-    from odradek.cluster.snapshot import Snapshot
+    from odradek.cluster.snapshot import Mark
     from odradek.ipc.slots import Slot
     from odradek.protocol.fetch import FetchPart, FetchRequest
     from odradek.storage.openfile import FileSlice
@@ -41,7 +41,7 @@ Key = tuple["type[Target]", int, bytes, int, int, int, int, int]
 
 
 class Target:
-    """A partition as one kind of request sees it while the metadata is `snapshot`, and its last short answer."""
+    """A partition as one kind of request sees it while the metadata stay as they are, and its last short answer."""
 
     __slots__ = (
         "_committed", "_end", "_epoch", "_followers", "_found", "_offset", "_sequence", "_slot", "form", "known",
@@ -120,15 +120,17 @@ class Targets:
     """A worker's targets, while the metadata stays as it is."""
 
     def __init__(self) -> None:
-        self._snapshot: Snapshot | None = None
+        self._metadata: Mark | None = None
         self._known: dict[Key, Target] = {}
 
     def get(self, worker: Worker, version: int, request: FetchRequest, kind: type[Target]) -> Target | None:
         """The target of a request for one partition; None when there is no such partition or it needs more."""
-        if worker.snapshot is not self._snapshot or len(self._known) >= _MOST_TARGETS:
-            self._snapshot = worker.snapshot
+        if worker.snapshot.mark is not self._metadata or len(self._known) >= _MOST_TARGETS:
+            self._metadata = worker.snapshot.mark
             self._known.clear()
         (part,) = request.parts
+        if part.last_epoch >= 0 and kind is Target:  # a consumer that wants to be told where its log parts from ours
+            return None
         most = min(part.max_bytes, max(0, min(request.max_bytes, worker.fetch_max_bytes)))
         key = (kind, version, part.topic, part.partition, request.isolation, part.leader_epoch, part.last_epoch, most)
         target = self._known.get(key)
@@ -149,9 +151,9 @@ class Standing(Fetch):
         "_found",
         "_front",
         "_least",
+        "_metadata",
         "_offset",
         "_session_id",
-        "_snapshot",
         "_target",
         "_wait",
         "_waits",
@@ -165,7 +167,7 @@ class Standing(Fetch):
         self._front, self._back = frame
         self._session_id = 0 if session is None else session.id
         self._target = target
-        self._snapshot = worker.snapshot
+        self._metadata = worker.snapshot.mark
         self._wait = request.max_wait_ms / 1000
         self._least = request.min_bytes
         self._waits = self._wait > 0 and self._least > 0
@@ -181,7 +183,7 @@ class Standing(Fetch):
             or data.find(self._back, at + 8, end) != at + 8  # type: ignore[attr-defined]
             or at + 8 + len(self._back) != end
             or version != self.version
-            or self._snapshot is not self.worker.snapshot
+            or self._metadata is not self.worker.snapshot.mark
         ):
             return False
         (self._offset,) = _I64.unpack_from(buffer, at)
@@ -237,11 +239,11 @@ class Standing(Fetch):
 
     def _at_end(self) -> bool:
         """Whether nothing has happened since all was seen that there is."""
-        return self._target.at_end(self._offset) and self._snapshot is self.worker.snapshot
+        return self._target.at_end(self._offset) and self._metadata is self.worker.snapshot.mark
 
     def _find(self) -> Found | None:
         """`Target.find`, but the long way when the metadata has changed since the request came."""
-        found = self._target.find(self._offset) if self._snapshot is self.worker.snapshot else None
+        found = self._target.find(self._offset) if self._metadata is self.worker.snapshot.mark else None
         self._found = found
         if found is None:
             self._spell_out()

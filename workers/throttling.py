@@ -16,7 +16,7 @@ from odradek.ipc import replicas
 from odradek.protocol import fetch
 
 if TYPE_CHECKING:
-    from odradek.cluster.snapshot import Snapshot
+    from odradek.cluster.snapshot import Mark
     from odradek.cluster.throttles import Throttle
     from odradek.protocol.fetch import Payload
     from odradek.storage.partition import Partition
@@ -28,14 +28,14 @@ class Throttling:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._snapshot: Snapshot | None = None
+        self._metadata: Mark | None = None
         self._throttle: Sending | None = None
 
     def get(self) -> Sending | None:
         """What to ask before records are sent."""
         worker = self._worker
-        if self._snapshot is not worker.snapshot:
-            self._snapshot = worker.snapshot
+        if self._metadata is not worker.snapshot.mark:
+            self._metadata = worker.snapshot.mark
             found = throttles.in_force(
                 throttles.LEADER, worker.snapshot, worker.config, worker.shared.traffic, worker.role
             )

@@ -17,6 +17,7 @@ from odradek.protocol import errors
 TOPIC_OPERATIONS = frozenset({3, 4, 5, 6, 7, 8, 10, 11})
 CLUSTER_OPERATIONS = frozenset({5, 7, 8, 9, 10, 11, 12})
 
+NOT_ASKED = -(1 << 31)  # in place of operations, as bits
 NO_ID = UUID(int=0)
 LISTENER_NOT_FOUND = 72
 

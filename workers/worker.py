@@ -34,6 +34,7 @@ from odradek.workers.loop import Loop
 from odradek.workers.pager import Pager
 from odradek.workers.parking import Parking
 from odradek.workers.producer_ids import ProducerIds
+from odradek.workers.record_check import RecordCheck
 from odradek.workers.requests import Requests
 from odradek.workers.round import Round
 from odradek.workers.sessions import Sessions
@@ -88,6 +89,7 @@ class Worker:
         self.strangers = Strangers(self)
         self.sessions = Sessions(config["max.incremental.fetch.session.cache.slots"])
         self.producer_ids = ProducerIds(self)
+        self.record_check = RecordCheck()
         self.targets = k00_produce.Targets()
         self.fetch_targets = Targets()
         self.pager = Pager(self)

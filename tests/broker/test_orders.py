@@ -7,12 +7,14 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from odradek.broker import config as configuration
+from odradek.broker import orders as orders_module
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.orders import _MOST_UNVOUCHED_BYTES, Orders
 from odradek.broker.partition_dirs import PartitionDirs
@@ -77,6 +79,8 @@ class Scene:
 
     def lead(self, *partitions: Told) -> dict[tuple[str, int], int]:
         self.orders.lead_and_follow(OFFICE, partitions, self.answered)
+        while self.orders.waiting:
+            self.orders.tick()
         return self.answers[-1][1]
 
 
@@ -98,6 +102,27 @@ def test_a_lock_that_is_taken_is_waited_for() -> None:
     scene.replicas.fails.clear()
     scene.orders.tick()
     assert scene.answers == [(0, {})]
+
+
+def test_an_order_of_many_partitions_takes_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes behind it waits for it, and it costs each turn a slice of time."""
+    scene, now = Scene(), [0.0]
+    monkeypatch.setattr(orders_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(orders_module, "_SLICE_S", 2)
+    become, done = scene.replicas.become, []
+
+    def slow(one: Told) -> int:
+        now[0] += 1
+        return int(become(one))
+
+    scene.replicas.become = slow
+    scene.orders.lead_and_follow(OFFICE, [told(number=number) for number in range(6)], lambda *_: done.append("many"))
+    scene.orders.when_done(lambda: done.append("all"))
+    scene.orders.lead_and_follow(OFFICE, [told("t.2")], lambda *_: done.append("next"))
+    for count in (2, 4, 6):
+        assert (len(scene.replicas.done), done) == (count, ["many"] if count == 6 else [])
+        scene.orders.tick()
+    assert (done, scene.orders.waiting) == (["many", "all", "next"], False)
 
 
 def test_an_answer_that_fails_holds_up_nothing() -> None:

@@ -10,9 +10,10 @@ import pytest
 from odradek.broker.candidate import Candidate
 from odradek.broker.office import Office
 from odradek.broker.orders import Orders
-from odradek.cluster import view, znodes
+from odradek.cluster import admin, view, znodes
 from odradek.cluster.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH
-from odradek.cluster.tree import CHILDREN, BadVersion, Check, Event, TreeUnavailable
+from odradek.cluster.planning import TopicPlan
+from odradek.cluster.tree import CHILDREN, BadVersion, Check, Event, NodeExists, TreeUnavailable
 from odradek.cluster.view import View
 from odradek.cluster.znodes import TopicNode
 
@@ -153,6 +154,60 @@ def test_a_former_controller_deletes_no_topic(cluster: Any) -> None:
     with pytest.raises(TreeUnavailable):
         elected.deletions._finish("t")
     assert tree.find(znodes.topic_path("t")) is not None
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_topic_that_is_made_when_a_former_one_has_just_gone_stays_as_it_is(cluster: Any, lost: bool) -> None:
+    """Another broker makes it as soon as it can, and this one's connection may be lost at that moment."""
+    cluster.zookeeper.lag = 0.0
+    tree, other = tree_of(cluster, 1), tree_of(cluster, 2)
+    elected = in_office(cluster, tree)
+    elected.tick(cluster.world.now)
+    tree.create(f"{znodes.TOPIC_CONFIGS}/t", znodes.encode_config({"retention.ms": "1"}))
+    admin.delete_topic(other, "t")
+    multi, made = tree.multi, []
+
+    def write(operations: Any) -> Any:
+        if made and lost:
+            raise TreeUnavailable("/")
+        done = multi(operations)
+        if not made and tree.find(znodes.topic_path("t")) is None:
+            made.append(admin.create_topic(other, TopicPlan("t", {0: [1]}, {"retention.ms": "-1"})))
+        return done
+
+    tree.multi = write
+    elected.attempt(lambda: elected.deletions._finish("t"))
+    tree.multi = multi
+    elected.take_over()
+    assert made and elected.leadership.topics["t"].id == made[0]
+    assert elected.leadership.deleting == set()
+    assert znodes.decode_config(tree.find(f"{znodes.TOPIC_CONFIGS}/t")) == {"retention.ms": "-1"}
+
+
+def test_a_topic_without_partitions_is_deleted(cluster: Any) -> None:
+    """A tool or a person has made it: there is nobody whose answer could be waited for."""
+    tree = tree_of(cluster, 1)
+    elected = in_office(cluster, tree)
+    elected.tick(cluster.world.now)
+    tree.create(znodes.topic_path("u"), znodes.encode_topic(TopicNode(bytes(16), {})))
+    admin.delete_topic(tree, "u")
+    elected.deletions.changed()
+    assert tree.find(znodes.topic_path("u")) is None
+    assert tree.find(f"{znodes.DELETE_TOPICS}/u") is None
+
+
+@pytest.mark.parametrize("left_over", [False, True])
+def test_a_topic_is_made_though_what_is_read_of_a_former_ones_config_is_old(cluster: Any, left_over: bool) -> None:
+    tree, path = tree_of(cluster, 1), f"{znodes.TOPIC_CONFIGS}/t"
+    tree.create(path, znodes.encode_config({"retention.ms": "1"}))
+    former = tree.exists(path)
+    if not left_over:
+        tree.delete(path)
+    tree.exists = lambda _: None if left_over else former
+    admin.create_topic(tree, TopicPlan("t", {0: [1]}, {"retention.ms": "-1"}))
+    assert znodes.decode_config(tree.find(path)) == {"retention.ms": "-1"}
+    with pytest.raises(NodeExists, match=znodes.topic_path("t")):
+        admin.create_topic(tree, TopicPlan("t", {0: [1]}, {}))
 
 
 def test_an_order_that_was_overtaken_is_refused() -> None:

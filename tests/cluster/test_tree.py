@@ -213,3 +213,25 @@ def test_files_of_others_and_of_the_future_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_bytes(b"this is not a database, only some text" * 40)
     with pytest.raises(StoreError, match="backup"):
         EmbeddedTree(tmp_path / "text.db")
+
+
+def test_a_node_costs_the_same_however_many_are_beside_it(tree: EmbeddedTree) -> None:
+    """Counted in steps of SQLite's machine: all that a write does is looked up, nothing is walked."""
+    tree.ensure("/a")
+
+    def cost(*operations: t.Operation) -> int:
+        steps = 0
+
+        def count() -> int:
+            nonlocal steps
+            steps += 1
+            return 0
+
+        tree._db.set_progress_handler(count, 1)
+        tree.multi(operations)
+        tree._db.set_progress_handler(None, 0)
+        return steps
+
+    before = cost(t.Create("/a/first"))
+    tree.multi([t.Create(f"/a/{number}") for number in range(1000)])
+    assert cost(t.Create("/a/last")) < 2 * before

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from odradek.broker import orders
 from odradek.broker.orders import Orders
 from odradek.cluster.view import Office, Told, View
 
@@ -37,19 +40,47 @@ def shown(view: View) -> int | None:
 def test_a_new_topic_is_shown_whole() -> None:
     view = View(0, "c")
     replicas: Any = NoLogs(view)
-    orders = Orders(view, replicas, lambda: None)
+    instance = Orders(view, replicas, lambda: None)
+
+    def lead(one: Told) -> int | None:
+        instance.lead_and_follow(OFFICE, [one], done)
+        return carried_out()
+
+    def know(count: int) -> int | None:
+        instance.know(OFFICE, [told(number) for number in range(count)], [], done)
+        return carried_out()
 
     def done(error: int, errors: Any) -> None:
         assert not error and not errors
 
-    orders.lead_and_follow(OFFICE, [told(1)], done)  # of four; this broker has no replica of the others
-    assert (shown(view), len(view.topics["t"]["partitions"])) == (None, 2)
-    orders.know(OFFICE, [told(number) for number in range(4)], [], done)
-    assert shown(view) == 4
-    orders.lead_and_follow(OFFICE, [told(1)], done)
-    assert shown(view) == 4
-    orders.lead_and_follow(OFFICE, [told(0, topic_id=2)], done)  # made anew under the same name
-    assert shown(view) is None
+    def carried_out() -> int | None:
+        while instance.waiting:
+            instance.tick()
+        return shown(view)
+
+    assert lead(told(1)) is None  # of four; this broker has no replica of the others
+    assert len(view.topics["t"]["partitions"]) == 2
+    assert know(4) == 4
+    assert lead(told(1)) == 4
+    assert lead(told(5)) == 4, "more are shown when all are known"
+    assert know(7) == 7
+    assert lead(told(0, topic_id=2)) is None  # made anew under the same name
+
+
+def test_a_topic_is_not_shown_while_it_is_being_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = View(0, "c")
+    replicas: Any = NoLogs(view)
+    instance, now = Orders(view, replicas, lambda: None), [0.0]
+    monkeypatch.setattr(orders, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(orders, "_SLICE_S", 0.0)  # each step is a turn
+    seen = []
+    for count in (3, 5):
+        instance.know(OFFICE, [told(number) for number in range(count)], [], lambda *_: None)
+        while instance.waiting:
+            seen.append(shown(view))
+            instance.tick()
+        assert shown(view) == count
+    assert set(seen) == {None, 3}
 
 
 def test_offline_replicas_are_what_was_said_last() -> None:

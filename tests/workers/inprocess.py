@@ -119,6 +119,7 @@ class Bench:
         self.values.update({"broker.id": 0, **{name.replace("_", "."): value for name, value in config.items()}})
         self.values.log_dirs = (str(root),)
         self._topics: dict[str, Any] = {}
+        self._dynamic: dict[str, dict[str, str]] = {}
         self.admitted = Admitted("PLAINTEXT", ["h"])
         self._version = 0
         self._next = 0
@@ -165,6 +166,11 @@ class Bench:
         self._topics[name]["config"] = {key.replace("_", "."): value for key, value in config.items()}
         self._publish()
 
+    def configure_brokers(self, **config: str) -> None:
+        """Set dynamic configs of all brokers."""
+        self._dynamic = {"": {key.replace("_", "."): value for key, value in config.items()}}
+        self._publish()
+
     def delete(self, name: str) -> None:
         """Delete a topic as the controller does: slots first, then the directory, then the metadata."""
         for index, row in enumerate(self._topics.pop(name, {"partitions": []})["partitions"]):
@@ -174,7 +180,7 @@ class Bench:
 
     def _publish(self) -> None:
         self._version += 1
-        raw = raw_snapshot(self._version, "x", 0, BROKERS, self._topics, {}, self.admitted)
+        raw = raw_snapshot(self._version, "x", 0, BROKERS, self._topics, self._dynamic, self.admitted)
         self.shared.metadata.publish(self._version, Snapshot(raw, self.values).encode())
 
     def id_of(self, name: str) -> bytes:

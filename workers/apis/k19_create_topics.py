@@ -7,12 +7,13 @@ topics, so that a client that goes on at another worker finds them. There are no
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from typing import Any
 from uuid import UUID
 
 from odradek.cluster import describe, topicnames
 from odradek.cluster.describe import Static
-from odradek.cluster.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError
+from odradek.cluster.errors import INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError
 from odradek.cluster.planning import TopicPlan, TopicRequest, check_total, plan_topic
 from odradek.workers.administration import Controller, twice
 from odradek.workers.api import CONTROLLER, Api, message_class
@@ -21,7 +22,7 @@ from odradek.workers.context import Context
 HAS_CONFIGS = 5
 
 
-def handle(controller: Controller, request: Any, context: Context) -> Any:
+def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
     validate_only = context.version >= 1 and request.validate_only
     repeated = twice(topic.name for topic in request.topics)
     names = dict.fromkeys(topic.name for topic in request.topics)
@@ -32,12 +33,13 @@ def handle(controller: Controller, request: Any, context: Context) -> Any:
         try:
             check_total(total)
             _refuse(name, repeated)
-            results.append(_create(controller, asked[name], validate_only, request.timeout_ms, context.version))
+            created = yield from _create(controller, asked[name], validate_only, request.timeout_ms, context.version)
+            results.append(created)
         except ApiError as error:
             results.append(_failed(name, error))
+        yield
     response = message_class("CreateTopicsResponse")(topics=results)
     controller.when_published(lambda: context.reply(response))
-    return None
 
 
 def _refuse(name: str, repeated: set[str]) -> None:
@@ -47,18 +49,23 @@ def _refuse(name: str, repeated: set[str]) -> None:
         raise ApiError(INVALID_REQUEST, "Found multiple entries for this topic.")
 
 
-def _create(controller: Controller, asked: Any, validate_only: bool, timeout_ms: int, version: int) -> Any:
+def _create(
+    controller: Controller, asked: Any, validate_only: bool, timeout_ms: int, version: int
+) -> Generator[None, None, Any]:
     plan = plan_topic(_request(asked), controller.snapshot, controller.defaults())
     configs = _configs(controller, plan) if version >= HAS_CONFIGS else []
     if validate_only:
         return _made(plan, None, configs)
-    made = _made(plan, controller.owner.create_topic(plan), configs)
+    made = _made(plan, (yield from controller.owner.create_topic(plan)), configs)
     if timeout_ms <= 0:  # the topic is made, but nobody waits to hear so
         return _failed(plan.name, ApiError(REQUEST_TIMED_OUT, None))
     return made
 
 
 def _request(asked: Any) -> TopicRequest:
+    repeated = twice(entry.partition_index for entry in asked.assignments)
+    if repeated:
+        raise ApiError(INVALID_REPLICA_ASSIGNMENT, f"Partition {min(repeated)} has more than one manual assignment.")
     assignments = {entry.partition_index: entry.broker_ids for entry in asked.assignments}
     configs = {entry.name: entry.value for entry in asked.configs}
     return TopicRequest(asked.name, asked.num_partitions, asked.replication_factor, assignments, configs)

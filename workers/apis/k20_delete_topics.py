@@ -73,6 +73,7 @@ class _Deletion:
         self._context = context
         self._errors: dict[str | None, ApiError | None] = {}
         self._answered = False
+        self._cancel: Callable[[], object] = lambda: None
 
     def start(self, timeout_ms: int) -> None:
         wanted = []
@@ -84,7 +85,7 @@ class _Deletion:
                 wanted.append(str(topic.name))
         for name in dict.fromkeys(wanted):
             self._delete(name)
-        self._controller.after(max(0, timeout_ms), self._answer)
+        self._cancel = self._controller.after(max(0, timeout_ms), self._answer)
         self._maybe_answer()
 
     def _refusal(self, topic: Asked) -> ApiError | None:
@@ -120,6 +121,7 @@ class _Deletion:
         if self._answered:
             return
         self._answered = True
+        self._cancel()
         results = [self._result(topic) for topic in self._asked]
         self._context.reply(message_class("DeleteTopicsResponse")(responses=results))
 

@@ -5,37 +5,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from odradek.cluster.errors import NONE, ApiError
 from odradek.cluster.planning import check_total, plan_partitions
-from odradek.workers.administration import Controller, attempt, refuse_duplicate, twice
+from odradek.workers.administration import Controller, refuse_duplicate, twice
 from odradek.workers.api import CONTROLLER, Api, message_class
 from odradek.workers.context import Context
 
 
-def handle(controller: Controller, request: Any, context: Context) -> Any:
+def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
     repeated = twice(topic.name for topic in request.topics)
     wanted = {topic.name: topic for topic in request.topics}
     topics = controller.snapshot.topics
     total = sum(max(0, topic.count - len(topics[name])) for name, topic in wanted.items() if name in topics)
     results = []
     for topic in wanted.values():
-        code, message = attempt(lambda topic=topic: _add(controller, topic, total, repeated, request.validate_only))  # type: ignore[misc]
+        code, message = NONE, None
+        try:
+            yield from _add(controller, topic, total, repeated, request.validate_only)
+        except ApiError as error:
+            code, message = error.code, error.message
         result = message_class("CreatePartitionsResponse").CreatePartitionsTopicResult
         results.append(result(name=topic.name, error_code=code, error_message=message))
+        yield
     response = message_class("CreatePartitionsResponse")(results=results)
     controller.when_published(lambda: context.reply(response))
-    return None
 
 
-def _add(controller: Controller, topic: Any, total: int, repeated: set[str], validate_only: bool) -> None:
+def _add(controller: Controller, topic: Any, total: int, repeated: set[str], validate_only: bool) -> Iterator[None]:
     if topic.name in repeated:
         raise refuse_duplicate("Duplicate topic in request.")
     given = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
     check_total(total)
     replicas = plan_partitions(topic.name, topic.count, given, controller.snapshot)
     if not validate_only:
-        controller.owner.add_partitions(topic.name, replicas)
+        yield from controller.owner.add_partitions(topic.name, replicas)
 
 
 API = Api(key=37, name="CreatePartitions", versions=(0, 3), runs_in=CONTROLLER, handle=handle)

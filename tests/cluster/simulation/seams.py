@@ -24,6 +24,7 @@ from odradek.broker import (
     link,
     member,
     office,
+    orders,
     peers,
     replicas,
     replicator,
@@ -43,8 +44,8 @@ from .sockets import Resolver, Sockets
 from .world import World
 
 _TIMED = (
-    admission, member, elected, elections, telling, leaving, isr, replicas, office, enrolment, leader, link, replicator,
-    slotbook, following, followers, replicated,
+    admission, member, elected, elections, telling, leaving, isr, replicas, office, enrolment, leader, link, orders,
+    replicator, slotbook, following, followers, replicated,
 )  # fmt: skip
 _SPOKEN = (
     telling,

@@ -1,0 +1,62 @@
+"""Long work of a loop, in steps, so that whatever else comes has its turn in between.
+
+Work is a generator: what it does up to its next `yield` is one step, short, and nobody is confused by what it leaves.
+All that is under way goes on in turn, a step each, for SLICE_S of a turn of the loop; a step that takes longer than
+that is waited for. What is small is done when `begin` returns, so that requests which came together keep their order.
+
+Crash rule: none of its own. Work that was not finished is lost with the process, or when the process stops.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+log = logging.getLogger(__name__)
+
+SLICE_S = 0.025  # `begin` and `go_on` may both fall into a turn
+
+
+class Steps:
+    """What one loop has under way."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._works: deque[Iterator[None]] = deque()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `go_on` has something to do."""
+        return bool(self._works)
+
+    def begin(self, work: Iterator[None]) -> None:
+        """Take up some work, and do as much of it as a slice allows. Its errors are its own business."""
+        until = self._clock() + SLICE_S
+        while _step(work):
+            if self._clock() >= until:
+                self._works.append(work)
+                return
+
+    def go_on(self) -> None:
+        """Go on with all that is under way, for one slice."""
+        until = self._clock() + SLICE_S
+        while self._works:
+            work = self._works.popleft()
+            if _step(work):
+                self._works.append(work)
+            if self._clock() >= until:
+                return
+
+
+def _step(work: Iterator[None]) -> bool:
+    """Whether there is more to do."""
+    try:
+        next(work)
+    except StopIteration:
+        return False
+    except Exception:
+        log.exception("work in steps failed")
+        return False
+    return True

@@ -1,0 +1,64 @@
+"""Work in steps: how long a turn goes on with it, and that all of it has its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from odradek.broker.steps import SLICE_S, Steps
+
+
+class Clock:
+    """Stands still but for what the work takes."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.done: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def work(self, name: str, steps: int, seconds: float) -> Iterator[None]:
+        for _ in range(steps):
+            self.now += seconds
+            self.done.append(name)
+            yield
+
+
+def test_what_is_small_is_done_at_once() -> None:
+    clock = Clock()
+    steps = Steps(clock)
+    steps.begin(clock.work("a", 10, SLICE_S / 100))
+    assert (len(clock.done), steps.waiting) == (10, False)
+
+
+def test_what_is_long_goes_on_by_turns() -> None:
+    clock = Clock()
+    steps = Steps(clock)
+    steps.begin(clock.work("a", 8, SLICE_S / 2))
+    assert (clock.done, steps.waiting) == (["a", "a"], True)
+    steps.begin(clock.work("b", 3, SLICE_S))
+    assert clock.done == ["a", "a", "b"]
+    turns = 0
+    while steps.waiting:
+        before = clock.now
+        steps.go_on()
+        turns += 1
+        assert clock.now - before <= 1.5 * SLICE_S
+    assert clock.done[3:7] == ["a", "b", "a", "b"]
+    assert (clock.done.count("a"), clock.done.count("b")) == (8, 3)
+
+
+def test_a_fault_costs_the_others_nothing() -> None:
+    clock = Clock()
+    steps = Steps(clock)
+
+    def faulty() -> Iterator[None]:
+        clock.now += SLICE_S
+        yield
+        raise ValueError
+
+    steps.begin(faulty())
+    steps.begin(clock.work("a", 3, SLICE_S))
+    while steps.waiting:
+        steps.go_on()
+    assert clock.done == ["a"] * 3

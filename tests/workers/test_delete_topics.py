@@ -1,0 +1,76 @@
+"""DeleteTopics: once it is answered, nothing of the request is kept, however long it would have waited."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from odradek.broker.timeouts import Timeouts
+from odradek.cluster.errors import NONE, REQUEST_TIMED_OUT, ApiError
+from odradek.cluster.snapshot import Snapshot, raw_snapshot
+from odradek.workers.apis import k20_delete_topics
+
+FOR_EVER_MS = 2**31 - 1
+TOPICS = {"t": {"id": "ab" * 16, "internal": False, "config": {}, "partitions": [[0, 1, 0, 0, [0], [0], 0]]}}
+
+
+class _Context:
+    version = 1
+
+    def __init__(self, answers: list[Any]) -> None:
+        self._answers = answers
+
+    def reply(self, answer: Any) -> None:
+        self._answers.append([(topic.name, topic.error_code) for topic in answer.responses])
+
+
+class _Controller:
+    """A controller whose deletions end when the test says so, and whose clock is the test's."""
+
+    config = {"delete.topic.enable": True}
+    snapshot = Snapshot(raw_snapshot(1, "x", 0, [], TOPICS, {}))
+
+    def __init__(self) -> None:
+        self.timeouts = Timeouts()
+        self.deletions: list[Callable[[ApiError | None], None]] = []
+        self.owner = SimpleNamespace(delete_topic=lambda name, done: self.deletions.append(done))
+
+    def after(self, milliseconds: int, action: Callable[[], None]) -> Callable[[], None]:
+        return self.timeouts.add(milliseconds, action)
+
+    def when_published(self, action: Callable[[], None]) -> None:
+        action()
+
+
+@pytest.fixture
+def controller() -> _Controller:
+    return _Controller()
+
+
+def _ask(controller: _Controller, name: str, answers: list[Any]) -> weakref.ref[_Context]:
+    context = _Context(answers)
+    request = SimpleNamespace(topic_names=[name], timeout_ms=FOR_EVER_MS)
+    k20_delete_topics.handle(controller, request, context)  # type: ignore[arg-type]
+    return weakref.ref(context)
+
+
+def test_nothing_is_kept_of_a_request_that_is_answered(controller: _Controller) -> None:
+    answers: list[Any] = []
+    refused, served = _ask(controller, "unknown", answers), _ask(controller, "t", answers)
+    assert served() is not None
+    controller.deletions.pop()(None)
+    assert [code == NONE for ((_, code),) in answers] == [False, True]
+    gc.collect()
+    assert (refused(), served(), len(controller.timeouts)) == (None, None, 0)
+
+
+def test_answered_once_where_time_is_over_first(controller: _Controller) -> None:
+    answers: list[Any] = []
+    _ask(controller, "t", answers)
+    controller.timeouts.due(FOR_EVER_MS)
+    controller.deletions.pop()(None)
+    assert answers == [[("t", REQUEST_TIMED_OUT)]]
