@@ -1,7 +1,7 @@
 """The records of many batches of a chunk where they stand, compressed ones unpacked side by side.
 
 A batch that cannot be read is told of and left out: garbage under its compression, lengths that do not fit, offsets
-that do not rise from record to record. A topic that is not compacted may have taken it, and be compacted later.
+that do not rise from record to record. A topic whose producers are trusted, or a former release, may have taken it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from odradek.storage.batch_chunks import PADDING, Chunk
 
 LIMIT = 1 << 31  # bytes of one batch, decompressed: it was let in once
 _ROOM = 16 << 20
+_EARLIEST = -1 << 62  # as far below 0 as a delete horizon is above it at most
 
 Unreadable = Callable[[int, RecordError], None]  # takes the index of a batch in its chunk
 
@@ -139,6 +140,8 @@ def _parsed(chunk: Chunk, bodies: Bodies, keys: bool) -> Records:
     of = np.repeat(np.arange(len(heads)), heads["count"])
     _, at = bulk.varints(data, starts)
     times, at = bulk.varints(data, at + 1)  # behind the attributes, of which there are none
+    if not _can_be_written(heads["base_timestamp"], times):
+        raise bulk.wrong("a timestamp is too far from now")
     steps, at = bulk.varints(data, at)
     if ((steps < 0) | (steps > heads["last_offset_delta"][of])).any() or (at >= ends).any():
         raise bulk.wrong("an offset is outside of its batch")
@@ -147,6 +150,14 @@ def _parsed(chunk: Chunk, bodies: Bodies, keys: bool) -> Records:
         raise bulk.wrong("its offsets do not rise")
     found = _keys(data, at, ends) if keys else None
     return Records(data, bodies.batches[of], starts, ends, offsets, times, found)
+
+
+def _can_be_written(base: np.ndarray, deltas: np.ndarray) -> bool:
+    """Whether all timestamps have 64 bits, and would have them if they counted from a delete horizon."""
+    if not deltas.size:
+        return True
+    earliest, latest = int(base.min()) + int(deltas.min()), int(base.max()) + int(deltas.max())
+    return earliest >= _EARLIEST and latest <= batch_v2.LATEST
 
 
 def _keys(data: np.ndarray, at: np.ndarray, ends: np.ndarray) -> Keys:

@@ -76,12 +76,12 @@ def _identities(directory: Path) -> set[tuple[str, int]]:
 
 
 class PartitionCheck:
-    """One partition directory. After `faults`, `start` and `leo` are the offsets its log spans."""
+    """One partition directory. After `faults`, `leo` is where its log ends."""
 
     def __init__(self, directory: Path, job: Job) -> None:
         self.directory = directory
         self.job = job
-        self.start = self.leo = 0
+        self.leo = 0
         self.topic_id: bytes | None = None
 
     def faults(self) -> Iterator[Fault]:
@@ -131,7 +131,7 @@ class PartitionCheck:
         if not logs:
             yield Fault(self.directory, "has no segment")
             return
-        self.start, expected = logs[0], None
+        expected = None
         for base in logs:
             segment = SegmentCheck(self.directory, base, expected, base != logs[-1], self.job)
             yield from segment.faults()
@@ -208,16 +208,12 @@ class _LogDirCheck:
             yield Fault(place.path / checkpoints.PARTITION_METADATA, f"has topic id {ids}")
 
     def _checkpoints(self, key: tuple[str, int], partition: PartitionCheck) -> Iterator[Fault]:
-        """No checkpoint is past the log's end; and the log begins at or before its checkpointed start."""
+        """No checkpoint is past the log's end. A log may begin behind its checkpointed start: retention goes on."""
         for name, offsets in self.offsets.items():
             offset = offsets.get(key, 0)
             if offset > partition.leo:
                 message = f"{key[0]}-{key[1]} has offset {offset}, but its log ends at {partition.leo}"
                 yield Fault(self.directory / name, message)
-        start = self.offsets.get(checkpoints.LOG_START, {}).get(key, 0)
-        if start and start < partition.start:
-            message = f"{key[0]}-{key[1]} starts at offset {start}, but its log begins at {partition.start}"
-            yield Fault(self.directory / checkpoints.LOG_START, message)
 
 
 def _without_path(problem: Exception) -> str:

@@ -23,6 +23,8 @@ from odradek.storage.offset_map import OffsetMap
 from odradek.storage.old_records import old_records
 from odradek.storage.scan import COMPRESSION_MASK, CONTROL, DELETE_HORIZON, TIMESTAMP_TYPE, Batch
 
+_LATEST = 1 << 62  # a delete horizon; what is beyond is for ever too, and timestamps count from it
+
 
 class LastOf(NamedTuple):
     """A producer's last batch of data (-1: none is known), its epoch, and its last marker if that is known (-1)."""
@@ -60,7 +62,7 @@ class BatchCleaner:
 
     def horizon(self) -> int:
         """The delete horizon of what compaction sees now for the first time; ms."""
-        return self.going.now_ms + self.going.delete_retention_ms
+        return min(self.going.now_ms + self.going.delete_retention_ms, _LATEST)
 
     def _clean_control(self, batch: Batch, payload: bytes) -> bytes:
         spent = self.going.transactions.is_spent(batch, payload)

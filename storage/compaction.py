@@ -332,8 +332,8 @@ class Compaction:
             replaced = [segment.base for segment in group]
             if not state or values[slots.F_TRUNCATIONS] != self._truncations or not set(replaced) <= set(bases):
                 raise Moved("its segments are others now")
+            self._writing = -1  # first: where a rename fails, `.cleaned` files tell repair to undo the others
             swap.put_in_place(self.partition, values, replaced)
-            self._writing = -1
             self.swaps += 1
         finally:
             self.partition.release()

@@ -44,6 +44,7 @@ class LogConfig:
     visible_after_flush: bool = False
     retention_unknown: bool = False
     producers_max: int = 100_000
+    producers_trusted: bool = False
 
     @classmethod
     def resolve(cls, values: Mapping[str, Any]) -> LogConfig:

@@ -62,12 +62,12 @@ def _without(entry: ProducerEntry, offset: int) -> ProducerEntry | None:
     """A producer without its batches from `offset` on, behind which no transaction of its ended.
 
     None when the table does not tell how it stood then: all known batches go, or its transaction began behind, so that
-    its last act before was a marker.
+    its last act before was a marker, or that may have been one, whose time nobody else knows.
     """
     if not entry.batches or entry.batches[-1].last_offset < offset:
         return entry
     left = tuple(one for one in entry.batches if one.last_offset < offset)
-    if not left or entry.txn_first >= offset:
+    if not left or entry.txn_first >= offset or entry.coordinator_epoch >= 0:
         return None
     return entry._replace(batches=left, timestamp=left[-1].timestamp)
 

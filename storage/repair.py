@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import names, producer_room, roll, swap, transactions, truncate
+from odradek.storage import names, producer_room, roll, swap, transactions, trim, truncate
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
     transactions.cut(path + names.TXN_INDEX, values[slots.F_LEO])
     _drop_above(partition.directory, base)
     _cut_epochs(partition, values)
-    _finish_deletion(partition, values)
+    if dirty == trim.DELETING:
+        _finish_deletion(partition, values)
     return _replay_producers(partition, values)
 
 
@@ -81,9 +82,10 @@ def _cut_epochs(partition: Partition, values: Fields) -> None:
 
 
 def _finish_deletion(partition: Partition, values: Fields) -> None:
-    from odradek.storage import trim
-
+    """Also where nothing is left to rename: others may still know the segments that are gone."""
     trim.rename_below(partition.directory, segment_bases(partition.directory), values[slots.F_LOG_START])
+    values[slots.F_GENERATION] += 1
+    partition.slot.publish(values)
 
 
 def _replay_producers(partition: Partition, values: Fields) -> Fields:

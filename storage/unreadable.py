@@ -1,7 +1,7 @@
 """Batches that a compaction cannot read though their checksums are right: they stay as they are.
 
-A producer chooses what is under its compression; a worker that has no need to look inside lets it in. Such a batch
-must not stop the compaction of its partition for ever.
+A worker refuses such batches, but former releases took them, and it does where producers are trusted. They must not
+stop the compaction of their partition for ever.
 """
 
 from __future__ import annotations

@@ -5,13 +5,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from odradek.ipc.slots import F_LOG_START
 from odradek.protocol import errors
 from odradek.protocol.batch import HEADER, HEADER_SIZE, TRANSACTIONAL
 
 if TYPE_CHECKING:
+    from odradek.protocol.records.errors import RecordError
     from odradek.storage.config import LogConfig
     from odradek.storage.partition import Partition
     from odradek.workers.round import Pending
+
+_WITHOUT_START = (errors.CORRUPT_MESSAGE, errors.MESSAGE_TOO_LARGE, errors.RECORD_LIST_TOO_LARGE)
+"""Refusals of a log for which Kafka does not tell its start, as for those of the request itself."""
 
 
 def prepare(pending: Pending, partition: Partition, version: int) -> bool:
@@ -22,14 +27,24 @@ def prepare(pending: Pending, partition: Partition, version: int) -> bool:
     now_ms = time.time_ns() // 1_000_000
     try:
         validate.check_request(pending.view, version)
+    except RecordError as error:
+        _refuse(pending, error)
+        return False
+    try:
         stored = validate.normalise(pending.view, **_rules(partition.config, now_ms))
         if not stored:
             return False  # an empty set: Kafka takes it without an error and without an offset
         return _take_header(pending, bytearray(stored[0]), partition.config, now_ms)
     except RecordError as error:
-        pending.refuse(error.code, str(error))
-        pending.record_errors = tuple(error.record_errors or ())
+        _refuse(pending, error)
+        if error.code not in _WITHOUT_START:
+            pending.log_start = partition.slot.read()[F_LOG_START]
         return False
+
+
+def _refuse(pending: Pending, error: RecordError) -> None:
+    pending.refuse(error.code, str(error))
+    pending.record_errors = tuple(error.record_errors or ())
 
 
 def _rules(config: LogConfig, now_ms: int) -> dict:
@@ -61,6 +76,8 @@ def _level(config: LogConfig, codec: int | None) -> int | None:
 
 
 def _take_header(pending: Pending, batch: bytearray, config: LogConfig, now_ms: int) -> bool:
+    from odradek.protocol.records.errors import RecordError
+
     view = memoryview(batch)
     if len(view) < HEADER_SIZE:
         pending.refuse(errors.CORRUPT_MESSAGE)
@@ -68,8 +85,7 @@ def _take_header(pending: Pending, batch: bytearray, config: LogConfig, now_ms: 
     header = HEADER.unpack_from(view)
     if header[5] & TRANSACTIONAL:
         if header[9] < 0:
-            pending.refuse(errors.INVALID_RECORD, "A transactional batch needs a producer id")
-            return False
+            raise RecordError(errors.INVALID_RECORD, "A transactional batch needs a producer id")
         pending.transactional = True
     pending.view = view
     pending.count = header[12]

@@ -32,6 +32,7 @@ DELETE_HORIZON = 0x40  # KIP-534: baseTimestamp is the delete horizon
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 NO_TIMESTAMP = -1
+EARLIEST, LATEST = -1 << 63, (1 << 63) - 1  # a delta may add up to more than can be written
 NO_HEADERS: tuple = ()
 
 
@@ -219,7 +220,7 @@ def walk(body: bytes, head: Header) -> Iterator[Record]:
             if length < 128:
                 length, position = signed[length], position + 1
             else:
-                length, position = decode(body, position)
+                length, position = decode(body, position, varint.INT)
             end = position + length
             if end > size or length < 6:
                 raise RecordError(INVALID_RECORD, f"A record of {length} bytes does not fit into its batch")
@@ -231,6 +232,8 @@ def walk(body: bytes, head: Header) -> Iterator[Record]:
                 delta, position = decode(body, position)
             if not appended:
                 timestamp = base_timestamp + delta
+                if not EARLIEST <= timestamp <= LATEST:
+                    raise RecordError(INVALID_RECORD, "A record's timestamp has more than 64 bits")
             delta = body[position]
             if delta < 128:
                 delta, position = signed[delta], position + 1
@@ -238,12 +241,12 @@ def walk(body: bytes, head: Header) -> Iterator[Record]:
                 delta = delta & 127 | body[position + 1] << 7
                 delta, position = (delta >> 1) ^ -(delta & 1), position + 2
             else:
-                delta, position = decode(body, position)
+                delta, position = decode(body, position, varint.INT)
             n = body[position]
             if n < 128:
                 n, position = signed[n], position + 1
             else:
-                n, position = decode(body, position)
+                n, position = decode(body, position, varint.INT)
             key = value = None
             if n >= 0:
                 key = body[position : position + n]
@@ -255,7 +258,7 @@ def walk(body: bytes, head: Header) -> Iterator[Record]:
                 n = n & 127 | body[position + 1] << 7
                 n, position = (n >> 1) ^ -(n & 1), position + 2
             else:
-                n, position = decode(body, position)
+                n, position = decode(body, position, varint.INT)
             if n >= 0:
                 value = body[position : position + n]
                 position += n
@@ -274,16 +277,16 @@ def walk(body: bytes, head: Header) -> Iterator[Record]:
 
 
 def _decode_headers(body: bytes, position: int, end: int) -> tuple[list, int]:
-    count, position = varint.decode(body, position)
+    count, position = varint.decode(body, position, varint.INT)
     if not 0 <= count <= end - position:
         raise RecordError(INVALID_RECORD, f"A record claims {count} headers")
     out = []
     for _ in range(count):
-        size, position = varint.decode(body, position)
+        size, position = varint.decode(body, position, varint.INT)
         if size < 0:
             raise RecordError(INVALID_RECORD, "A header key is null")
         key, position = body[position : position + size], position + size
-        size, position = varint.decode(body, position)
+        size, position = varint.decode(body, position, varint.INT)
         value = None
         if size >= 0:
             value, position = body[position : position + size], position + size

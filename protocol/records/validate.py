@@ -1,9 +1,10 @@
 """What a leader checks in, and does to, records from clients when the fast path will not do.
 
 The rules and error codes are those of Apache Kafka 3.9 (LogValidator, UnifiedLog.analyzeAndValidateRecords,
-ProduceRequest.validateRecords). The fast path stores a plain magic 2 batch by its header and CRC alone; this
-one opens batches: old magic, `compression.type` other than the producer's, compacted topics (null keys),
-`message.timestamp.before|after.max.ms`. LogAppendTime alone needs only `batch_v2.set_timestamp`.
+ProduceRequest.validateRecords). The fast path stores a plain magic 2 batch as it came, once its header, its CRC and
+the shape of its records (`columns`) are found right; this one opens batches: what is not right, old magic,
+`compression.type` other than the producer's, compacted topics (null keys), `message.timestamp.before|after.max.ms`.
+LogAppendTime alone needs only `batch_v2.set_timestamp`.
 
 Two differences, both for producers that are broken. Offset deltas other than 0, 1, 2, …: Kafka stores the batch
 when it is uncompressed, numbers its records anew when it recompresses, and fails otherwise; we always number

@@ -1,5 +1,7 @@
 """Zig-zag varints as magic 2 records and Protocol Buffers use them (KIP-98): 7 bits a byte, low first."""
 
+from mmap import mmap
+
 from odradek.protocol.records.errors import INVALID_RECORD, RecordError
 
 
@@ -18,16 +20,19 @@ CACHE = {number: _encode(number) for number in range(-64, 2048)}
 # What a varint of one byte stands for: 0, -1, 1, -2, …
 ONE_BYTE = [byte >> 1 ^ -(byte & 1) for byte in range(128)]
 
+# Bits of the longest numbers of 32 and 64 bits. Java's clients refuse longer ones, be it only for zeros.
+INT, LONG = 35, 70
+
 
 def encode(number: int) -> bytes:
     """`number` (signed, 64 bits) as a zig-zag varint of 1 to 10 bytes."""
     return CACHE.get(number) or _encode(number)
 
 
-def decode(data: bytes | memoryview, position: int) -> tuple[int, int]:
+def decode(data: bytes | bytearray | memoryview | mmap, position: int, bits: int = LONG) -> tuple[int, int]:
     """The varint at `position` and the position after it.
 
-    IndexError past the end of `data`; RecordError INVALID_RECORD beyond 10 bytes, the longest there is.
+    IndexError past the end of `data`; RecordError INVALID_RECORD when it does not end within `bits`.
     """
     value = shift = 0
     while True:
@@ -37,5 +42,5 @@ def decode(data: bytes | memoryview, position: int) -> tuple[int, int]:
         if byte < 128:
             return (value >> 1) ^ -(value & 1), position
         shift += 7
-        if shift > 63:
-            raise RecordError(INVALID_RECORD, "A variable-length number does not end within ten bytes")
+        if shift == bits:
+            raise RecordError(INVALID_RECORD, f"A variable-length number does not end within {bits // 7} bytes")

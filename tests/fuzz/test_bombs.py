@@ -1,7 +1,7 @@
 """Small records that unpack to gigabytes, and counts that lie: a clear error, and no memory for them.
 
-Where a worker opens records (a compacted topic, a codec of the topic's own, old message formats, an old consumer, a
-search by time) a gigabyte must not be taken; where it does not, they are stored, and the log stays readable.
+Where a worker looks into records (new ones, for an old consumer, in a search by time) a gigabyte must not be taken;
+where producers are trusted they are stored, and the log stays readable.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .innocent import Innocent, beside
 MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 2, 87, 76
 SIZES = {"gzip": 1 << 30, "snappy": 1 << 30, "lz4": 200 << 20, "zstd": 1 << 30}  # lz4 packs 255 bytes in one at most
 MOST_MIB = 200  # a worker has 40, and may unpack 32 while its decoder holds as much
+TRUSTED = {"odradek_producers_trusted": "true"}
 TINY = b"\x0c\0\0\0\0\x01\0"  # the smallest record there is
 
 
@@ -47,7 +48,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, In
         yield both
 
 
-@pytest.mark.parametrize("config", [{"cleanup_policy": "compact"}, {"compression_type": "gzip"}], ids=["compact", "gz"])
+@pytest.mark.parametrize(
+    "config", [{}, {"cleanup_policy": "compact"}, {"compression_type": "gzip"}], ids=["plain", "compact", "gz"]
+)
 @pytest.mark.parametrize("codec", SIZES)
 def test_where_batches_are_opened(world: tuple[Broker, Innocent], codec: str, config: dict[str, str]) -> None:
     broker, innocent = world
@@ -76,9 +79,9 @@ def test_old_messages(world: tuple[Broker, Innocent], codec: str, magic: int) ->
 
 @pytest.mark.parametrize("codec", SIZES)
 def test_stored_bombs_harm_nobody(world: tuple[Broker, Innocent], codec: str) -> None:
-    """A plain topic takes them as they are. An old consumer and a search by time would have them opened."""
+    """A trusted producer's are taken as they are. An old consumer and a search by time would have them opened."""
     broker, innocent = world
-    topic = create_topic(broker, "stored")
+    topic = create_topic(broker, "stored", **TRUSTED)
     with broker.wire(30) as wire:
         assert produce(wire, topic, batch_of(codec, SIZES[codec])).base_offset == 0
         assert produce(wire, topic, batch([b"v"])).base_offset == 1
@@ -96,7 +99,7 @@ def test_stored_bombs_harm_nobody(world: tuple[Broker, Innocent], codec: str) ->
 def test_many_bombs_for_one_old_consumer(world: tuple[Broker, Innocent]) -> None:
     """Each could be converted; all of them in one answer would be gigabytes."""
     broker, _ = world
-    topic = create_topic(broker, "many")
+    topic = create_topic(broker, "many", **TRUSTED)
     packed = gzip.compress(TINY * 100_000, 9)
     one = batch([None], payload=packed, attributes=CODEC_BITS["gzip"])
     with broker.wire(30) as wire:
@@ -112,7 +115,7 @@ def test_more_records_than_anyone_sends(world: tuple[Broker, Innocent], count: i
     """Ten kilobytes of them would keep a worker busy for seconds."""
     broker, innocent = world
     packed = gzip.compress(TINY * min(count, 4_000_000))
-    for config in ({}, {"cleanup_policy": "compact"}):
+    for config in ({}, TRUSTED, {"cleanup_policy": "compact"}):
         topic = create_topic(broker, "tiny", **config)
         with broker.wire(30) as wire:
             lie = batch([None], payload=packed, attributes=CODEC_BITS["gzip"], count=count, last_delta=count - 1)
@@ -120,19 +123,21 @@ def test_more_records_than_anyone_sends(world: tuple[Broker, Innocent], count: i
     innocent.await_more(5)
 
 
-@pytest.mark.parametrize("topic_config", [{}, {"cleanup_policy": "compact"}], ids=["plain", "opened"])
+@pytest.mark.parametrize(
+    "topic_config", [{}, TRUSTED, {"cleanup_policy": "compact"}], ids=["plain", "trusted", "opened"]
+)
 @pytest.mark.parametrize(
     ("count", "last_delta"), [(0, 0), (0, -1), (-1, -2), (1, 5), (6, 0), (2, 1), ((1 << 31) - 1, (1 << 31) - 2)]
 )
 def test_counts_that_lie(
     world: tuple[Broker, Innocent], count: int, last_delta: int, topic_config: dict[str, str]
 ) -> None:
-    """About a batch of one record. What a header alone cannot show is believed where batches are not opened."""
+    """About a batch of one record. What a header alone cannot show is believed of trusted producers."""
     broker, _ = world
     topic = create_topic(broker, "lies", **topic_config)
     with broker.wire(30) as wire:
         answer: Any = produce(wire, topic, batch([b"v"], key=b"k", count=count, last_delta=last_delta))
-        believed = not topic_config and (count, last_delta) == (2, 1)
+        believed = topic_config == TRUSTED and (count, last_delta) == (2, 1)
         assert answer.error_code == (0 if believed else MESSAGE_TOO_LARGE if count > 1 << 17 else INVALID_RECORD)
         good = produce(wire, topic, batch([b"w"], key=b"k"))
         assert (good.error_code, good.base_offset) == (0, 2 if believed else 0)

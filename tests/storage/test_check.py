@@ -62,6 +62,13 @@ def test_epochs_that_recovery_forgot_below_the_log_start_are_no_fault(data: Path
     assert any("leader-epoch-checkpoint says -1" in line for line in faults(data))
 
 
+def test_a_log_start_that_is_older_than_retention_is_no_fault(data: Path) -> None:
+    """It is written once a minute; segments are let go in between."""
+    for kind in names.SEGMENT_SUFFIXES:
+        names.segment_path(data / "t-0", 0, kind).unlink(missing_ok=True)
+    assert faults(data) == faults(data / "t-0") == []
+
+
 def test_a_file_that_its_broker_takes_away_once_it_is_listed_is_no_fault(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

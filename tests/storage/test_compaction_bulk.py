@@ -153,6 +153,75 @@ def test_a_batch_that_cannot_be_read_stays_as_it_is(
         assert "batch at offset 2" in said[0].getMessage()
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_damaged_batches_do_not_stop_it(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    """With bytes changed, taken out and put in before they got their checksums, and timestamps beyond all times."""
+    dice = random.Random(seed)
+    with live(tmp_path, cleanup_policy="compact", delete_retention_ms=0) as world, caplog.at_level(logging.WARNING):
+        partition, told = world.partition(), set[int]()
+        for number in range(4):
+            put(partition, keyed([(b"a", b"old"), (b"b", b"%d" % number)], codec=CODECS[number]))
+            put(partition, *[_damaged(dice) for _ in range(4)])
+            put(partition, keyed([(b"a", b"%d" % number), (b"c", None)]))
+            seal(partition)
+            _compacted(world, NOW + number, told)
+            assert {offset for offset in _offsets(partition) if offset >= partition.state().leo - 2}
+        said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        assert len(said) == len(told) > 0
+        assert all(f"{partition.directory}: the batch at offset " in one for one in said)
+
+
+def _damaged(dice: random.Random) -> Batch:
+    """A batch of other keys."""
+    count = dice.choice((1, 2, 10))
+    records = [(n, NOW + dice.choice((0, n, -n)), b"k%d" % n, dice.choice((None, b"v")), ()) for n in range(count)]
+    body = bytearray(batch_v2.encode_records(records, 0)[0])
+    at = dice.randrange(len(body))
+    match dice.randrange(4):
+        case 0:
+            body[at] = dice.randrange(256)
+        case 1:
+            del body[at : at + dice.choice((1, 7))]
+        case 2:
+            body[at:at] = bytes((dice.randrange(256),))
+        case _:
+            pass
+    base = dice.choice((NOW, NOW, batch_v2.LATEST, batch_v2.EARLIEST))
+    codec = dice.choice(CODECS)
+    span = batch_v2.Span(0, count - 1, base, NOW, count)
+    data = batch_v2.assemble(codecs.compress(codec, bytes(body)), span, codec)
+    return Batch(memoryview(bytearray(data)), count, NOW)
+
+
+@pytest.mark.parametrize("far", [batch_v2.LATEST, batch_v2.EARLIEST])
+def test_times_that_cannot_be_written(tmp_path: Path, far: int, caplog: pytest.LogCaptureFixture) -> None:
+    """A delta adds up to more than 64 bits: compaction would have to write the sum."""
+    sign = 1 if far > 0 else -1
+    records = [(n, NOW + n * 100 * sign, b"a", None, ()) for n in range(3)]
+    with live(tmp_path, cleanup_policy="compact") as world, caplog.at_level(logging.WARNING):
+        partition = world.partition()
+        body, span = batch_v2.encode_records(records, 0)
+        bad = bytearray(batch_v2.assemble(body, span._replace(base_timestamp=far), 0))
+        put(partition, Batch(memoryview(bad), 3, NOW), keyed([(b"b", b"1"), (b"b", b"2")]))
+        seal(partition)
+        assert compact(partition, world, NOW) is not None
+        assert names.segment_path(partition.directory, 0).read_bytes().startswith(bad)
+        assert [head.num_records for head in headers(partition)] == [3, 1]
+        assert "the batch at offset 0 stays: " in caplog.text
+
+
+def test_tombstones_that_are_kept_for_ever(tmp_path: Path) -> None:
+    """delete.retention.ms as large as it may be: its end is no time that can be written."""
+    with live(tmp_path, cleanup_policy="compact", delete_retention_ms=batch_v2.LATEST) as world:
+        partition = world.partition()
+        put(partition, keyed([(b"a", b"1"), (b"a", None), (b"b", b"1")]))
+        for later in (0, 1):
+            seal(partition)
+            assert compact(partition, world, NOW + later * 1000 * DAY) is not None
+            assert [(one.offset, one.value) for one in consume(partition)][:2] == [(1, None), (2, b"1")]
+            put(partition, keyed([(b"c", b"1")]))
+
+
 def _compacted(world: Live, now_ms: int, told: set[int]) -> None:
     """A round by a janitor that remembers what it has logged."""
     from odradek.storage import checkpoints, compaction

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from odradek.protocol.records import batch_v2, convert
-from odradek.storage import check, checkpoints, names, recovery, swap
-from odradek.storage.compaction import Moved
+from odradek.storage import check, checkpoints, compaction, names, recovery, swap
+from odradek.storage.compaction import Compaction, Memory, Moved
 from odradek.storage.durable import Files, StrPath
 from odradek.storage.partition import Busy, Partition
 from odradek.storage.producers import AbortedTxn
@@ -277,3 +277,22 @@ def test_killed_at_random_beside_a_writer_and_a_reader(tmp_path: Path) -> None:
         assert _values(found) == {**last, b"end": b""}
         assert len(found) == len(_values(found))
         assert not _faults(world)
+
+
+def test_a_rename_that_fails_leaves_the_old_segment_with_its_own_index(tmp_path: Path) -> None:
+    """The disk may refuse any rename of a swap, as for lack of room; what was renamed before is worth nothing."""
+    with live(tmp_path, **CONFIG) as world:
+        partition = world.partition()
+        expected = _fill(partition)
+        before = consume(partition)
+        blocked = names.segment_path(world.root / "t-0", 0, names.LOG, names.SWAP)
+        going = Compaction(partition, compaction.look(partition, 0, NOW), Memory(chunk_bytes=1), NOW)
+        with pytest.raises(IsADirectoryError):
+            for _ in going.steps():
+                blocked.mkdir(exist_ok=True)
+        assert _faults(world) == []
+        blocked.rmdir()
+        assert consume(world.partition(2)) == before
+        assert _faults(world) == []
+        compact(partition, world)
+        assert _values(consume(partition)) == expected

@@ -1,8 +1,10 @@
 """Produce (key 0), versions 0 to 13: append record batches to partitions.
 
-A batch of magic 2 for a topic with plain settings is stored as it came, after a look at its header and its CRC;
-everything else (magic 0 and 1, compression.type other than producer, compacted topics, LogAppendTime, timestamp
-bounds) goes through `protocol.records.normalise`. Whole runs of requests become one append a partition (workers.round).
+A batch of magic 2 for a topic with plain settings is stored as it came, after a look at its header, its CRC and the
+shape of its records (workers.record_check), which `odradek.producers.trusted` saves; everything else (magic 0 and 1,
+compression.type other than producer, compacted topics, LogAppendTime, timestamp bounds, records that are not as the
+header says) goes through `protocol.records.normalise`. Whole runs of requests become one append a partition
+(workers.round).
 
 Versions below 3 carry magic 0 and 1, from 3 on only magic 2; v7 and later may carry zstd (KIP-110); v13 names topics
 by id (KIP-516). acks=N above 1 is taken from version 0, where 0.8 meant something by it, as all; later versions refuse
@@ -44,7 +46,7 @@ from odradek.workers.api import Api
 from odradek.workers.round import Pending
 
 if TYPE_CHECKING:
-    from odradek.cluster.snapshot import Snapshot
+    from odradek.cluster.snapshot import Mark
     from odradek.storage.partition import Partition
     from odradek.workers.connection import Connection
     from odradek.workers.worker import Worker
@@ -62,10 +64,10 @@ _TARGET = 400  # bytes of what is remembered beside each
 
 
 class Target:
-    """Where records go and how to answer: what a prefix means, while the metadata is `snapshot`."""
+    """Where records go and how to answer: what a prefix means, while the metadata is that of `metadata`."""
 
     __slots__ = (
-        "acks", "acks_all", "follower", "index", "partition", "prefix", "reply", "size", "snapshot", "timeout_ms",
+        "acks", "acks_all", "follower", "index", "metadata", "partition", "prefix", "reply", "size", "timeout_ms",
         "topic", "transactional_id", "version",
     )  # fmt: skip
 
@@ -84,12 +86,12 @@ class Target:
         self.prefix = b""
         self.size = 0
         self.follower: Target | None = None  # where a client went after this one
-        self.snapshot: Snapshot | None = None
+        self.metadata: Mark | None = None
         self.reply: Callable[[Pending], bytes] | None = None  # not for acks=0, nor for parts of a larger request
 
-    def remember(self, prefix: bytes, snapshot: Snapshot) -> None:
+    def remember(self, prefix: bytes, metadata: Mark) -> None:
         """Requests that begin with `prefix` are for just this target."""
-        self.prefix, self.size, self.snapshot = prefix, len(prefix), snapshot
+        self.prefix, self.size, self.metadata = prefix, len(prefix), metadata
         self.reply = produce.single_reply(self.version, self.topic, self.index) if self.acks else None
 
 
@@ -97,18 +99,18 @@ class Targets:
     """What a worker remembers of prefixes while the metadata stays as it is."""
 
     def __init__(self) -> None:
-        self._snapshot: Snapshot | None = None
+        self._metadata: Mark | None = None
         self._known: dict[tuple[int, bytes], Target] = {}
         self._bytes = 0
 
-    def get(self, version: int, prefix: bytes, snapshot: Snapshot) -> Target | None:
+    def get(self, version: int, prefix: bytes, metadata: Mark) -> Target | None:
         """The target of requests of `version` that begin with `prefix`."""
-        return self._known.get((version, prefix)) if snapshot is self._snapshot else None
+        return self._known.get((version, prefix)) if metadata is self._metadata else None
 
-    def keep(self, target: Target, snapshot: Snapshot) -> None:
+    def keep(self, target: Target, metadata: Mark) -> None:
         """Remember `target`; everything is forgotten when it becomes too much, and when the metadata changes."""
-        if snapshot is not self._snapshot or self._bytes > _REMEMBERED:
-            self._snapshot, self._bytes = snapshot, 0
+        if metadata is not self._metadata or self._bytes > _REMEMBERED:
+            self._metadata, self._bytes = metadata, 0
             self._known.clear()
         self._known[target.version, target.prefix] = target
         self._bytes += target.size + _TARGET
@@ -174,7 +176,7 @@ def raw(
         target is None
         or buffer.obj.find(target.prefix, head, head + target.size) != head  # type: ignore[attr-defined]  # no slice
         or target.version != version
-        or target.snapshot is not worker.snapshot
+        or target.metadata is not worker.snapshot.mark
     ):
         target = _known_target(worker, connection, version, buffer, head)
     if target is not None:
@@ -203,10 +205,10 @@ def _known_target(worker: Worker, connection: Connection, version: int, buffer: 
     last = connection.target
     if last is None:
         return None
-    target = worker.targets.get(version, bytes(buffer[head : head + last.size]), worker.snapshot)
+    target = worker.targets.get(version, bytes(buffer[head : head + last.size]), worker.snapshot.mark)
     if target is None and last.follower is not None:  # one of another length, that came after this one before
         size = last.follower.size
-        target = worker.targets.get(version, bytes(buffer[head : head + size]), worker.snapshot)
+        target = worker.targets.get(version, bytes(buffer[head : head + size]), worker.snapshot.mark)
     if target is not None:
         connection.target = target
     return target
@@ -223,7 +225,7 @@ def _parse(
         partition = _place(worker, part, request.acks, version, buffer, head)
         if partition is not None and part.size > 0:
             target = _target(partition, part, request, version)
-            target.remember(bytes(buffer[head : request.prefix_end]), worker.snapshot)
+            target.remember(bytes(buffer[head : request.prefix_end]), worker.snapshot.mark)
             _remember(worker, connection, target)
             batch = _batch(worker, connection, correlation, target, buffer, part.start, part.size)
             connection.order.append(batch)
@@ -240,7 +242,7 @@ def _target(partition: Partition | None, part: produce.Part, request: produce.Pr
 def _remember(worker: Worker, connection: Connection, target: Target) -> None:
     last, connection.target = connection.target, None
     if target.size <= _LONGEST_PREFIX:
-        worker.targets.keep(target, worker.snapshot)
+        worker.targets.keep(target, worker.snapshot.mark)
         connection.target = target
         if last is not None:
             last.follower = target
@@ -274,14 +276,14 @@ def _batch(
 ) -> Pending:
     """The batch in buffer[at:at+size], checked and queued for the round's append, or decided if it is refused.
 
-    One batch whose header and CRC are sound is stored as it came. The header's count is believed up to a record a
-    byte; a batch that claims more, and everything else, is opened on the slow path.
+    One batch whose header, CRC and records are sound is stored as it came. Of a trusted producer the header's count is
+    believed up to a record a byte. A batch that claims more, and everything else, is opened on the slow path.
     """
     partition, config = target.partition, target.partition.config
     view = buffer[at : at + size]
     batch = Pending(view, connection, correlation, target)
     if size >= HEADER_SIZE and config.plain and target.version >= 3:
-        base, length, _, magic, crc, attributes, delta, _, timestamp, producer_id, epoch, sequence, count = (
+        base, length, _, magic, crc, attributes, delta, first, timestamp, producer_id, epoch, sequence, count = (
             HEADER.unpack_from(buffer, at)
         )
         if (
@@ -293,6 +295,10 @@ def _batch(
             and (not attributes or _attributes_sound(batch, attributes, producer_id))
             and (producer_id < 0 or (sequence >= 0 and epoch >= 0))
             and crc32c(view[CRC_START:]) == crc
+            and (
+                config.producers_trusted
+                or worker.record_check.is_sound(buffer, at, size, attributes, count, first, timestamp)
+            )
         ):
             batch.count = count
             batch.max_timestamp = timestamp
@@ -354,7 +360,7 @@ def _take_several(
     several = Several(version, correlation, request.acks)
     connection.order.append(several)
     unnamed = _is_unnamed(buffer, request)
-    for part in request.parts:
+    for part in _once(request.parts):
         partition = None if unnamed else _place(worker, part, request.acks, version, buffer, head)
         target = _target(partition, part, request, version)
         if partition is not None:
@@ -366,6 +372,11 @@ def _take_several(
         several.parts.append(batch)
     if not several.parts:
         worker.round.settle(connection)
+
+
+def _once(parts: list[produce.Part]) -> list[produce.Part]:
+    """Each partition once: of several parts for one, Kafka stores and answers the last."""
+    return list({(part.topic, part.partition): part for part in parts}.values())
 
 
 def _is_unnamed(buffer: memoryview, request: produce.ProduceRequest) -> bool:
@@ -381,12 +392,13 @@ def _why(
 ) -> int:
     """The error of a part that `_place` refused; whoever leads an internal topic, clients do not write to it."""
     topic, by_id = pending.target.topic, version >= produce.TOPIC_IDS
+    error = leadership.elsewhere(worker.snapshot, topic, pending.target.index, by_id)
+    if error in (errors.UNKNOWN_TOPIC_ID, errors.UNKNOWN_TOPIC_OR_PARTITION):
+        return error
     if not _acks_allowed(request.acks, version):
         return errors.INVALID_REQUIRED_ACKS
-    error = leadership.elsewhere(worker.snapshot, topic, pending.target.index, by_id)
     name = worker.snapshot.by_id(topic) if by_id else topic.decode("utf-8", "replace")
-    exists = error not in (errors.UNKNOWN_TOPIC_ID, errors.UNKNOWN_TOPIC_OR_PARTITION)
-    if exists and name in topicnames.INTERNAL and not _is_admin(buffer, head):
+    if name in topicnames.INTERNAL and not _is_admin(buffer, head):
         return errors.INVALID_TOPIC_EXCEPTION
     return error
 

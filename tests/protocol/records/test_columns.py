@@ -1,0 +1,248 @@
+"""Records by their columns: the same answer as from reading each, for good and for bad ones, wherever they lie."""
+
+from __future__ import annotations
+
+import mmap
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from odradek.protocol.records import batch_v2, columns, varint
+from odradek.protocol.records.batch_v2 import Record
+from odradek.protocol.records.errors import RecordError
+
+from .strategies import NOW, mixed, record_lists
+
+MEMORIES: dict[str, Callable[[int], bytearray | mmap.mmap]] = {
+    "bytearray": bytearray,
+    "mmap": lambda size: mmap.mmap(-1, size),
+}
+BEFORE, BEHIND = b"\x02", b"\x0c\0\0\0\1\1\0"
+
+
+def said(body: bytes, count: int, span: int) -> bool:
+    """The columns' answer, which is the same in each kind of memory, and at its end."""
+    found = set()
+    for make in MEMORIES.values():
+        for behind in (BEHIND, b""):
+            at, end = len(BEFORE), len(BEFORE) + len(body)
+            data = make(max(end + len(behind), 1))
+            data[: end + len(behind)] = BEFORE + body + behind
+            found.add(columns.are_sound(data, at, end, count, span))
+    assert len(found) == 1
+    return found.pop()
+
+
+def truth(body: bytes, count: int, span: int) -> bool:
+    """Record by record."""
+    head = batch_v2.Header(0, 0, 0, 2, 0, 0, count - 1, NOW, NOW + span, -1, -1, -1, count)
+    try:
+        found = batch_v2.scan(body, head)
+    except RecordError:
+        return False
+    return found.dense and found.max_timestamp == NOW + span
+
+
+def encoded(records: list[Record]) -> tuple[bytes, int, int]:
+    """The records with timestamps from NOW on as bytes, their number, and their span of time."""
+    body, span = batch_v2.encode_records(records, 0)
+    assert span.base_timestamp == NOW
+    return body, span.num_records, span.max_timestamp - NOW
+
+
+def alike(
+    count: int, size: int = 20, key: int = -1, step: Callable[[int], int] = lambda n: 0, headers: tuple = ()
+) -> list[Record]:
+    """Records of one shape; those from `size` on are the bytes of values."""
+    value, name = b"v" * size, None if key < 0 else b"k" * key
+    return [(n, NOW + (step(n) if n else 0), name, value, headers) for n in range(count)]
+
+
+STEPS: dict[str, Callable[[int], int]] = {
+    "one time": lambda n: 0,
+    "rising": lambda n: n // 3,
+    "each its own": lambda n: n,
+    "falling": lambda n: -n,
+    "up and down": lambda n: (n * 37) % 60 - 30,
+    "far up and down": lambda n: (n * 3701) % 12_000 - 6_000,
+    "not in order, two bytes": lambda n: 64 + (n * 371) % 8000,
+    "days": lambda n: n * 86_400_000,
+    "back from far": lambda n: 9_000 - n,
+}
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 6, 50, 64, 65, 70, 8191, 8193, 9000])
+@pytest.mark.parametrize("step", STEPS)
+def test_records_of_one_shape(count: int, step: str) -> None:
+    body, count, span = encoded(alike(count, step=STEPS[step]))
+    assert truth(body, count, span)
+    assert said(body, count, span)
+    assert not said(body, count, span + 1)
+    assert not said(body, count, span - 1)
+    assert not said(body, count + 1, span)
+    assert not said(body, count - 1, span)
+    assert not said(body[:-1], count, span)
+    assert not said(body + b"\0", count, span)
+
+
+SIZES = [0, 1, 5, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 100, 8180, 8190, 8192, 20_000]
+
+
+@pytest.mark.parametrize("key", [-1, 0, 1, 63, 64, 9000])
+def test_lengths_at_the_borders_of_varints(key: int) -> None:
+    for size in SIZES:
+        for count in (1, 40):
+            body, count, span = encoded(alike(count, size, key))
+            assert said(body, count, span), (size, count)
+            assert not said(body, count, span - 1), (size, count)
+
+
+def test_a_single_record_of_every_size() -> None:
+    for size in range(300):
+        body = bytearray(encoded(alike(1, size))[0])
+        assert said(body, 1, 0), size
+        body[-1] = 1
+        assert not said(body, 1, 0), size
+        assert not said(bytes(size), 1, 0)
+
+
+def test_headers_nulls_and_every_length() -> None:
+    rows = [(n, NOW if n == 0 else time, *rest) for n, time, *rest in mixed(300)]
+    assert said(*encoded(rows))
+    assert said(*encoded(alike(100, headers=((b"h", b"1"), (b"", None)))))
+    assert said(*encoded([(n, NOW, None, None, ()) for n in range(100)]))
+
+
+def test_several_shapes_one_behind_the_other() -> None:
+    rows: list[Record] = []
+    for size, count in ((10, 30), (11, 3), (5000, 30), (10, 90), (9000, 8), (0, 40)):
+        rows += [(len(rows) + n, NOW, None, b"v" * size, ()) for n in range(count)]
+    assert said(*encoded(rows))
+
+
+def test_shapes_that_begin_alike() -> None:
+    """As long, but with keys of other lengths; each after each other one, sound and damaged."""
+    bodies = [encoded(alike(20, 30 - max(key, 0), key)) for key in (-1, 0, 5, 30)]
+    assert len({body[:4] for body, _, _ in bodies}) == 1
+    for first in bodies:
+        for second in bodies:
+            assert said(*first)
+            assert said(*second)
+            body, count, span = second
+            at = len(body) - len(body) // count + 4
+            assert not said(body[:at] + b"\x40" + body[at + 1 :], count, span)
+
+
+@pytest.mark.parametrize("count", [1, 3, 100])
+def test_numbers_written_longer_than_they_need(count: int) -> None:
+    """Java writes none of them and reads them, up to five bytes for what has 32 bits."""
+    for place in range(5):
+        for longer in (2, 3, 5, 6):
+            rows = []
+            for n in range(count):
+                numbers = [varint.encode(number) for number in (0, n, -1, 3)]
+                if place:
+                    numbers[place - 1] = _padded(numbers[place - 1], longer)
+                rest = b"\0" + b"".join(numbers) + b"abc\0"
+                length = varint.encode(len(rest))
+                rows.append((length if place else _padded(length, longer)) + rest)
+            body = b"".join(rows)
+            sound = longer < 6 or place == 1
+            assert truth(body, count, 0) == said(body, count, 0) == sound, (place, longer)
+
+
+def _padded(number: bytes, size: int) -> bytes:
+    if size <= len(number):
+        return number
+    return bytes((*(byte | 128 for byte in number), *[128] * (size - len(number) - 1), 0))
+
+
+@pytest.mark.parametrize("change", ["length", "attributes", "time", "offset", "key", "value", "headers"])
+@pytest.mark.parametrize("which", [0, 1, 40, 63, 64, 99])
+def test_one_byte_of_one_record(change: str, which: int) -> None:
+    """Each value for each byte of the numbers in one of a hundred records of one shape."""
+    body, count, span = encoded(alike(100, 30, key=2))
+    sizes = [len(encoded(alike(n + 1, 30, key=2))[0]) for n in range(which)][-1:] or [0]
+    offset = 1 if which < 64 else 2
+    places = {
+        "length": 0, "attributes": 1, "time": 2, "offset": 3, "key": 3 + offset, "value": 6 + offset, "headers": -1,
+    }  # fmt: skip
+    size = len(encoded(alike(which + 1, 30, key=2))[0]) - sizes[0]
+    at = sizes[0] + places[change] % size
+    answers = set()
+    for value in range(256):
+        changed = bytearray(body)
+        changed[at] = value
+        answer = said(bytes(changed), count, span)
+        assert answer == truth(bytes(changed), count, span), value
+        answers.add(answer)
+    assert answers == ({True} if change == "attributes" else {True, False})
+
+
+@given(records=record_lists(gaps=False, base=0))
+def test_good_records(records: list[Record]) -> None:
+    body, head = batch_v2.encode_records(records, 0)
+    assert said(body, head.num_records, head.max_timestamp - head.base_timestamp)
+
+
+@given(records=record_lists(base=0))
+def test_records_with_gaps_between_offsets(records: list[Record]) -> None:
+    body, head = batch_v2.encode_records(records, 0)
+    dense = head.last_offset_delta == head.num_records - 1
+    assert said(body, head.num_records, head.max_timestamp - head.base_timestamp) == dense
+
+
+@given(
+    shapes=st.lists(st.tuples(st.integers(1, 90), st.integers(0, 90), st.integers(-1, 70)), min_size=1, max_size=3),
+    step=st.sampled_from(sorted(STEPS)),
+    dice=st.randoms(use_true_random=False),
+    changes=st.integers(1, 4),
+)
+def test_damaged_records(shapes: list[tuple[int, int, int]], step: str, dice: random.Random, changes: int) -> None:
+    """Bytes changed, taken out and put in: the answer is that of reading each record."""
+    rows: list[Record] = []
+    for count, size, key in shapes:
+        name = None if key < 0 else b"k" * key
+        rows += [
+            (n, NOW + (STEPS[step](n) if n else 0), name, b"\0" * size, ()) for n in range(len(rows), len(rows) + count)
+        ]
+    body, count, span = encoded(rows)
+    damaged = bytearray(body)
+    for _ in range(changes):
+        at = dice.randrange(len(damaged))
+        match dice.randrange(4):
+            case 0:
+                del damaged[at : at + dice.choice((1, 7))]
+            case 1:
+                damaged[at:at] = bytes((dice.randrange(256),))
+            case _:
+                damaged[at] = dice.choice((0, 1, 2, 127, 128, 255, damaged[at] ^ 1, (damaged[at] + 2) & 255))
+    count += dice.choice((0, 0, 0, 1, -1))
+    assert said(bytes(damaged), count, span) == (count > 0 and truth(bytes(damaged), count, span))
+
+
+@given(body=st.binary(max_size=200), count=st.integers(1, 20), span=st.integers(-1, 3))
+def test_garbage(body: bytes, count: int, span: int) -> None:
+    assert said(body, count, span) == truth(body, count, span)
+
+
+def test_times_of_more_than_64_bits() -> None:
+    """One that is as far below its batch's as can be written is refused too: the base timestamp is not seen."""
+    for timestamp, right in ((batch_v2.LATEST, True), (batch_v2.LATEST + 1, False)):
+        body, delta = _single(timestamp - NOW)
+        assert said(body, 1, delta)  # the header's largest timestamp, which can be written, is not this one
+        assert truth(body, 1, delta) == right
+    body, delta = _single(batch_v2.EARLIEST)
+    assert not said(body, 1, delta)
+
+
+def _single(delta: int) -> tuple[bytes, int]:
+    rest = b"\0" + varint.encode(delta) + b"\0\1\1\0"
+    return varint.encode(len(rest)) + rest, delta
+
+
+def test_no_records_at_all() -> None:
+    assert not said(b"", 1, 0)
+    assert not said(b"", 0, 0)
