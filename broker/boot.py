@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,8 +76,10 @@ def clear_run_dir(run_dir: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def prepare(config: BrokerConfig, listen: bool = True) -> Boot:
-    """Take possession of the data directory; without `listen` somebody else opens the sockets. Raises BootError."""
+def prepare(config: BrokerConfig, listen: bool = True, hold: Callable[[], None] = lambda: None) -> Boot:
+    """Take possession of the data directory; without `listen` somebody else opens the sockets. Raises BootError.
+
+    `hold` is called when nobody is waited for any more, before there is anything that a death would leave behind."""
     for line in limits.shortages():
         log.warning("%s", line)
     _make_first_dir(config)
@@ -85,6 +88,7 @@ def prepare(config: BrokerConfig, listen: bool = True) -> Boot:
         raise BootError(_second(config))
     config, offline = _identified(config)
     run_dir = _run_dir(config)
+    hold()
     shared = _shared_memory(config, locks, run_dir)
     for number in offline:
         shared.fail_dir(number)

@@ -105,13 +105,19 @@ class Children:
         """Start every wanted role that has no process and whose back-off is over; returns those started.
 
         A role whose byte is held by a process that is not ours (one more `odradek run worker`, or a child
-        that is just dying) is left alone until the byte is free."""
+        that is just dying) is left alone until the byte is free. So is, for a while, one that the machine has no
+        room for: those that live go on."""
         now = time.monotonic()
         started = []
         for role in sorted(self.wanted - self._living.keys(), key=_urgency):
             if now >= self._not_before.get(role, 0.0) and not self._locks.alive(role):
-                self._living[role] = Child(self._spawn(role), now)
-                started.append(role)
+                try:
+                    self._living[role] = Child(self._spawn(role), now)
+                except OSError as error:
+                    log.error("%s cannot be started now: %s", role_name(role), error)
+                    self._not_before[role] = now + LONGEST_DELAY_S
+                else:
+                    started.append(role)
         return started
 
     def reap(self) -> list[Death]:

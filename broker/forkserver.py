@@ -44,6 +44,8 @@ def run(sock: socket.socket, supervisor: int, ahead: Callable[[], None] = lambda
         ahead()
         _serve(sock, supervisor)
         code = OK
+    except ConnectionError:  # the supervisor was killed with an answer unread
+        code = OK
     except BaseException:
         traceback.print_exc()
     finally:

@@ -50,7 +50,8 @@ class JournalHandler(logging.Handler):
             try:
                 self._send(datagram)
             except OSError:
-                sys.stderr.write(f"<{priority(record.levelno)}>{self._role} {record.name}: {message}\n")
+                lines = message.replace("\n", "\n  ")  # a line that begins with <0> would be an emergency
+                sys.stderr.write(f"<{priority(record.levelno)}>{self._role} {record.name}: {lines}\n")
         except Exception:
             self.handleError(record)
 

@@ -7,6 +7,8 @@ Lock      : none; a reader sees the old file or the new.
 Crash rule: the file is a wish, not state: a process without it logs as configured.
 Each process reads the file when it starts and on SIGUSR2. Files are one for each role, as two processes
 cannot rotate the same one.
+Names of clients, groups and their like are the clients' own, and may hold anything: no line break of theirs begins a
+line of the log (`Lines`).
 """
 
 from __future__ import annotations
@@ -30,8 +32,25 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _ALIASES = {"WARN": "WARNING", "FATAL": "CRITICAL", "OFF": "CRITICAL"}
 
 
+# Line breaks, and what terminals obey: the controls of ASCII, Latin-1 and Unicode, each as Python writes it.
+_CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
+_IN_TRACES = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\n\t"}
+
+
 class LevelError(ValueError):
     """No such log level."""
+
+
+class Lines(logging.Formatter):
+    """A line for each record, and its trace below, indented."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        return super().formatMessage(record).translate(_CONTROLS)
+
+    def formatException(self, ei: Any) -> str:
+        """See logging.Formatter."""
+        return "  " + super().formatException(ei).translate(_IN_TRACES).replace("\n", "\n  ")
 
 
 def level_number(name: str) -> int:
@@ -102,7 +121,7 @@ def _handler(role: str, config: Mapping[str, Any]) -> logging.Handler:
         return journal.JournalHandler(role)
     else:
         handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {role} %(name)s: %(message)s"))
+    handler.setFormatter(Lines(f"%(asctime)s %(levelname)s {role} %(name)s: %(message)s"))
     return handler
 
 

@@ -22,6 +22,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from odradek.broker import forkserver, spawn
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S = 30.0  # it may be importing, on a busy machine
 LOOK_S = 0.2
+GONE_S = 2.0  # for the kernel to end it
+_STEP_S = 0.005
 REPLACE_S = 5.0  # between two: what kills it may do so again, and importing all is work
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -83,14 +86,15 @@ class Nursery:
         if self._socket is not None or now < self._not_before:
             return
         self._not_before = now + REPLACE_S
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            try:
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs, ExitStack() as unless_spawned:
+                unless_spawned.callback(ours.close)
                 self._pid = spawn.spawn(0, run_dir, [("supervisor", theirs.fileno())], forkserver.command_line)
-            except OSError as error:
-                log.warning("no other fork server: %s", error)
-                ours.close()
-                return
+                unless_spawned.pop_all()
+        except OSError as error:
+            log.warning("no other fork server: %s", error)
+            return
         self._socket, self._ready = ours, False
 
     def _is_ready(self, sock: socket.socket) -> bool:
@@ -132,14 +136,25 @@ class Nursery:
             self._pid = 0
 
     def close(self) -> None:
-        """End the fork server."""
+        """End the fork server. It holds nothing: if nobody can wait for it, as in a debugger, nobody does."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
         if self._pid:
-            os.kill(self._pid, signal.SIGKILL)  # it holds nothing; and it may be stopped
-            os.waitpid(self._pid, 0)
+            os.kill(self._pid, signal.SIGKILL)  # it may be stopped
+            if not _reaped(self._pid, GONE_S):
+                log.warning("the fork server (pid %d) cannot be waited for: leaving it behind", self._pid)
             self._pid = 0
+
+
+def _reaped(pid: int, seconds: float) -> bool:
+    """Whether a child has ended within a time."""
+    deadline = time.monotonic() + seconds
+    while not os.waitpid(pid, os.WNOHANG)[0]:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_STEP_S)
+    return True
 
 
 def _stopped(pid: int) -> bool:

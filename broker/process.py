@@ -31,6 +31,7 @@ from odradek.ipc.shm import Shared
 
 log = logging.getLogger(__name__)
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # to the supervisor
 ROLE_LOCK = "odradek-roles.lock"
 BYTE_PATIENCE_S = 10.0
 
@@ -107,6 +108,11 @@ def wait_for(condition: Callable[[], bool], seconds: float, step: float = 0.02) 
     return True
 
 
+def hold_stop_signals() -> None:
+    """Let them wait until `Signals` takes them: from now on something would be left behind."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
+
 class Signals:
     """Signals as a queue: handlers only enqueue, the loop asks `take()`; `fileno()` wakes its poll."""
 
@@ -116,6 +122,7 @@ class Signals:
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in numbers:
             signal.signal(number, self._enqueue)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
     def _enqueue(self, number: int, _frame: object) -> None:
         self._waiting.append(number)

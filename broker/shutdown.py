@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from odradek.broker import flushing
+from odradek.broker import flushing, stop_limits
 from odradek.broker.boot import Boot
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.checkpointing import PICK, Checkpoints
@@ -38,7 +38,7 @@ def finish(boot: Boot) -> None:
     partitions = Partitions(boot.shared, boot.run_dir, boot.config, roles.SUPERVISOR)
     partitions.follow()
     unclean = _settle(partitions)
-    written = Checkpoints(boot.config.log_dirs, Turns(boot.run_dir))
+    written = Checkpoints(boot.config.log_dirs, Turns(boot.run_dir), stop_limits.WRITER_S)
     broken = boot.shared.failed_dirs()
     for name in PICK:
         unclean |= written.write(partitions, name, broken).keys()

@@ -15,6 +15,8 @@ from odradek.ipc import roles
 
 MARGIN_S = 5.0  # to end in, when the time is over: connections to close, a disk that answers late
 ANSWER_S = 5.0  # for a controller to answer one try of a controlled shutdown
+DEATH_S = 30.0  # for the kernel to end what was killed: it may be waiting for a disk
+WRITER_S = 10.0  # for somebody else to have written a checkpoint, when nobody else should be there
 _UNIT_S = 30.0  # systemd need not be in a hurry
 _WORKERS = tuple(range(roles.FIRST_WORKER, roles.ROLES))
 

@@ -8,6 +8,7 @@ lock holders. Boot and stop are the same turns with a condition to wait for.
 from __future__ import annotations
 
 import logging
+import math
 import select
 import signal
 import sys
@@ -20,7 +21,7 @@ from odradek.broker.banner import banner, ready_line
 from odradek.broker.boot import Boot
 from odradek.broker.children import Children, Death, is_fatal
 from odradek.broker.errors import FAILED, FATAL_BOOT, OK, OdradekError
-from odradek.broker.process import Signals
+from odradek.broker.process import STOP_SIGNALS, Signals
 from odradek.broker.stopped import StoppedProcesses
 from odradek.broker.sweep import StuckHolders
 from odradek.ipc import processes, roles, shm
@@ -39,7 +40,6 @@ PROGRESS_S = 5.0
 _STARTING_S = 2.0  # for a controller process that has not registered the broker yet to say that there is nothing to do
 MOST_BOOT_DEATHS = 5  # a broker that never becomes ready helps nobody; once ready it never gives up
 HELPERS = (roles.CONTROLLER, roles.ACCEPTOR, roles.COORDINATOR, roles.JANITOR)
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Supervisor:
@@ -64,7 +64,7 @@ class Supervisor:
         self._exit_code = OK
         self._killed: list[str] = []
         self._retiring: dict[int, float] = {}  # role → when its patience is over
-        self._signals = Signals(*_STOP_SIGNALS, signal.SIGCHLD)
+        self._signals = Signals(*STOP_SIGNALS, signal.SIGCHLD)
         self._children = Children(boot.locks, boot.shared.processes, self._spawn)
         self._stuck = StuckHolders(
             boot.shared.slots,
@@ -231,12 +231,25 @@ class Supervisor:
         self._children.wanted -= set(stage)
         self._children.signal(stage, signal.SIGTERM)
         self._children.signal_foreign(stage, signal.SIGTERM)
-        deadline = time.monotonic() + patience
+        deadline, killed_at = time.monotonic() + patience, math.inf
         while self._children.living(stage) or self._children.foreign(stage):
-            if self._hurry or time.monotonic() >= deadline:
+            now = time.monotonic()
+            if self._hurry or now >= deadline:
                 self._killed += self._children.kill(stage)
                 self._children.signal_foreign(stage, signal.SIGKILL)
+                killed_at = min(killed_at, now)
+            if now >= killed_at + stop_limits.DEATH_S:
+                return self._leave_behind(stage)
             self._turn()
+
+    def _leave_behind(self, stage: Sequence[int]) -> None:
+        """Wait no longer for what SIGKILL does not end. Who still has its role's byte may write: no clean stop then."""
+        for role in {*self._children.living(stage), *self._children.foreign(stage)}:
+            if self._boot.locks.alive(role):
+                log.error("%s does not die: leaving it behind", role_name(role))
+                self._exit_code = FAILED
+            else:
+                log.warning("%s cannot be waited for: leaving it behind", role_name(role))
 
     def _close(self) -> None:
         self._control.close()

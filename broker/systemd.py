@@ -14,17 +14,19 @@ from collections.abc import Mapping, Sequence
 
 FIRST_FD = 3
 MANAGER = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # meant for one process, not for its children
+_WAIT_S = 1.0  # for a manager that does not read: there is more to do than to speak to it
 _BEATS = 4  # within the time after which the manager takes a service for hung
 
 
-def notify(message: str) -> bool:
-    """Tell the service manager, e.g. `READY=1` or `STATUS=…`. False when nobody asked to be told."""
+def notify(message: str, wait_s: float = _WAIT_S) -> bool:
+    """Tell the service manager, e.g. `READY=1` or `STATUS=…`. False when nobody asked to be told, or nobody reads."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return False
     if address.startswith("@"):  # the abstract namespace
         address = "\0" + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to_manager:
+        to_manager.settimeout(wait_s)
         try:
             to_manager.sendto(message.encode(), address)
         except OSError:
@@ -73,4 +75,4 @@ class Watchdog:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + self._period
-            notify("WATCHDOG=1")
+            notify("WATCHDOG=1", 0)

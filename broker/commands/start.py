@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from odradek.broker.commands._broker import configured
@@ -31,7 +34,7 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
 
     nursery = Nursery.open()  # first of all: what it forks is to inherit nothing of what follows
 
-    from odradek.broker import boot, logs
+    from odradek.broker import boot, logs, process
     from odradek.broker import config as configuration
     from odradek.broker.supervisor import Supervisor
 
@@ -40,11 +43,21 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
         logs.setup("supervisor", config)
         for line in config.warnings:
             click.echo(f"odradek: warning: {line}", err=True)
-        booted = boot.prepare(config)
+        booted = boot.prepare(config, hold=process.hold_stop_signals)
         logs.setup("supervisor", booted.config, booted.run_dir)
-        sys.exit(Supervisor(booted, _last_steps, nursery, nursery.look).run())
+        code = Supervisor(booted, _last_steps, nursery, nursery.look).run()
     finally:
         nursery.close()
+    _end(code)
+
+
+def _end(code: int) -> NoReturn:
+    """All is done: no library's thread or end is waited for, and no further signal changes the exit code."""
+    logging.shutdown()
+    with suppress(OSError):  # nobody reads any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _last_steps() -> Callable[[Boot], None]:

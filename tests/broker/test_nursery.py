@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
+from odradek.broker import forkserver
 
 from ..harness.broker import Broker
 from ..harness.process import command_words, family, living, wait_dead, wait_until
+from ..harness.tracer import traced
 
 Fresh = Callable[..., Broker]
 FORK_SERVER = "odradek fork-server"
@@ -125,6 +129,14 @@ def test_a_stopped_fork_server_is_replaced(fresh_broker: Fresh) -> None:
     broker.stop()
 
 
+def test_a_fork_server_in_a_debugger_does_not_hold_up_the_end(fresh_broker: Fresh) -> None:
+    """It is dead, but nobody can wait for it."""
+    broker = fresh_broker()
+    with traced(_fork_server(broker).pid):
+        broker.stop()
+    assert "the fork server (pid" in broker.log
+
+
 def test_another_fork_server_takes_its_place(fresh_broker: Fresh) -> None:
     """What dies after that is forked again, inherits nothing, and dies with the supervisor."""
     broker = fresh_broker()
@@ -179,3 +191,18 @@ def test_a_bad_setting_leaves_no_fork_server(fresh_broker: Fresh) -> None:
         raise AssertionError("it has started")
     found = psutil.process_iter(["ppid", "name"])  # without those that end meanwhile, other tests' among them
     assert not [one for one in found if one.info == {"ppid": os.getpid(), "name": "fork-server"}]
+
+
+def test_it_ends_in_silence_with_a_supervisor_that_had_not_read_an_answer(capfd: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        theirs.send(b"an answer")
+        forkserver.run(theirs, os.getppid())
+    theirs.close()
+    ours.settimeout(20)
+    assert ours.recv(64, socket.MSG_PEEK)
+    ours.close()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == forkserver.OK
+    assert "Traceback" not in capfd.readouterr().err

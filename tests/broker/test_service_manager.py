@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from odradek.broker import journal, patience, sockets
+from odradek.broker import journal, patience, sockets, systemd
 from odradek.broker.errors import BootError
 from odradek.broker.journal import JournalHandler
 from odradek.broker.listeners import Endpoint
@@ -64,6 +64,17 @@ def test_nothing_is_said_after_the_end(manager: socket.socket, monkeypatch: pyte
         manager.settimeout(0.005)
         with pytest.raises(TimeoutError):
             manager.recv(4096)
+
+
+def test_a_manager_that_does_not_read_holds_nobody_up(manager: socket.socket) -> None:
+    """Its queue is full, as when it is stopped."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as filling:
+        filling.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while filling.sendto(b"STATUS=", os.environ["NOTIFY_SOCKET"]):
+                pass
+    assert not systemd.notify("STOPPING=1")
+    Watchdog({"WATCHDOG_USEC": "4000000"}).beat()
 
 
 def test_a_watchdog_that_nobody_set() -> None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import resource
 import socket
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from odradek.broker import config as configuration
-from odradek.broker import limits, logs, systemd
+from odradek.broker import limits, logs, spawn, systemd
 from odradek.broker.banner import banner, ready_line
-from odradek.broker.children import FIRST_DELAY_S, HEALTHY_S, LONGEST_DELAY_S, Backoff, Death, is_fatal
+from odradek.broker.children import FIRST_DELAY_S, HEALTHY_S, LONGEST_DELAY_S, Backoff, Children, Death, is_fatal
 from odradek.broker.connection_limits import NAMES, UNLIMITED, Bound, ConnectionCounts, Limits, parse_overrides
+from odradek.broker.journal import JournalHandler
+from odradek.ipc import roles
+from odradek.ipc.locks import RoleLocks
+from odradek.ipc.processes import TABLE_WORDS, ProcessTable
 
 
 def _config(listeners: str) -> configuration.BrokerConfig:
@@ -111,6 +118,54 @@ def test_each_role_has_its_log_file(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "odradek.log"
     assert logs.file_of("supervisor", path) == path
     assert logs.file_of("worker-3", path).name == "odradek-worker-3.log"
+
+
+def test_a_process_that_cannot_be_started_costs_the_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine may be out of processes, memory or descriptors for a moment."""
+    refused = [BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))]
+
+    def start(role: int) -> int:
+        if role == roles.CONTROLLER and refused:
+            raise refused.pop()
+        return spawn.spawn(role, tmp_path, command_of=lambda *_: ["/bin/true"])
+
+    table = ProcessTable(memoryview(bytearray(8 * TABLE_WORDS)).cast("q"), 0)
+    children = Children(RoleLocks(tmp_path / "roles.lock"), table, start)
+    children.wanted = {roles.CONTROLLER, roles.ACCEPTOR}
+    assert children.start_missing() == [roles.ACCEPTOR]
+    assert children.start_missing() == []
+    later = time.monotonic() + LONGEST_DELAY_S
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert children.start_missing() == [roles.CONTROLLER]
+    for role in children.wanted:
+        os.waitpid(children.pid(role), 0)
+
+
+def test_no_client_begins_a_line_where_the_journal_is_away(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    handler = JournalHandler("worker-0", str(tmp_path / "none"))
+    handler.emit(logging.LogRecord("x", logging.INFO, "", 0, "from %s", ("me\n<0>all is lost",), None))
+    handler.close()
+    assert capsys.readouterr().err == "<6>worker-0 x: from me\n  <0>all is lost\n"
+
+
+def test_no_client_begins_a_line_of_the_log(tmp_path: Path) -> None:
+    """Client ids, group ids and transactional ids may hold line breaks, and what terminals obey."""
+    forged = "2026-01-01 00:00:00,000 CRITICAL janitor odradek.broker: all is lost"
+    nasty = f"me\n{forged}\r{forged}\x1b[2J\x85{forged}\u2028{forged}"
+    record = logging.LogRecord("odradek.x", logging.INFO, "", 0, "from %s: done", (nasty,), None)
+    formatted = logs.Lines("%(name)s: %(message)s").format(record)
+    assert formatted.isprintable()
+    assert "\\n" + forged in formatted
+    try:
+        raise ValueError(nasty)
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    first, *trace = logs.Lines("%(name)s: %(message)s").format(record).splitlines()
+    assert first == formatted
+    assert len(trace) > 2
+    assert all(line.startswith("  ") for line in trace)
 
 
 def test_sockets_by_environment() -> None:

@@ -19,12 +19,33 @@ import psutil
 import pytest
 from odradek.broker import config as configuration
 from odradek.broker import control
+from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.errors import FATAL_BOOT
+from odradek.broker.process import ROLE_LOCK
 from odradek.broker.status import Observer
+from odradek.ipc import roles
+from odradek.ipc.locks import RoleLocks
 from odradek.ipc.rundir import run_dir, shm_prefix
+from odradek.storage import checkpoints
 
 from ..harness.process import command_words, die_with_parent, family, living, shm_names, wait_dead, wait_until
+from ..harness.tracer import traced
 
+HUNG = """
+import json, pathlib, sys
+import zmq
+from odradek.broker import control
+folder = pathlib.Path(sys.argv[1])
+heard = control.events(folder, 100)
+next(heard)
+asking = zmq.Context.instance().socket(zmq.DEALER)
+asking.connect(f"ipc://{folder}/control-supervisor.ipc")
+for _ in range(5000):
+    asking.send_multipart([b"", json.dumps({"command": "status"}).encode()])
+print("asked", flush=True)
+asking.poll()
+input()
+"""
 STANDIN = Path(__file__).with_name("standin.py")
 ROLES = ("acceptor", "coordinator", "controller", "janitor", "worker-0", "worker-1")
 
@@ -332,6 +353,63 @@ def test_a_child_that_somebody_has_stopped_does_not_hold_up_the_end(standin: Sta
         os.kill(standin.role_pid(name), signal.SIGSTOP)
     standin.process.send_signal(signal.SIGTERM)
     assert standin.wait() == 0
+    assert not standin.shm()
+
+
+def test_a_child_in_a_debugger_does_not_hold_up_the_end(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is dead, and has given all back; but nobody can wait for it."""
+    monkeypatch.setenv("STANDIN_PATIENCE_S", "0.5")
+    standin.start()
+    assert standin.process is not None
+    with traced(standin.role_pid("janitor")):
+        standin.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "SIGTERM: stopping" in standin.text, 60)
+        assert standin.stop() == 0  # by a second one: the stage's own limit is not waited for
+    assert "janitor cannot be waited for" in standin.text
+    assert (standin.data / "finished").exists()
+    assert not standin.shm()
+
+
+def test_a_child_that_does_not_die_does_not_hold_up_the_end(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that waits for a disk: here somebody who is no process of the broker has its role's byte."""
+    monkeypatch.setenv("STANDIN_PATIENCE_S", "0.5")
+    standin.start()
+    assert standin.process is not None
+    locks = RoleLocks(standin.data / ROLE_LOCK)
+    assert locks.hold(roles.worker_role(9))
+    standin.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "SIGTERM: stopping" in standin.text, 60)
+    assert standin.stop() == 1
+    assert "worker-9 does not die" in standin.text
+    assert not (standin.data / "finished").exists(), "it may still write"
+    locks.close()
+
+
+def test_somebody_who_writes_checkpoints_does_not_hold_up_the_end(
+    standin: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody should, when all others have ended; the log directory is not called clean then."""
+    monkeypatch.setenv("STANDIN_PATIENCE_S", "0.5")
+    standin.start()
+    with Turns(standin.run_dir).of(0):
+        assert standin.stop() == 0
+    assert not (standin.data / checkpoints.CLEAN_SHUTDOWN).exists()
+    assert not standin.shm()
+
+
+def test_peers_on_the_bus_that_hang_do_not_hold_up_the_end(standin: Standin) -> None:
+    """One has asked for something and does not read the answer, one does not read what is published."""
+    standin.start()
+    asking = subprocess.Popen([sys.executable, "-c", HUNG, str(standin.run_dir)], stdout=subprocess.PIPE)
+    assert asking.stdout is not None
+    assert asking.stdout.readline()
+    os.kill(asking.pid, signal.SIGSTOP)
+    for _ in range(50):
+        standin.ask("scale", workers=2)
+    assert standin.stop() == 0
+    asking.kill()
+    asking.wait()
+    asking.stdout.close()
     assert not standin.shm()
 
 

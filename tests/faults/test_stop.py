@@ -75,6 +75,15 @@ def test_interrupt_is_a_clean_stop(fresh_broker: Any) -> None:
     assert not broker.shared_memory()
 
 
+def test_terminated_as_soon_as_there_is_something_to_leave_behind(fresh_broker: Any) -> None:
+    broker = fresh_broker(start=False)
+    for _ in range(3):
+        broker.launch()
+        while not broker.shared_memory():
+            assert broker.process.poll() is None, broker.log
+        broker.stop()
+
+
 def test_a_second_broker_on_the_same_data_is_refused(fresh_broker: Any) -> None:
     broker = fresh_broker()
     done = broker.command("start", str(broker.properties_file))

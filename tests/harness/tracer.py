@@ -1,0 +1,33 @@
+"""A debugger that has a process and does not look after it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from .process import die_with_parent
+
+_SEIZE = """
+import ctypes, sys, time
+PTRACE_SEIZE = 0x4206
+print(ctypes.CDLL(None).ptrace(PTRACE_SEIZE, int(sys.argv[1]), None, None), flush=True)
+time.sleep(1000)
+"""
+
+
+@contextmanager
+def traced(pid: int) -> Iterator[None]:
+    """Over the block the parent of process `pid` cannot wait for its end: that is the tracer's first."""
+    words = [sys.executable, "-c", _SEIZE, str(pid)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, preexec_fn=die_with_parent) as tracer:
+        assert tracer.stdout is not None
+        try:
+            if tracer.stdout.readline() != b"0\n":
+                pytest.skip("ptrace is not allowed here")
+            yield
+        finally:
+            tracer.kill()
