@@ -95,10 +95,7 @@ def _delete(partition: Partition, values: Fields, doomed: list[Doomed]) -> int:
         log.info("%r: deleting the segment at offset %d (%s)", partition, *segment)
     if start > values[slots.F_LOG_START]:
         return trim.advance(partition, values, start)
-    gone = trim.rename_below(partition.directory, list(bases), values[slots.F_LOG_START])
-    values[slots.F_GENERATION] += 1
-    partition.slot.publish(values)
-    return gone
+    return trim.let_go(partition, values)
 
 
 def expire_producers(partition: Partition, now_ms: int, expiration_ms: int) -> int:

@@ -7,8 +7,11 @@ lowers a recovery point before it appends again (broker.checkpoint_turns); the j
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.partitions import Partitions
@@ -16,7 +19,7 @@ from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import OffsetFile, Offsets
-from odradek.storage.partition import Partition
+from odradek.storage.partition import Busy, Partition
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +37,10 @@ Line = tuple[int, int]  # the incarnation it is of, the offset
 class Checkpoints:
     """The checkpoint files of all log directories."""
 
-    def __init__(self, log_dirs: Sequence[str], turns: Turns) -> None:
+    def __init__(self, log_dirs: Sequence[str], turns: Turns, patience_s: float = math.inf) -> None:
+        """`patience_s`: how long another writer of a log directory's checkpoints is waited for."""
         self._log_dirs = log_dirs
+        self._patience_s = patience_s
         self._turns = turns
         self._files = {(i, name): OffsetFile(path, name) for i, path in enumerate(log_dirs) for name in PICK}
         self._written: dict[tuple[int, str], dict[tuple[str, int], Line]] = {}
@@ -43,7 +48,7 @@ class Checkpoints:
     def write(self, partitions: Partitions, name: str, broken: Collection[int] = ()) -> dict[int, OSError]:
         """Write checkpoint `name` in each log directory where it differs, but not in the `broken` ones.
 
-        Returns why it was not written where the disk refused it: the next call tries again.
+        Returns why it was not written, where the disk refused it or another one writes: the next call tries again.
         """
         by_dir: list[list[Partition]] = [[] for _ in self._log_dirs]
         for partition in partitions:
@@ -60,7 +65,7 @@ class Checkpoints:
 
     def _write(self, index: int, name: str, members: Sequence[Partition]) -> None:
         """Slots are looked at when it is our turn: see broker.checkpoint_turns."""
-        with self._turns.of(index):
+        with self._turn(index):
             lines: dict[tuple[str, int], Line] = {}
             for partition in members:
                 state = partition.state()
@@ -70,6 +75,14 @@ class Checkpoints:
                 offsets = {key: offset for key, (_, offset) in lines.items()}
                 checkpoints.write_offsets(self._log_dirs[index], name, offsets)
                 self._written[index, name] = lines
+
+    @contextmanager
+    def _turn(self, index: int) -> Iterator[None]:
+        try:
+            with self._turns.of(index, self._patience_s):
+                yield
+        except Busy:
+            raise OSError(errno.EBUSY, "another process is writing") from None
 
     def _enter(self, lines: dict[tuple[str, int], Line], partition: Partition, state: SlotState, name: str) -> None:
         key = (partition.topic, partition.index)

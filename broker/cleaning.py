@@ -3,7 +3,8 @@
 `log.cleaner.threads` is how many logs are compacted at the same time: this process does a step of one, then of the
 next, so that a large log holds up no small one. They share log.cleaner.dedupe.buffer.size and
 log.cleaner.io.max.bytes.per.second. A log that turns out to be damaged, or that the cleaner fails over in a way it does
-not expect, is left alone until the next start, as Kafka does: the others go on.
+not expect, is left alone until the next start, as Kafka does: the others go on. One whose disk refuses something is
+tried again when the others have had their turn.
 """
 
 from __future__ import annotations
@@ -82,8 +83,13 @@ class _Running:
 class Cleaner:
     """`step` it: each call does a little of one log's compaction and says when the next is due."""
 
-    def __init__(self, config: BrokerConfig, partitions: Callable[[], Iterable[Partition]], turns: Turns) -> None:
+    def __init__(
+        self, config: BrokerConfig, partitions: Callable[[], Iterable[Partition]], turns: Turns,
+        met: Callable[[Partition, OSError], None],
+    ) -> None:  # fmt: skip
+        """`met` hears of each error of a log's disk."""
         self._partitions = partitions
+        self._met = met
         self._enabled = bool(config["log.cleaner.enable"])
         self._settings = Settings.of(config.__getitem__)
         self._offsets = CleanerOffsets(list(config.log_dirs), turns)
@@ -91,6 +97,7 @@ class Cleaner:
         self._look_at = 0.0  # when to look for more logs than these; monotonic
         self._free_at = 0.0  # when log.cleaner.io.max.bytes.per.second allows the next step
         self._uncleanable: set[int] = set()  # incarnations
+        self._refused: dict[int, float] = {}  # incarnations of which the disk has refused something → when
         self._unreadable: dict[int, set[int]] = {}  # incarnation → base offsets of batches that were logged
 
     def configure(self, value: Callable[[str], Any]) -> None:
@@ -98,7 +105,7 @@ class Cleaner:
         self._settings = Settings.of(value)
 
     def step(self) -> float:
-        """Go on for some milliseconds; returns after how many the next step is due. Raises OSError: see `partition`."""
+        """Go on for some milliseconds; returns after how many the next step is due."""
         if not self._running:
             self._note_followers()
         if not self._enabled:
@@ -120,9 +127,7 @@ class Cleaner:
             log.error("%r cannot be compacted: %s", running.compaction.partition, error)
             self._uncleanable.add(running.compaction.partition.incarnation)
         except OSError as error:
-            if error.errno not in _FULL:
-                raise
-            log.warning("%r: no room to compact: %s", running.compaction.partition, error)
+            self._refuse(running.compaction.partition, error)
         self._running.remove(running)
         return 0.0 if self._running else self._settings.backoff_ms
 
@@ -136,6 +141,14 @@ class Cleaner:
         except Exception:
             log.exception("%r cannot be compacted until the next start", partition)
             self._uncleanable.add(partition.incarnation)
+
+    def _refuse(self, partition: Partition, error: OSError) -> None:
+        """The disk has refused something of this log: the others first."""
+        self._refused[partition.incarnation] = time.monotonic()
+        if error.errno in _FULL:
+            log.warning("%r: no room to compact: %s", partition, error)
+        else:
+            self._met(partition, error)
 
     def note_truncations(self) -> None:
         """Logs that were cut are dirty, also after the next start. Raises OSError."""
@@ -190,9 +203,15 @@ class Cleaner:
         if not found:
             self._look_at = time.monotonic() + self._settings.backoff_ms / 1000
             return False
-        what, partition = max(found, key=lambda pair: pair[0].ratio)
-        with self._outliving(partition, OSError):
-            self._take_up(partition, what, now_ms)
+        what, partition = max(found, key=lambda pair: (-self._refused.get(pair[1].incarnation, 0.0), pair[0].ratio))
+        try:
+            with self._outliving(partition, OSError):
+                self._take_up(partition, what, now_ms)
+        except OSError as error:
+            if partition.incarnation in self._refused:  # all others, too
+                self._look_at = time.monotonic() + self._settings.backoff_ms / 1000
+            self._refuse(partition, error)
+            return self._look_at <= time.monotonic()
         return True
 
     def _take_up(self, partition: Partition, what: Range, now_ms: int) -> None:
@@ -220,18 +239,21 @@ class Cleaner:
                 yield partition, what
 
     def _look(self, partition: Partition, now_ms: int) -> Range | None:
-        """What of a log could be cleaned, None when that cannot be said. Raises OSError."""
+        """What of a log could be cleaned, None when that cannot be said."""
         try:
             with self._outliving(partition, OSError):
                 return compaction.look(partition, self._offsets.get(partition), now_ms)
         except FileNotFoundError:  # it changes just now
             pass
+        except OSError as error:
+            self._refuse(partition, error)
         return None
 
     def _finish(self, running: _Running) -> None:
         self._look_at = 0.0
         done = running.compaction
         self._offsets.put(done.partition, done.cleaned_upto, self._partitions())
+        self._refused.pop(done.partition.incarnation, None)
         log.info(
             "%r: compacted up to offset %d: %d bytes read, %d written, %d segments, %d replacements, %.1f s",
             done.partition, done.cleaned_upto, done.bytes_read, done.bytes_written, done.segments, done.swaps,

@@ -64,9 +64,10 @@ class Janitor:
         self._space = FreeSpace(me.config, self._intact, self._aging)
         self._recovering = False
         self._truncations = 0
+        self._faulty: set[tuple[str, int, int]] = set()  # tasks that had a fault of ours: what, slot, incarnation
         self._bell = Doorbell(me.run_dir, roles.JANITOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
-        self._cleaner = Cleaner(me.config, self._intact, turns)
+        self._cleaner = Cleaner(me.config, self._intact, turns, self._disks.met)
         self._cleaning = Task(me.config["log.cleaner.backoff.ms"], self._clean)
         self._keeping = Task(RARELY_MS, self._keep_space)
         self._noting = Task(NOTE_LOOK_MS, self._note_boot)
@@ -174,6 +175,16 @@ class Janitor:
                 log.debug("%s: %r not now: %s", what, partition, error or type(error).__name__)
             except OSError as error:
                 self._disks.met(partition, error)
+            except Exception:
+                self._show(what, partition)
+
+    def _show(self, what: str, partition: Partition) -> None:
+        """A fault of ours costs the one partition its turn, and is told once."""
+        place = what, partition.slot.number, partition.state().incarnation
+        if place not in self._faulty:
+            self._faulty.add(place)
+            log.exception("%s: %r", what, partition)
+            self._me.shared.processes.add(roles.JANITOR, "errors")
 
     def _flush(self) -> None:
         self._each("flush", _flush_due, self._partitions.unflushed())
@@ -215,14 +226,7 @@ class Janitor:
     def _clean(self) -> None:
         """A step of compaction, so short that the other tasks have their turns in time."""
         self._cleaning.period_ms = self._me.config["log.cleaner.backoff.ms"]
-        try:
-            self._cleaning.period_ms = self._cleaner.step()
-        except OSError as error:
-            partition = self._cleaner.partition
-            self._cleaner.close()
-            if partition is None:
-                raise
-            self._disks.met(partition, error)
+        self._cleaning.period_ms = self._cleaner.step()
 
     def _checkpoint(self, name: str) -> Callable[[], None]:
         def write() -> None:
@@ -254,8 +258,17 @@ class Janitor:
         self._keeping.period_ms = RARELY_MS
         for number, log_dir in enumerate(self._me.config.log_dirs):
             if number not in self._disks.broken:
-                pause = self._space.look(number, log_dir, _now_ms())
-                self._keeping.period_ms = min(self._keeping.period_ms, pause)
+                self._keeping.period_ms = min(self._keeping.period_ms, self._room_in(number, log_dir))
+
+    def _room_in(self, number: int, log_dir: str) -> float:
+        """Keep room in one log directory; ms until the next look. One that breaks must not keep the others."""
+        try:
+            return self._space.look(number, log_dir, _now_ms())
+        except OSError as error:
+            log.error("%s: %s", log_dir, error)
+            if disks.is_broken(error):
+                self._me.shared.fail_dir(number)
+            return RARELY_MS
 
 
 def _flush_due(partition: Partition) -> None:

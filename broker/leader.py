@@ -245,6 +245,9 @@ class Leader:
             self._outdated()
         except (Corrupt, Misplaced, OSError, EOFError) as error:
             self._failed(key, partition, error)
+        except Exception as error:  # a fault of ours costs this partition, not the replicator
+            log.exception("%r: cannot follow %s", partition, self.name)
+            self._failed(key, partition, error)
         else:
             self._held.pop(key, None)
             self._following.moved(key, where)

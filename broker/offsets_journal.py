@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from odradek.groups.errors import Error
-from odradek.groups.journal import JournalBusy, JournalError
+from odradek.groups.journal import BATCH_BYTES, JournalBusy, JournalError
 from odradek.ipc import memory_order, slots
 from odradek.protocol.records import batch_v2
 from odradek.storage import read
@@ -112,6 +112,11 @@ class OffsetsJournal:
             raise JournalError(Error.KAFKA_STORAGE_ERROR if offline else Error.NOT_LEADER_OR_FOLLOWER)
 
     # -- writing
+
+    def largest(self, partition: int) -> int:
+        """See `Journal.largest`; of a partition that is gone `append` says so."""
+        there = self._catalog.log.get(self._topic, partition)
+        return BATCH_BYTES if there is None else there.config.max_message_bytes
 
     def append(self, partition: int, batch: bytes) -> int:
         """See `Journal.append`."""

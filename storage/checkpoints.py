@@ -128,6 +128,8 @@ class OffsetFile:
 
 def _parse_offset(words: list[str]) -> tuple[tuple[str, int], int]:
     topic, partition, offset = words
+    if not -1 << 63 <= int(offset) < 1 << 63:
+        raise ValueError(offset)
     return (topic, int(partition)), int(offset)
 
 
@@ -185,6 +187,8 @@ def read_partition_metadata(directory: StrPath) -> bytes | None:
             lines = file.read().splitlines()
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path}: not text: {error}") from None
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     if fields.get("version") != "0":
         raise CheckpointError(f"{path}: version {fields.get('version')!r}, known is 0")
@@ -228,12 +232,10 @@ def read_meta_properties(log_dir: StrPath) -> MetaProperties | None:
     """`meta.properties` of a log directory, None without one; CheckpointError when malformed."""
     path = Path(log_dir, META_PROPERTIES)
     try:
-        properties = _parse_properties(path.read_text("utf-8"))
+        return _meta_from(_parse_properties(path.read_text("utf-8")))
     except FileNotFoundError:
         return None
-    try:
-        return _meta_from(properties)
-    except ValueError as error:
+    except ValueError as error:  # also of what is no text
         raise CheckpointError(f"{path}: {error}") from None
 
 

@@ -147,8 +147,10 @@ def common_end(cache: EpochCache, epoch: int, end_offset: int, leo: int) -> int:
 
 
 def _parse(words: list[str]) -> tuple[int, int]:
-    epoch, start = words
-    return int(epoch), int(start)
+    epoch, start = map(int, words)
+    if not (0 <= epoch < 1 << 31 and 0 <= start < 1 << 63):
+        raise ValueError(words)
+    return epoch, start
 
 
 def _epoch_of(entry: Epoch) -> int:

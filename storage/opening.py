@@ -97,8 +97,9 @@ def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
             on_corruption="cut" if log_dir.cut else "refuse",
         )
         opened = _state(partition, log_dir, state, found)
-    except (recovery.CorruptLog, OSError) as error:
-        log.error("%r is offline: %s", partition, error)
+    except Exception as error:  # also a fault of ours: all who open it would end by it, one after the other
+        expected = isinstance(error, (recovery.CorruptLog, OSError))
+        log.error("%r is offline: %s", partition, error, exc_info=not expected)
         partition.slot.publish(state._replace(state=slots.OFFLINE))
         if isinstance(error, OSError) and disks.is_broken(error):
             partition.owner.disk_failed(state.log_dir)

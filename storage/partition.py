@@ -183,8 +183,10 @@ class Partition:
         try:
             return repair.repair(self, values, self.slot.dirty)
         except OSError:
+            self.producers.forget()
             raise
         except Exception as error:
+            self.producers.forget()
             log.exception("%r cannot be repaired", self)
             raise Unrepaired(f"{self!r}: {error}") from error
 

@@ -43,7 +43,11 @@ def first_not_before(partition: Partition, values: Values, timestamp: int, limit
 
 
 def newest(partition: Partition, values: Values, limit: int) -> Found | None:
-    """The first record with the largest timestamp in the log (KIP-734); None when the log is empty."""
+    """The first record with the largest timestamp in the log's files (KIP-734); None when they are empty.
+
+    As with Kafka that may be one below the log start, of a segment that DeleteRecords has left: no index knows the
+    largest timestamp of what is behind it.
+    """
     best, best_base, best_before = -1, -1, 0
     for base in partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]):
         largest, _ = _time_index(partition, values, base, 0)
@@ -52,8 +56,7 @@ def newest(partition: Partition, values: Values, limit: int) -> Found | None:
             best_before = _time_index(partition, values, base, largest)[1]
     if best < 0:
         return None
-    start = max(best_base + best_before, values[slots.F_LOG_START])
-    return _search(partition, values, start, limit, lambda t: t >= best)
+    return _search(partition, values, best_base + best_before, limit, lambda t: t >= best)
 
 
 def _time_index(partition: Partition, values: Values, base: int, timestamp: int) -> tuple[int, int]:

@@ -126,9 +126,12 @@ def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Ba
 
 
 def _refusal(marker: Marker, of: int, epoch: int, coordinator_epoch: int, first: int) -> int:
-    """Why a marker of the producer epoch `of` is not taken where these are the producer's; 0 when it is."""
+    """Why a marker of the producer epoch `of` is not taken where these are the producer's; 0 when it is.
+
+    INVALID_TXN_STATE: of the past while a transaction is open, which nothing ends then.
+    """
     if of < epoch:
-        return errors.INVALID_PRODUCER_EPOCH
+        return errors.INVALID_PRODUCER_EPOCH if first < 0 else errors.INVALID_TXN_STATE
     if marker.coordinator_epoch < coordinator_epoch:  # of a coordinator that has a successor
         return errors.TRANSACTION_COORDINATOR_FENCED
     if marker.only_open and (first < 0 or of > epoch or marker.coordinator_epoch > max(coordinator_epoch, 0)):

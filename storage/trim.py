@@ -1,8 +1,8 @@
 """Moving a log's start: DeleteRecords and retention. Caller holds the lock.
 
 Order: publish the new log start → rename the files of segments wholly below it to `.deleted` → publish a new
-generation. Dying in between leaves segments below the log start, which repair renames. The janitor unlinks
-`.deleted` files after file.delete.delay.ms.
+generation. Dying in between leaves segments below the log start, which repair renames; it publishes a new generation
+in any case, as others may know segments that are gone. The janitor unlinks `.deleted` files after file.delete.delay.ms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
     from odradek.storage.partition import Partition
 
-_DELETING = 3
+DELETING = 3
 # The log behind what is built from it, so that a death leaves it to be found. Its aborted transactions are not built
 # again (the log may be older than what is scanned): they are there as long as it is.
 _ORDER = (names.INDEX, names.TIME_INDEX, names.SNAPSHOT, names.LOG, names.TXN_INDEX)
@@ -28,17 +28,22 @@ def advance(partition: Partition, values: Fields, log_start: int) -> int:
     """Make `log_start` (at most the log end) the first offset; returns how many segments were let go."""
     if log_start <= values[slots.F_LOG_START]:
         return 0
-    slot = partition.slot
-    slot.dirty = _DELETING
+    partition.slot.dirty = DELETING
     values[slots.F_LOG_START] = log_start
     values[slots.F_HW] = max(values[slots.F_HW], log_start)
-    slot.publish(values)
+    partition.slot.publish(values)
+    return let_go(partition, values)
+
+
+def let_go(partition: Partition, values: Fields) -> int:
+    """Mark the files of the segments wholly below the log start as deleted; how many."""
+    partition.slot.dirty = DELETING
     bases = list(partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]))
-    gone = rename_below(partition.directory, bases, log_start)
+    gone = rename_below(partition.directory, bases, values[slots.F_LOG_START])
     if gone:
         values[slots.F_GENERATION] += 1
-        slot.publish(values)
-    slot.dirty = 0
+        partition.slot.publish(values)
+    partition.slot.dirty = 0
     return gone
 
 

@@ -115,6 +115,7 @@ def _changing(partition: Partition, values: Fields) -> Iterator[None]:
     except OSError as error:
         log.error("%r: truncation failed: %s", partition, error)
         partition.close_files()
+        partition.producers.forget()
         if disks.is_broken(error):
             _take_offline(partition, values)
             partition.owner.disk_failed(values[slots.F_LOG_DIR])

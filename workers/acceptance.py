@@ -76,6 +76,7 @@ class Acceptance:
     def _take(self, client: Client, fds: list[int]) -> None:
         if not fds:
             log.error("the connection of %s was lost in the handoff", client.host)
+            self._say(handoff.closed(client.listener, client.host))
             return
         sock = socket.socket(fileno=fds.pop(0))
         try:

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from odradek.broker.checkpoint_turns import FormerLines, Turns
 from odradek.broker.checkpointing import PICK, Checkpoints
 from odradek.ipc import roles, slots
 from odradek.ipc.locks import PartitionLocks, RoleLocks
-from odradek.storage import checkpoints, flush, opening, truncate
-from odradek.storage.partition import Busy
+from odradek.storage import checkpoints, flush, opening, recovery, truncate
+from odradek.storage.epochs import EpochCache
+from odradek.storage.partition import Busy, Partition
 
 from ..storage.test_append_and_read import broken
 from .partitions import Bench, now_ms
@@ -403,6 +405,37 @@ def test_a_log_that_others_have_is_opened_with_its_checkpointed_high_watermark(
     assert (found.state, found.leo, found.hw) == (state, 4, hw)
 
 
+def test_epochs_that_cannot_be_hold_up_no_start(bench: Maker) -> None:
+    log = bench(count=2)
+    for index in (0, 1):
+        log.append(index)
+        log.partition(index).slot.update(state=slots.RECOVERING)
+    (log.data / "t-0" / "leader-epoch-checkpoint").write_text("0\n1\n-1 0\n")
+    opening.open_all(log.partitions.log, log.partitions.names(), log.partitions.log_dirs(), lambda: None)
+    assert [log.partition(index).state().state for index in (0, 1)] == [slots.LEADER] * 2
+    assert EpochCache.read(log.data / "t-0").entries == ((0, 0),)
+
+
+def test_a_log_that_cannot_be_opened_for_a_fault_of_ours_is_offline_and_others_are_opened(
+    bench: Maker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each process that helps to open logs would end by it, and the broker never start."""
+    log = bench(count=2)
+    recover = recovery.recover
+
+    def failing(directory: str, *arguments: Any, **options: Any) -> recovery.Recovered:
+        if directory.endswith("t-0"):
+            raise ZeroDivisionError("was not expected")
+        return recover(directory, *arguments, **options)
+
+    monkeypatch.setattr(recovery, "recover", failing)
+    for index in (0, 1):
+        log.partition(index).slot.update(state=slots.RECOVERING)
+    opening.open_all(log.partitions.log, log.partitions.names(), log.partitions.log_dirs(), lambda: None)
+    assert [log.partition(index).state().state for index in (0, 1)] == [slots.OFFLINE, slots.LEADER]
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_the_high_watermark_is_never_below_the_log_start(bench: Maker) -> None:
     log = bench()
     for _ in range(4):
@@ -425,3 +458,22 @@ def test_producers_are_forgotten_later_where_there_is_no_memory_for_it(
         aging.expire_producers(log.partition(), now_ms(), DAY_MS // 2)
     assert log.partition().state().pstate_gen == 1
     assert aging.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 1
+
+
+def test_a_fault_in_one_log_costs_no_other(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    log = bench(count=2)
+    tasks = janitor.Janitor.__new__(janitor.Janitor)  # without its bell and signals
+    tasks._partitions, tasks._faulty = log.partitions, set()
+    tasks._disks = SimpleNamespace(broken=set())  # type: ignore[assignment]
+    tasks._me = SimpleNamespace(shared=log.shared, beat=lambda: None)  # type: ignore[assignment]
+    done: list[int] = []
+
+    def act(partition: Partition) -> None:
+        if partition.index == 0:
+            raise ValueError("a fault of ours")
+        done.append(partition.index)
+
+    for _ in range(2):
+        tasks._each("flush", act)
+    assert done == [1, 1]
+    assert caplog.text.count("flush: t-0") == 1, "told once"

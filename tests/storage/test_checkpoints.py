@@ -35,6 +35,7 @@ def test_nothing_known_is_no_offsets(tmp_path: Path, text: str | None) -> None:
         b"x\n0\n",
         b"0\n1\na 0 1\nb 0 2\n",
         b"0\n\xff\xff\n",
+        b"0\n1\na 0 9223372036854775808\n",
     ],
 )
 def test_a_malformed_checkpoint_says_so(tmp_path: Path, content: bytes) -> None:
@@ -82,6 +83,16 @@ def test_broken_partition_metadata(tmp_path: Path, text: str) -> None:
     (tmp_path / "partition.metadata").write_text(text)
     with pytest.raises(CheckpointError):
         checkpoints.read_partition_metadata(tmp_path)
+
+
+def test_files_that_are_no_text(tmp_path: Path) -> None:
+    for name, read in (
+        ("partition.metadata", checkpoints.read_partition_metadata),
+        ("meta.properties", checkpoints.read_meta_properties),
+    ):
+        (tmp_path / name).write_bytes(b"version: \xff\xfe")
+        with pytest.raises(CheckpointError, match=name):
+            read(tmp_path)
 
 
 def test_meta_properties(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 from odradek.ipc import producers, region, slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors
-from odradek.storage import check, transactions, trim
+from odradek.storage import check, repair, transactions, trim
 from odradek.storage.partition import Busy, Partition
 
 from ..harness.process import die_with_parent, turns
@@ -133,6 +133,12 @@ def test_growing_the_producer_table(tmp_path: Path) -> None:
     pytest.fail("the work never came to its end")
 
 
+def segments(partition: Partition) -> list[int]:
+    """Those that a process knows, which remembers them."""
+    state = partition.state()
+    return list(partition.bases(state.active_base, state.generation))
+
+
 def test_deleting_records(tmp_path: Path) -> None:
     def delete(partition: Partition) -> None:
         with partition.locked() as values:
@@ -142,7 +148,12 @@ def test_deleting_records(tmp_path: Path) -> None:
         partition = world.partition()
         for n in range(10):
             put(partition, batch(b"%d" % n * 50))
+        janitor = world.partition(3)
+        segments(janitor)
         died = _dies_at(world, step, delete)
+        with partition.locked():
+            pass
+        assert segments(janitor) == repair.segment_bases(partition.directory), f"step {step}"
         put(partition, batch(b"new"))
         found = records(world.partition(2))
         assert found[0][0] in ((0, 7) if died else (7,))

@@ -69,9 +69,10 @@ def test_the_file(tmp_path: Path) -> None:
     cache.write(tmp_path)
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n7 1042\n"
     assert EpochCache.read(tmp_path).entries == cache.entries
-    (tmp_path / "leader-epoch-checkpoint").write_text("0\n1\n0\n")
-    with pytest.raises(CheckpointError):
-        EpochCache.read(tmp_path)
+    for line in ("0", "-1 0", "0 -1", f"{1 << 31} 0", f"0 {1 << 63}"):
+        (tmp_path / "leader-epoch-checkpoint").write_text(f"0\n1\n{line}\n")
+        with pytest.raises(CheckpointError):
+            EpochCache.read(tmp_path)
 
 
 # --- where two logs part

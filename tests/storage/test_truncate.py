@@ -20,7 +20,7 @@ from odradek.storage.partition import Busy, Partition
 
 from ..harness.process import die_with_parent, turns
 from . import logs
-from .following import faults, follower, histories, receive, sent, stored
+from .following import differences, faults, follower, histories, receive, sent, stored
 from .live import NOW, Live, batch, put
 from .test_append_and_read import broken
 from .test_death import _deaths, _dies_at
@@ -425,6 +425,33 @@ def test_death_at_every_step_of_starting_anew(tmp_path: Path, offset: int) -> No
             assert step > 10
             return
     pytest.fail("the work never came to its end")
+
+
+def test_a_producer_is_as_old_as_its_last_marker_before_the_cut(tmp_path: Path) -> None:
+    data = logs.batch(0, producer=(1, 0, 0), timestamp=NOW) + logs.marker(1, 1, 0, commit=True)
+    with follower(tmp_path) as world:
+        partition = world.partition(1)
+        receive(partition, data + logs.batch(2, producer=(1, 0, 1), timestamp=NOW + 2))
+        cut(partition, 2)
+        assert differences(world) == []
+
+
+def test_producers_of_a_cut_that_failed_are_those_that_another_has_mended(tmp_path: Path) -> None:
+    """The next generation of their table is made anew by who repairs, under the same name."""
+    data = b"".join(logs.batch(n, epoch=n // 2, producer=(3, 0, n), timestamp=NOW + n) for n in range(8))
+    half = ends(data)[3][1]
+    with follower(tmp_path) as world:
+        partition = world.partition(1)
+        receive(partition, data)
+        blocked = tmp_path / "t-0" / "leader-epoch-checkpoint.tmp"
+        blocked.mkdir()
+        with pytest.raises(OSError, match=blocked.name):
+            cut(partition, 4)
+        blocked.rmdir()
+        with world.partition(2).locked():
+            pass
+        receive(partition, data[half:])
+        assert differences(world) == []
 
 
 def test_killed_at_random_again_and_again(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from odradek.cluster import following
 from odradek.protocol import errors
+from odradek.storage import follow as follow_storage
 
 from .leading import TOPIC_ID, Maker, PlayedLeader, caught_up
 
@@ -75,3 +77,23 @@ def test_a_session_that_the_leader_forgets(follow: Maker, leader: PlayedLeader) 
         follower.turn_until(caught_up(follower, leader), "the log end after it")
     assert sum(not request.session_epoch for request in leader.requests) == 3
     assert leader.connections == 1
+
+
+def test_a_fault_in_one_log_costs_no_other(
+    follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, faults = follow_storage.append, [ValueError("a fault of ours")]
+
+    def append(partition: Any, *arguments: Any) -> int:
+        if partition.index == 0 and faults:
+            raise faults.pop()
+        return real(partition, *arguments)
+
+    monkeypatch.setattr(follow_storage, "append", append)
+    follower = follow(count=2)
+    leader.append(0)
+    leader.append(1)
+    follower.turn_until(caught_up(follower, leader, 1), "the other's log end")
+    follower.turn_until(caught_up(follower, leader, 0), "the log end")
+    assert "a fault of ours" in caplog.text
+    assert follower.count_of("errors") == 1
