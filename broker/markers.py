@@ -3,7 +3,9 @@
 A marker is done when all in-sync replicas have it. One whose partition is locked is tried again in a millisecond, one
 that failed in a tenth of a second and whenever the metadata changes, for as long as this broker coordinates the
 transaction; its successor finds the decision in `__transaction_state` and starts over, and a marker too many does no
-harm. A partition that is no more needs no marker. Those for `__consumer_offsets` wait until it is loaded and the
+harm. A partition that is no more needs no marker. Where a later epoch of the producer has an open transaction (without
+transaction.partition.verification.enable clients can do that), the marker of the former is refused; it waits until that
+transaction is ended, and so does the coordinator's. Those for `__consumer_offsets` wait until it is loaded and the
 offsets before them are written.
 
 Markers that another broker's coordinator asks for are tried for a second at most: it asks again, and knows better by
@@ -97,6 +99,7 @@ class MarkerWriter:
         self._links = links
         self._own: int = links.own
         self._jobs: dict[Job, None] = {}
+        self._ours: dict[tuple[int, int], Job] = {}  # of them, those with a source: by it and the producer id
         self._now = Now(0, 0)
         links.markers.heard = self._told
 
@@ -105,11 +108,18 @@ class MarkerWriter:
 
         Another coordinator that asks again has given its former request up: that one's markers are not tried any more.
         Written after the new ones are answered, they would end the producer's next transaction. Not so an
-        administrator's: those are nobody's former request.
+        administrator's: those are nobody's former request. Likewise a transaction of ours that was read again, having
+        been reset, is not ended twice: its producer goes on as soon as one of the two is done.
         """
         if source == NO_SOURCE and not wanted.only_open:
             self._give_up(wanted)
-        self._jobs[Job(wanted, done, lost, source, now)] = None
+        job = Job(wanted, done, lost, source, now)
+        if source != NO_SOURCE:
+            former = self._ours.get((source, wanted.producer_id))
+            if former is not None:
+                self._drop(former)
+            self._ours[source, wanted.producer_id] = job
+        self._jobs[job] = None
 
     def _give_up(self, wanted: Wanted) -> None:
         for job in self._jobs:
@@ -121,8 +131,17 @@ class MarkerWriter:
     def forget(self, source: int) -> None:
         """The transactions of this partition of `__transaction_state` are another's to end."""
         for job in [job for job in self._jobs if job.source == source]:
-            del self._jobs[job]
-            self._forget_sent(job)
+            self._drop(job)
+
+    def _drop(self, job: Job) -> None:
+        self._remove(job)
+        self._forget_sent(job)
+
+    def _remove(self, job: Job) -> None:
+        self._jobs.pop(job, None)
+        key = job.source, job.wanted.producer_id
+        if self._ours.get(key) is job:
+            del self._ours[key]
 
     def _forget_sent(self, job: Job) -> None:
         self._links.forget(lambda marker: marker[0] is job)
@@ -152,8 +171,7 @@ class MarkerWriter:
             log.exception(
                 "unexpected error in the markers of producer %d: its transaction is reloaded", job.wanted.producer_id
             )
-            self._jobs.pop(job, None)
-            self._forget_sent(job)
+            self._drop(job)
             self._tell_lost(job)
 
     def _tell_lost(self, job: Job) -> None:
@@ -229,16 +247,26 @@ class MarkerWriter:
         job.awaited.pop(tp, None)
         if job.source == NO_SOURCE or self._is_settled(job, tp, error):
             job.todo.discard(tp)
-            job.results[tp] = error
+            job.results[tp] = Error.INVALID_PRODUCER_EPOCH if error is Error.INVALID_TXN_STATE else error
         elif error is Error.TRANSACTION_COORDINATOR_FENCED:
             log.warning("%s-%d: the transaction of producer %d is coordinated by another", *tp, job.wanted.producer_id)
-            self._jobs.pop(job, None)
-            self._forget_sent(job)
+            self._drop(job)
         else:
             if not job.not_before_ms:
-                log.info("%s-%d: a marker waits: %s", *tp, error.name)
+                self._say_it_waits(job, tp, error)
             job.todo.add(tp)
             self._put_off(job)
+
+    @staticmethod
+    def _say_it_waits(job: Job, tp: TopicPartition, error: Error) -> None:
+        if error is Error.INVALID_TXN_STATE:
+            log.error(
+                "%s-%d: the marker of producer %d, epoch %d, is refused: a later epoch has written. If it left a "
+                "transaction open, abort that one (kafka-transactions.sh)", *tp, job.wanted.producer_id,
+                job.wanted.epoch,
+            )  # fmt: skip
+        else:
+            log.info("%s-%d: a marker waits: %s", *tp, error.name)
 
     def _put_off(self, job: Job) -> None:
         job.not_before_ms = self._now.steady_ms + RETRY_MS
@@ -248,7 +276,7 @@ class MarkerWriter:
         if error is Error.UNSUPPORTED_FOR_MESSAGE_FORMAT:  # a Kafka broker's: nothing transactional can be in there
             return True
         if error is Error.INVALID_PRODUCER_EPOCH:
-            # A later epoch has written here, so what was open before it has been ended.
+            # A later epoch has written here, and nothing is open.
             log.error("%s-%d: a marker of producer %d came too late", *tp, job.wanted.producer_id)
             return True
         if self._catalog.snapshot.partition(*tp) is not None:
@@ -263,7 +291,9 @@ class MarkerWriter:
             self._guarded(job, lambda job: self._heard(job, tp, error))
 
     def _heard(self, job: Job, tp: TopicPartition, error: Error) -> None:
-        if error:
+        if error is Error.INVALID_PRODUCER_EPOCH:  # who leads it does not say whether something is open there
+            self._failed(job, tp, Error.INVALID_TXN_STATE)
+        elif error:
             self._failed(job, tp, error)
         else:
             job.away.discard(tp)
@@ -280,7 +310,7 @@ class MarkerWriter:
             for tp in [*job.todo, *job.awaited]:
                 self._failed(job, tp, Error.REQUEST_TIMED_OUT)
         if not job.open and job in self._jobs:
-            del self._jobs[job]
+            self._remove(job)
             job.done(job.results)
 
     def _has_passed(self, job: Job) -> bool:

@@ -174,4 +174,5 @@ def limits(config: Any) -> Limits:
         max_timeout_ms=config["transaction.max.timeout.ms"],
         expiration_ms=config["transactional.id.expiration.ms"],
         abort_interval_ms=config["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
+        expiry_interval_ms=config["transaction.remove.expired.transaction.cleanup.interval.ms"],
     )

@@ -34,7 +34,7 @@ from odradek.groups.loading import Found, Replay
 from odradek.groups.member import Member
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.ownership import FAULT, Ownership
-from odradek.groups.records import OffsetValue, group_key, offset_key, offset_value
+from odradek.groups.records import OffsetValue, group_key, java_length, offset_key, offset_value
 from odradek.groups.timers import Deadlines
 
 log = logging.getLogger(__name__)
@@ -269,7 +269,7 @@ class Groups(Ownership):
         self, group: Group, offsets: dict[TopicPartition, OffsetValue], producer: tuple[int, int] | None, token: Any
     ) -> None:
         limit = self.limits.max_metadata
-        fit = {tp: value for tp, value in offsets.items() if len(value.metadata) <= limit}
+        fit = {tp: value for tp, value in offsets.items() if java_length(value.metadata) <= limit}
         errors = {tp: Error.NONE if tp in fit else Error.OFFSET_METADATA_TOO_LARGE for tp in offsets}
         if not fit:
             self.effects.append(Answer(token, errors))

@@ -1,7 +1,8 @@
 """The log as the groups see it, and the writer that turns many small appends into few batches.
 
-All `Append`s of one round that belong to the same partition and producer become one batch (up to `BATCH_BYTES`, an
-`Append` is never split), so that a thousand consumers that commit together cost one lock, one write and one CRC.
+All `Append`s of one round that belong to the same partition and producer become one batch (up to `BATCH_BYTES` and what
+the topic's max.message.bytes allows: of one that is refused nobody else's is to go with it; an `Append` is never
+split), so that a thousand consumers that commit together cost one lock, one write and one CRC.
 An append is done when the partition's high watermark has passed it, not before.
 """
 
@@ -19,6 +20,7 @@ from odradek.protocol.records import batch_v2, codecs
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = 256 * 1024
+BATCH_OVERHEAD = 61  # its header
 RECORD_OVERHEAD = 40  # a bound for the varints around key and value
 
 
@@ -36,6 +38,9 @@ class JournalError(Exception):
 
 class Journal(Protocol):
     """The partitions of `__consumer_offsets` or `__transaction_state`."""
+
+    def largest(self, partition: int) -> int:
+        """Bytes of a batch that the partition takes (max.message.bytes)."""
 
     def append(self, partition: int, batch: bytes) -> int:
         """Append one batch and return the offset of its first record; JournalBusy or JournalError."""
@@ -122,8 +127,9 @@ class Writer:
 
     def _write_partition(self, partition: int, now: Now) -> None:
         queue = self._queued.pop(partition)
+        most = min(BATCH_BYTES, self._journal.largest(partition) - BATCH_OVERHEAD)
         while queue:
-            appends = _take(queue)
+            appends = _take(queue, most)
             try:
                 self._append(partition, [append for _, append in appends], now)
             except JournalBusy:
@@ -201,12 +207,12 @@ class Writer:
                 self._faulty(append.group, now)
 
 
-def _take(queue: deque[tuple[int, Append]]) -> list[tuple[int, Append]]:
-    """The head of the queue, as much of one producer as fits one batch, at least one append."""
+def _take(queue: deque[tuple[int, Append]], most: int) -> list[tuple[int, Append]]:
+    """The head of the queue, as much of one producer as fits `most` bytes, at least one append."""
     taken, size = [queue.popleft()], 0
     size += _size(taken[0][1])
     producer = taken[0][1].producer
-    while queue and queue[0][1].producer == producer and size + _size(queue[0][1]) <= BATCH_BYTES:
+    while queue and queue[0][1].producer == producer and size + _size(queue[0][1]) <= most:
         taken.append(queue.popleft())
         size += _size(taken[-1][1])
     return taken

@@ -71,6 +71,11 @@ class GroupValue(NamedTuple):
     members: tuple[MemberValue, ...]
 
 
+def java_length(text: str) -> int:
+    """Java's String.length: UTF-16 code units, of which a character beyond the first 65,536 has two."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
+
+
 def java_hash(text: str) -> int:
     """Java's String.hashCode: over UTF-16 code units, 32 bits, signed."""
     value = 0

@@ -243,14 +243,14 @@ class ProducerTable:
         count = self.words[at + COUNT]
         return self.words[at + _RING + 4 * ((count - 1) % KEPT)] & 0xFFFFFFFF if count else -1
 
-    def duplicate(self, at: int, first: int, last: int) -> int:
-        """The base offset of the kept batch with exactly these sequences, -1 when there is none."""
+    def duplicate(self, at: int, first: int, last: int) -> tuple[int, int] | None:
+        """Base offset and timestamp of the kept batch with exactly these sequences, None when there is none."""
         words, wanted = self.words, first << 32 | last
         for n in range(min(words[at + COUNT], KEPT)):
             ring = at + _RING + 4 * n
             if words[ring] == wanted:
-                return words[ring + 1]
-        return -1
+                return words[ring + 1], words[ring + 3]
+        return None
 
     def entry(self, at: int) -> ProducerEntry:
         """The whole entry at `at`."""

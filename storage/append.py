@@ -55,8 +55,8 @@ class Batch:
 
     In: `view` (writable, the whole batch), `count` records, `max_timestamp` ms, producer fields (id -1 when not
     idempotent), `guard` of a client's transactional one (storage.transactions.may_open). Out: `error`, `base_offset`,
-    `log_start`. What most batches leave as it is, is a default of the class: `append_time` (-1 unless LogAppendTime),
-    `message` and `record_errors` of a refusal, `transactional`, `marker` (only in control batches of our own,
+    `log_start`. What most batches leave as it is, is a default of the class: `append_time` (-1 unless LogAppendTime, or
+    a retry), `message` and `record_errors` of a refusal, `transactional`, `marker` (only in control batches of our own,
     storage.transactions).
     """
 
@@ -217,16 +217,18 @@ def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Ba
     if batch.marker is not None:
         return transactions.stage_marker(partition, values, staged, batch, leo)
     if batch.sequence < 0:  # transactional, written by the coordinator in a producer's name
-        error, duplicate = staged.enter(batch, leo), -1
+        error, original = staged.enter(batch, leo), None
     else:
-        error, duplicate = staged.let_in(batch, leo)
+        error, original = staged.let_in(batch, leo, some_open=values[slots.F_UNSTABLE] >= 0)
     if error:
         known = staged.known(batch.producer_id)  # its epoch, and the sequence that is next
         log.debug("%r: batch %d/%d/%d is refused: %d, of %s", partition, *_sequence(batch), error, known)
         batch.refuse(error)
+        batch.log_start = values[slots.F_LOG_START]
         return False
-    if duplicate >= 0:
-        batch.base_offset, batch.log_start = duplicate, values[slots.F_LOG_START]
+    if original is not None:  # answered with its original's timestamp, as Kafka does whatever the timestamp's type
+        batch.base_offset, batch.append_time = original
+        batch.log_start = values[slots.F_LOG_START]
         return False
     if batch.transactional and values[slots.F_UNSTABLE] < 0:
         values[slots.F_UNSTABLE] = leo

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import region
-from odradek.ipc.producers import EPOCH, KEPT, Entry, ProducerBatch, ProducerEntry, ProducerTable, Row
+from odradek.ipc.producers import EPOCH, KEPT, TXN_FIRST, Entry, ProducerBatch, ProducerEntry, ProducerTable, Row
 from odradek.protocol import errors
 from odradek.protocol.batch import next_sequence
 from odradek.storage import producers as producers_file
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # What a staged row is. A marker's has its coordinator epoch as first sequence; OWN is a transactional batch that the
 # coordinator wrote for a producer (offsets of a transaction): it opens the transaction and has no sequences.
 PLAIN, TRANSACTIONAL, MARKER, OWN = range(4)
+
+Original = tuple[int, int]
+"""Base offset and timestamp of the batch that a retry repeats."""
 
 _EXPECTED = 1000  # producers remembered from one append to the next
 
@@ -140,8 +143,8 @@ class Producers:
                 _note(table, at, row)
 
     def forget(self) -> None:
-        """Drop the mapping, e.g. when the partition is gone."""
-        self._table, self._generation = None, 0
+        """Drop the mapping: a table that was made and not published may be made again by another process."""
+        self._table, self._generation, self._staged_at = None, 0, (-1, -1)
 
 
 def _note(table: ProducerTable, at: int, row: Row) -> None:
@@ -230,10 +233,11 @@ class Staged:
             self._expected[self.producer_id] = (self.epoch, self._next)
         self.producer_id = self._next = -1  # what has no sequence follows nothing
 
-    def let_in(self, batch: Batch, offset: int) -> tuple[int, int]:
-        """(error, base offset of the original) of a batch that is to stand at `offset`.
+    def let_in(self, batch: Batch, offset: int, some_open: bool = False) -> tuple[int, Original | None]:
+        """(error, original) of a batch that is to stand at `offset`.
 
-        An error refuses it; a base offset of 0 or more means that it is a retry of what is already in the log.
+        An error refuses it; an original means that it is a retry of what is already in the log.
+        `some_open`: the partition has open transactions. Within its own a producer sends transactional batches alone.
         """
         producer_id, epoch, first = batch.producer_id, batch.epoch, batch.sequence
         last = first + batch.count - 1
@@ -243,14 +247,22 @@ class Staged:
         expected = self._expected.get(producer_id) or self._known(producer_id)
         if expected is None or expected != (epoch, first) or not first:
             error, original = self._unexpected(expected, producer_id, epoch, first, last)
-            if error or original >= 0:
+            if error or original is not None:
                 return error, original
+        if some_open and not batch.transactional and self._in_transaction(producer_id):
+            return errors.INVALID_TXN_STATE, None
         self._expected[producer_id] = (epoch, last + 1 if last != 0x7FFFFFFF else 0)
         kind = TRANSACTIONAL if batch.transactional else PLAIN
         self.note(producer_id, epoch, first, last, offset, offset + batch.count - 1, batch.max_timestamp, kind)
         if kind == PLAIN and last != 0x7FFFFFFF:
             self.producer_id, self.epoch, self._next = producer_id, epoch, last + 1
         return _LET_IN
+
+    def _in_transaction(self, producer_id: int) -> bool:
+        table = self._table
+        at = table.find(producer_id) if table is not None else -1
+        is_open = table is not None and at >= 0 and table.words[at + TXN_FIRST] >= 0
+        return is_open or any(one == producer_id for one, _ in self.begun)
 
     def known(self, producer_id: int) -> tuple[int, int] | None:
         """A producer's epoch and next sequence, as far as is let in; None for one that nobody knows."""
@@ -267,25 +279,25 @@ class Staged:
 
     def _unexpected(
         self, expected: tuple[int, int] | None, producer_id: int, epoch: int, first: int, last: int
-    ) -> tuple[int, int]:
+    ) -> tuple[int, Original | None]:
         """Not simply the next batch of its producer: one that nobody knows, a retry, or a fault."""
         if expected is None:
             return _LET_IN
         if expected[0] == epoch:
             original = self._original(producer_id, epoch, first, last)
-            if original >= 0:
+            if original is not None:
                 return errors.NONE, original
-        return _verdict(*expected, epoch, first), -1
+        return _verdict(*expected, epoch, first), None
 
-    def _original(self, producer_id: int, epoch: int, first: int, last: int) -> int:
-        """Base offset of the batch with just these sequences, of this append or among the producer's last five."""
+    def _original(self, producer_id: int, epoch: int, first: int, last: int) -> Original | None:
+        """The batch with just these sequences, of this append or among the producer's last five."""
         for row in self.rows:
             if row[:4] == (producer_id, epoch, first, last):
-                return row[4]
+                return row[4], row[6]
         table = self._table
         at = table.find(producer_id) if table is not None else -1
         if table is None or at < 0 or table.words[at + EPOCH] != epoch:
-            return -1
+            return None
         return table.duplicate(at, first, last)
 
     def enter(self, batch: Batch, offset: int) -> int:
@@ -322,7 +334,7 @@ class Staged:
         self.note(producer_id, epoch, coordinator_epoch, -1, offset, offset, timestamp, MARKER)
 
 
-_LET_IN = (errors.NONE, -1)
+_LET_IN = (errors.NONE, None)
 
 
 def _verdict(known_epoch: int, following: int, epoch: int, first: int) -> int:

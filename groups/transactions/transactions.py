@@ -214,7 +214,7 @@ class Transactions(Ownership):
         known = self._by_id.get(producer.transactional_id)
         if error:
             return None, error
-        if known is None or known.metadata.producer_id != producer.id or producer.epoch < 0:
+        if known is None or known.metadata.producer_id != producer.id or known.metadata.epoch == NO_EPOCH:
             return None, Error.INVALID_PRODUCER_ID_MAPPING
         if known.metadata.epoch != producer.epoch:
             return None, Error.PRODUCER_FENCED

@@ -28,7 +28,7 @@ from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 from odradek.protocol import requests
 from odradek.protocol.library import message_class
-from odradek.storage import leading
+from odradek.storage import leading, transactions
 from odradek.storage.append import Batch, append
 from odradek.storage.partition import Partition
 from odradek.workers.catalog import Catalog
@@ -316,6 +316,22 @@ def test_what_another_asks_for_again_is_written_once(place: Place) -> None:
     assert place.end(0) == 1
 
 
+def test_of_a_transaction_that_is_read_again_each_marker_is_written_once(place: Place) -> None:
+    """Its id was reset while the markers were on their way; twice, one may end the producer's next transaction."""
+    place.publish(OWN, OTHER)
+    place.lead(0, 1)
+    locks = PartitionLocks(place.run_dir / "partition.lock")  # another process's
+    try:
+        wait_until(lambda: locks.try_lock(place.partition(0).slot.number), 10, "the lock")
+        place.add(HERE)
+        place.add(HERE, producer=6)
+        place.add(HERE)
+    finally:
+        locks.close()
+    assert place.await_done(2) == [{HERE: Error.NONE}, {HERE: Error.NONE}]
+    assert place.end(0) == 2 and place.writer.patience(place.now()) is None
+
+
 def test_too_few_in_sync(place: Place) -> None:
     place.publish(OWN, OWN)
     place.lead(0, 1)
@@ -342,6 +358,33 @@ def test_a_former_coordinator_is_fenced(place: Place, other: PlayedBroker) -> No
     assert (len(place.done), place.end(0)) == (2, 2)
 
 
+def test_a_marker_waits_while_a_later_epoch_has_a_transaction_open(place: Place) -> None:
+    place.publish(OWN, OTHER)
+    place.lead(0, 1)
+    partition = place.partition(0)
+    with partition.locked() as values:  # as clients can without verification
+        batch = Batch(memoryview(_transactional(5, epoch=1)), 1, now_ms(), 5, 1, 0)
+        batch.transactional = True
+        append(partition, values, [batch], now_ms())
+    place.add(HERE, source=NO_SOURCE)
+    assert place.done == [{HERE: Error.INVALID_PRODUCER_EPOCH}], "as Kafka tells another coordinator"
+    place.add(HERE)
+    assert (len(place.done), partition.state().unstable) == (1, 0)
+    assert not transactions.write_marker(partition, 5, 1, 3, False, now_ms())
+    assert place.await_done(2)[1] == {HERE: Error.INVALID_PRODUCER_EPOCH}
+    assert partition.state().unstable == -1
+
+
+def test_a_marker_that_another_refuses_is_not_done(place: Place, other: PlayedBroker) -> None:
+    """A Kafka broker does not say whether the later epoch has a transaction open."""
+    left = [Error.INVALID_PRODUCER_EPOCH] * 2
+    other.answer = lambda *marker: left.pop() if left else 0
+    place.publish(OTHER, OTHER)
+    place.add(THERE)
+    assert place.await_done() == [{THERE: Error.NONE}]
+    assert len(other.asked) == 3
+
+
 def test_what_is_forgotten_is_not_tried_again(place: Place, other: PlayedBroker) -> None:
     other.answer = lambda *marker: Error.NOT_LEADER_OR_FOLLOWER
     place.publish(OTHER, OTHER)
@@ -364,10 +407,12 @@ def test_a_partition_that_is_no_more_needs_none(place: Place, monkeypatch: pytes
     assert time.monotonic() - began >= 0.299  # in whole ms; it may only not have been told of yet
 
 
-def _transactional(producer: int) -> bytearray:
+def _transactional(producer: int, epoch: int = 0) -> bytearray:
     from odradek.protocol.records import batch_v2
 
     rows = [(0, now_ms(), None, b"x", ())]
     return bytearray(
-        batch_v2.build(rows, attributes=batch_v2.TRANSACTIONAL, producer_id=producer, producer_epoch=0, base_sequence=0)
+        batch_v2.build(
+            rows, attributes=batch_v2.TRANSACTIONAL, producer_id=producer, producer_epoch=epoch, base_sequence=0
+        )
     )

@@ -21,6 +21,9 @@ class CompactedJournal:
         settings = {"segment_bytes": 700, "delete_retention_ms": 1000, **config}
         self.log = World(root, index_interval_bytes=100, cleanup_policy="compact", **settings)
 
+    def largest(self, partition: int) -> int:
+        return self.log.partition.config.max_message_bytes
+
     def append(self, partition: int, batch: bytes) -> int:
         head = batch_v2.header(batch)
         rows = [(key, value, tuple(headers)) for _, _, key, value, headers in batch_v2.iterate(batch)]

@@ -162,6 +162,9 @@ def test_a_request_that_is_refused_makes_no_group() -> None:
     world = World(max_metadata=10)
     assert world.joined(protocols=()).error is Error.INCONSISTENT_GROUP_PROTOCOL
     assert world.answer(world.commit(metadata="x" * 11)) == {("t", 0): Error.OFFSET_METADATA_TOO_LARGE}
+    assert world.answer(world.commit(metadata="\N{PILE OF POO}" * 5 + "x")) == {
+        ("t", 0): Error.OFFSET_METADATA_TOO_LARGE
+    }, "eleven for Java, which counts UTF-16 units"
     assert world.joined(require_member_id=True).error is Error.MEMBER_ID_REQUIRED
     assert len(world.groups) == 1
     world.wait(SESSION)

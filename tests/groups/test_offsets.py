@@ -110,6 +110,22 @@ def test_batches_stay_below_their_bound() -> None:
     assert all(len(batch) <= BATCH_BYTES + 100 for batch in world.journal.batches[0])
 
 
+def test_what_the_topic_refuses_as_too_large_takes_nobody_with_it() -> None:
+    """max.message.bytes of __consumer_offsets may be less than what is joined into one batch."""
+    world = World()
+    world.journal.most = 3_000
+    world.journal.busy = True
+    small = [world.commit(n, ("t", n), metadata="m" * 200) for n in range(20)]
+    large = world.commit(1, ("t", 20), metadata="m" * 4_000)
+    small += [world.commit(n, ("t", n), metadata="m" * 200) for n in range(21, 40)]
+    world.journal.busy = False
+    world.writer.write(world.now)
+    world.settle()
+    assert {result(world, token) for token in small} == {Error.NONE}
+    assert result(world, large) is Error.INVALID_COMMIT_OFFSET_SIZE
+    assert 4 <= len(world.journal.batches[0]) <= 8
+
+
 def test_metadata_that_is_too_long_fails_alone() -> None:
     world = World()
     assert result(world, world.commit(metadata="m" * 4_097)) is Error.OFFSET_METADATA_TOO_LARGE

@@ -29,6 +29,8 @@ class Coordinator(FakeCoordinator):
         self.ids = TransactionWorld()
         self.transactions = self.ids.transactions
         self.asked: list[Wanted] = []
+        self.outcome = Error.NONE  # of markers in partition 0
+        self.looks = 0
 
     def when_transactions_topic(self, ready: Callable[[bool], None], ids: Iterable[str] = ()) -> None:
         ready(self.topic_there)
@@ -41,7 +43,10 @@ class Coordinator(FakeCoordinator):
 
     def write_markers(self, wanted: Wanted, done: Callable[[dict[TopicPartition, Error]], None]) -> None:
         self.asked.append(wanted)
-        done({tp: Error.NONE if tp[1] == 0 else Error.UNKNOWN_TOPIC_OR_PARTITION for tp in wanted.partitions})
+        done({tp: Error.UNKNOWN_TOPIC_OR_PARTITION if tp[1] else self.outcome for tp in wanted.partitions})
+
+    def look_for_brokers(self) -> None:
+        self.looks += 1
 
     def settle(self) -> None:
         super().settle()
@@ -116,7 +121,8 @@ def test_add_partitions(coordinator: Coordinator, version: int) -> None:
 
     assert add(0, 0, 1) == [(0, 0), (1, 0)]
     assert add(0, 0, 2) == [(0, Error.OPERATION_NOT_ATTEMPTED), (2, Error.UNKNOWN_TOPIC_OR_PARTITION)]
-    assert add(1, 0) == [(0, FENCED_CODES[version < 2])]
+    assert add(1, 0) == add(-1, 0) == [(0, FENCED_CODES[version < 2])]
+    assert add(0, 0, 1, 0) == [(0, 0), (1, 0)]
     assert coordinator.ids.metadata("x").partitions == {("t", 0), ("t", 1)}
 
 
@@ -143,6 +149,10 @@ def test_add_and_verify_many(coordinator: Coordinator, version: int) -> None:
     absent = Error.INVALID_TXN_STATE if version == 4 else Error.TRANSACTION_ABORTABLE
     assert send(row(one, False, 0), row(two, True, 0, 1)) == {"x": [0], "y": [absent, absent]}
     assert send(row(one, True, 0, 1)) == {"x": [0, absent]}
+    assert send(row(one, True, 0, 2)) == {"x": [Error.OPERATION_NOT_ATTEMPTED, Error.UNKNOWN_TOPIC_OR_PARTITION]}
+    again = row(one, True, 0)
+    again.topics += row(one, True, 1).topics
+    assert send(again) == {"x": [0, absent]}, "a topic that is named twice is answered once"
     assert send() == {}
     twice = coordinator.send(ADD, version, request(transactions=[row(one, True, 0), row(one, True, 1)]))
     topics = [each.topic_results[0] for each in twice.results_by_transaction]
@@ -205,20 +215,41 @@ def test_markers(coordinator: Coordinator, version: int) -> None:
     assert coordinator.send(MARKERS, version, request(markers=[])).markers == []
 
 
+def test_a_strangers_markers_that_are_refused_have_brokers_looked_for(coordinator: Coordinator) -> None:
+    """It may be a broker's coordinator whose address is not known yet."""
+    request = message_class("WriteTxnMarkersRequest")
+    row = request.WritableTxnMarker
+
+    def mark(commit: bool, outcome: Error, host: str = "192.0.2.9") -> int:
+        """How often brokers were looked for."""
+        topics = [row.WritableTxnMarkerTopic(name="t", partition_indexes=[0])]
+        one = row(producer_id=5, producer_epoch=2, transaction_result=commit, coordinator_epoch=3, topics=topics)
+        coordinator.looks, coordinator.outcome = 0, outcome
+        answer = coordinator.send(MARKERS, 1, request(markers=[one]), host=host)
+        assert (answer.markers[0].topics[0].partitions[0].error_code == Error.NONE) == (outcome is Error.NONE)
+        return coordinator.looks
+
+    refused = Error.NOT_LEADER_OR_FOLLOWER
+    assert mark(commit=True, outcome=refused) == 1
+    assert mark(commit=False, outcome=refused) == 1
+    assert mark(commit=False, outcome=Error.NONE) == 0, "an administrator's abort"
+    assert mark(commit=False, outcome=refused, host="127.0.0.1") == 0, "a broker's"
+
+
 @pytest.mark.parametrize("version", versions(COMMIT))
 def test_commit_offsets(coordinator: Coordinator, version: int) -> None:
     request = message_class("TxnOffsetCommitRequest")
     topic_class = request.TxnOffsetCommitRequestTopic
     producer = coordinator.ongoing(("__consumer_offsets", 0))
 
-    def commit(who: Producer, *partitions: int) -> list[int]:
+    def commit(who: Producer, *partitions: int, group: str = "g") -> list[int]:
         rows = [
             topic_class.TxnOffsetCommitRequestPartition(
                 partition_index=at, committed_offset=at + 5, committed_leader_epoch=4, committed_metadata=None
             )
             for at in partitions
         ]
-        row = request(**fields(who, group_id="g", topics=[topic_class(name="t", partitions=rows)]))
+        row = request(**fields(who, group_id=group, topics=[topic_class(name="t", partitions=rows)]))
         return [each.error_code for each in coordinator.send(COMMIT, version, row).topics[0].partitions]
 
     assert commit(producer, 0, 1, 2) == [0, 0, Error.UNKNOWN_TOPIC_OR_PARTITION]
@@ -229,12 +260,13 @@ def test_commit_offsets(coordinator: Coordinator, version: int) -> None:
     value = found["t", 1][0]
     assert not error and value is not None
     assert (value.offset, value.leader_epoch) == (6, 4 if version >= 2 else -1)
-    assert commit(producer._replace(epoch=9), 0) == [Error.INVALID_PRODUCER_EPOCH]
-    for nobody in (producer._replace(id=-1), producer._replace(epoch=-1)):
-        assert commit(nobody, 0) == [Error.INVALID_PRODUCER_ID_MAPPING]
+    for epoch in (9, -1):
+        assert commit(producer._replace(epoch=epoch), 0) == [Error.INVALID_PRODUCER_EPOCH]
+    assert commit(producer._replace(id=-1), 0) == [Error.INVALID_PRODUCER_ID_MAPPING]
+    assert commit(producer, 0, 2, group="") == [Error.INVALID_GROUP_ID, Error.UNKNOWN_TOPIC_OR_PARTITION]
     coordinator.ids.end(producer)
     coordinator.ids.mark()
-    assert commit(producer, 0) == [Error.INVALID_TXN_STATE]
+    assert commit(producer, 0) == [Error.INVALID_TXN_STATE if version < 4 else Error.TRANSACTION_ABORTABLE]
 
 
 @pytest.mark.parametrize("version", versions(COMMIT))
@@ -256,6 +288,9 @@ def test_describe_and_list(coordinator: Coordinator) -> None:
     (state,) = coordinator.send(DESCRIBE, 0, request(transactional_ids=["x"])).transaction_states
     assert {row.topic: row.partitions for row in state.topics} == {"t": [0, 1], "__consumer_offsets": [0]}
     assert (state.transaction_state, state.transaction_timeout_ms) == ("Ongoing", 60_000)
+    (state,) = coordinator.send(DESCRIBE, 0, request(transactional_ids=["nobody"])).transaction_states
+    assert (state.error_code, state.transaction_state) == (Error.TRANSACTIONAL_ID_NOT_FOUND, "")
+    assert (state.producer_id, state.producer_epoch, state.transaction_start_time_ms) == (0, 0, 0)
     request = message_class("ListTransactionsRequest")
 
     def listed(version: int, **more: Any) -> Any:

@@ -131,6 +131,7 @@ def test_strangers() -> None:
         (producer._replace(transactional_id="y"), Error.INVALID_PRODUCER_ID_MAPPING),
         (producer._replace(id=producer.id + 1), Error.INVALID_PRODUCER_ID_MAPPING),
         (producer._replace(epoch=producer.epoch + 1), Error.PRODUCER_FENCED),
+        (producer._replace(epoch=-1), Error.PRODUCER_FENCED),
         (producer._replace(transactional_id=""), Error.INVALID_REQUEST),
     ]:
         assert world.add(wrong, ("t", 1)) is error

@@ -25,10 +25,16 @@ class FakeJournal:
         self.busy = False
         self.error: Error | None = None
         self.lag = 0
+        self.most = 1_048_588
+
+    def largest(self, partition: int) -> int:
+        return self.most
 
     def append(self, partition: int, batch: bytes) -> int:
         if self.busy:
             raise JournalBusy
+        if len(batch) > self.most:
+            raise JournalError(Error.MESSAGE_TOO_LARGE)
         if self.error is not None:
             raise JournalError(self.error)
         position = self.ends.get(partition, 0)

@@ -41,7 +41,8 @@ def test_like_a_dict_of_the_last_five(appends: list[tuple[int, int, int]]) -> No
             at = table.find(producer)
             assert table.last_sequence(at) == batches[-1].last_sequence
             for batch in batches:
-                assert table.duplicate(at, batch.first_sequence, batch.last_sequence) == batch.base_offset
+                original = batch.base_offset, batch.timestamp
+                assert table.duplicate(at, batch.first_sequence, batch.last_sequence) == original
     finally:
         region.unlink_all(name)
 

@@ -179,3 +179,25 @@ def test_a_marker_of_who_may_be_no_coordinator_ends_only_what_is_open(tmp_path: 
         assert abort(0, 4) == errors.TRANSACTION_COORDINATOR_FENCED
         assert (abort(0, 6), abort(0, 5)) == (refused, errors.NONE)
         assert transactions.write_marker(partition, 1, 0, 5, True, NOW) == errors.NONE, "the coordinator's own"
+
+
+def test_within_its_transaction_a_producer_sends_transactional_batches_alone(tmp_path: Path) -> None:
+    """Also under a later epoch, in the same append, and by another process."""
+
+    def refused(sequence: int, epoch: int = 0) -> Batch:
+        return batch(b"x", producer=1, epoch=epoch, sequence=sequence)
+
+    with live(tmp_path) as world:
+        partition, other = world.partition(0), world.partition(1)
+        inside, after = batch(b"x", producer=1, sequence=0), refused(1)
+        inside.transactional = True
+        stranger = batch(b"x", producer=2, sequence=0)
+        put(partition, inside, after, stranger)
+        later, gap = refused(0, epoch=1), refused(7)
+        put(other, later, gap)
+        assert [one.error for one in (inside, after, stranger, later, gap)] == [
+            0, errors.INVALID_TXN_STATE, 0, errors.INVALID_TXN_STATE, errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ]  # fmt: skip
+        assert transactions.write_marker(partition, 1, 0, 0, True, NOW) == errors.NONE
+        put(other, again := refused(1))
+        assert (again.error, again.base_offset) == (0, 3)

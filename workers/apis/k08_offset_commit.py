@@ -15,7 +15,7 @@ from odradek.groups.errors import Error
 from odradek.groups.events import Commit, Now
 from odradek.groups.groups import PartitionErrors
 from odradek.groups.offsets import TopicPartition
-from odradek.groups.records import OffsetValue
+from odradek.groups.records import OffsetValue, java_length
 from odradek.workers.api import COORDINATOR, Api, message_class
 from odradek.workers.context import Context
 from odradek.workers.coordination import NO_ID, UNKNOWN, Coordinator, exists, topic_name
@@ -73,7 +73,7 @@ def _value(partition: Any, version: int, now: Now, expire_ms: int) -> OffsetValu
 def _commit_to_tree(coordinator: Coordinator, group: str, known: dict[TopicPartition, Any], answer: Any) -> None:
     limit = coordinator.groups.limits.max_metadata
     errors: PartitionErrors = {
-        tp: Error.OFFSET_METADATA_TOO_LARGE if len(partition.committed_metadata or "") > limit else Error.NONE
+        tp: Error.OFFSET_METADATA_TOO_LARGE if java_length(partition.committed_metadata or "") > limit else Error.NONE
         for tp, partition in known.items()
     }
     offsets = {tp: known[tp].committed_offset for tp, error in errors.items() if not error}

@@ -1,22 +1,29 @@
 """SyncGroup (key 14), versions 0 to 5: members fetch their part of the assignment, the leader brings it.
 
-Answered when the assignment is in `__consumer_offsets`. v3+: static members; v5: the protocol is checked (KIP-559).
+Answered when the assignment is in `__consumer_offsets`. v3+: static members; v5: the protocol is
+named and checked (KIP-559).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from odradek.groups.errors import Error
 from odradek.groups.events import Sync, SyncResult
 from odradek.workers.api import COORDINATOR, Api, message_class
 from odradek.workers.context import Context
 from odradek.workers.coordination import Coordinator
+
+NAMED = 5  # protocol type and name
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
     def answer(result: SyncResult) -> None:
         context.reply(_response(result))
 
+    if context.version >= NAMED and None in (request.protocol_type, request.protocol_name):
+        answer(SyncResult(Error.INCONSISTENT_GROUP_PROTOCOL))
+        return
     coordinator.groups.sync(_sync(request, context.version), answer, coordinator.now)
 
 
@@ -26,8 +33,8 @@ def _sync(request: Any, version: int) -> Sync:
         generation=request.generation_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id if version >= 3 else None,
-        protocol_type=request.protocol_type if version >= 5 else None,
-        protocol=request.protocol_name if version >= 5 else None,
+        protocol_type=request.protocol_type if version >= NAMED else None,
+        protocol=request.protocol_name if version >= NAMED else None,
         assignments={part.member_id: bytes(part.assignment) for part in request.assignments},
     )
 

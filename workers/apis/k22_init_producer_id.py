@@ -4,7 +4,8 @@ Without a transactional id every call gives a fresh id with epoch 0, as in Kafka
 takes ids from a block of a thousand that the controller has made durable; what is left of it dies with the worker.
 With one the request is the coordinator's: it gives the id's next epoch, which fences whoever had the one before, and
 aborts what that one left open; the client is told CONCURRENT_TRANSACTIONS until that is through. v3+ say which id and
-epoch the producer had, so that only a producer that has not been fenced gets on. v4+ know PRODUCER_FENCED. Version 6
+epoch the producer had, so that only a producer that has not been fenced gets on; one without the other is
+INVALID_REQUEST. v4+ know PRODUCER_FENCED. Version 6
 (two-phase commit) is unstable in Kafka and not served.
 """
 
@@ -34,6 +35,8 @@ def route(version: int, body: bytes) -> str:
 
 def handle(services: Any, request: Any, context: Context) -> Any:
     """In a worker or the coordinator, as `route` says."""
+    if context.version >= OWN_EPOCH and (request.producer_id == -1) != (request.producer_epoch == -1):
+        return _response(InitResult(Error.INVALID_REQUEST), context)
     if request.transactional_id is None:
         return _give(services, context)
     return _init(services, request, context)

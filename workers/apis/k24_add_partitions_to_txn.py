@@ -35,7 +35,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     def answer(errors: Errors) -> None:
         said = {tp: for_old_producers(error, context.version, FENCED) for tp, error in errors.items()}
         response = message_class("AddPartitionsToTxnResponse")
-        topics = _topics(request.v3_and_below_topics, said, response.AddPartitionsToTxnTopicResult)
+        topics = _topics(said, response.AddPartitionsToTxnTopicResult)
         context.reply(response(results_by_topic_v3_and_below=topics))
 
     _add(coordinator, producer, _partitions(request.v3_and_below_topics), answer)
@@ -46,12 +46,17 @@ def _partitions(topics: Any) -> list[TopicPartition]:
     return [(topic.name, index) for topic in topics for index in topic.partitions]
 
 
+def _missing(coordinator: Coordinator, wanted: list[TopicPartition]) -> Errors:
+    """The errors of all of them where one does not exist."""
+    missing = {tp for tp in wanted if not exists(coordinator.snapshot, tp)}
+    return {tp: UNKNOWN if tp in missing else Error.OPERATION_NOT_ATTEMPTED for tp in wanted} if missing else {}
+
+
 def _add(
     coordinator: Coordinator, producer: Producer, wanted: list[TopicPartition], answer: Callable[[Errors], None]
 ) -> None:
-    missing = {tp for tp in wanted if not exists(coordinator.snapshot, tp)}
-    if missing:
-        answer({tp: UNKNOWN if tp in missing else Error.OPERATION_NOT_ATTEMPTED for tp in wanted})
+    if errors := _missing(coordinator, wanted):
+        answer(errors)
         return
 
     def added(error: Error) -> None:
@@ -60,18 +65,13 @@ def _add(
     coordinator.transactions.add(producer, wanted, added, coordinator.now)
 
 
-def _topics(topics: Any, errors: Errors, topic_class: Any) -> list[Any]:
+def _topics(errors: Errors, topic_class: Any) -> list[Any]:
+    """Each topic once, with each of its partitions once, however often they were asked for."""
     partition_class = topic_class.AddPartitionsToTxnPartitionResult
-    return [
-        topic_class(
-            name=topic.name,
-            results_by_partition=[
-                partition_class(partition_index=index, partition_error_code=errors[topic.name, index])
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    rows: dict[str, list[Any]] = {}
+    for (name, index), error in errors.items():
+        rows.setdefault(name, []).append(partition_class(partition_index=index, partition_error_code=error))
+    return [topic_class(name=name, results_by_partition=found) for name, found in rows.items()]
 
 
 def _many(coordinator: Coordinator, request: Any, context: Context) -> Any:
@@ -81,7 +81,7 @@ def _many(coordinator: Coordinator, request: Any, context: Context) -> Any:
 
     def answer(place: int, transaction: Any, errors: Errors) -> None:
         row = response.AddPartitionsToTxnResult
-        topics = _topics(transaction.topics, errors, row.AddPartitionsToTxnTopicResult)
+        topics = _topics(errors, row.AddPartitionsToTxnTopicResult)
         results[place] = row(transactional_id=transaction.transactional_id, topic_results=topics)
         if len(results) == len(asked):
             rows = [results[at] for at in range(len(asked))]
@@ -99,7 +99,7 @@ def _many(coordinator: Coordinator, request: Any, context: Context) -> Any:
 
 def _verified(coordinator: Coordinator, producer: Producer, wanted: list[TopicPartition], version: int) -> Errors:
     """v4 does not know TRANSACTION_ABORTABLE."""
-    errors = coordinator.transactions.verify(producer, wanted)
+    errors = _missing(coordinator, wanted) or coordinator.transactions.verify(producer, wanted)
     if version >= ABORTABLE:
         return errors
     return {tp: Error.INVALID_TXN_STATE if e is Error.TRANSACTION_ABORTABLE else e for tp, e in errors.items()}

@@ -3,7 +3,8 @@
 They are in `__consumer_offsets` when this is answered and wait there for the marker. The group's partition must be part
 of the transaction (AddOffsetsToTxn), which its coordinator is asked for: offsets that come after their transaction's
 end would hold the last stable offset of the partition back for ever. v2+ have leader epochs, v3+ the member and
-generation that read the input (KIP-447). Left out: v5, for transactions of version 2 (KIP-890).
+generation that read the input (KIP-447), v4+ know TRANSACTION_ABORTABLE. Left out: v5, for transactions of version 2
+(KIP-890).
 """
 
 from __future__ import annotations
@@ -21,16 +22,14 @@ from odradek.workers.apis.k10_find_coordinator import OFFSETS_TOPIC
 from odradek.workers.context import Context
 from odradek.workers.coordination import UNKNOWN, Coordinator, exists
 
-EPOCHS, MEMBERS = 2, 3
+EPOCHS, MEMBERS, ABORTABLE = 2, 3, 4
 
 SAID_AS = {
-    Error.TRANSACTION_ABORTABLE: Error.INVALID_TXN_STATE,
     Error.PRODUCER_FENCED: Error.INVALID_PRODUCER_EPOCH,
     Error.NETWORK_EXCEPTION: Error.COORDINATOR_LOAD_IN_PROGRESS,
     Error.NOT_COORDINATOR: Error.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""What these versions call it that the transaction does not have the partition, or that it is not known yet: clients
-retry while the group's coordinator loads."""
+"""What clients are told of the producer, or where it is not known yet: while the group loads they retry."""
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
@@ -44,7 +43,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
 
     def verified(error: Error) -> None:
         if error:
-            answer(dict.fromkeys(known, SAID_AS.get(error, error)))
+            answer(dict.fromkeys(known, error))
         elif not known:
             answer({})
         else:
@@ -55,16 +54,13 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
 
 
 def _verify(coordinator: Coordinator, request: Any, verified: Callable[[Error], None]) -> None:
-    """Whether these offsets may be written; where the group is refused, it says why."""
-    if request.producer_id < 0 or request.producer_epoch < 0:
-        verified(Error.INVALID_PRODUCER_ID_MAPPING)
-        return
-    if coordinator.groups.refusal(request.group_id):
-        verified(Error.NONE)
+    """Whether these offsets may be written."""
+    if refusal := coordinator.groups.refusal(request.group_id):
+        verified(refusal)
         return
     producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
     partition = OFFSETS_TOPIC, coordinator.groups.partition_of(request.group_id)
-    coordinator.verify(producer, partition, verified)
+    coordinator.verify(producer, partition, lambda error: verified(SAID_AS.get(error, error)))
 
 
 def _commit(request: Any, known: dict[Any, Any], version: int, now: Now) -> Commit:
@@ -86,8 +82,11 @@ def _value(row: Any, version: int, now: Now) -> OffsetValue:
 
 def _for_version(error: Error, version: int) -> Error:
     """Producers before 2.3 break on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
-    old = version < EPOCHS and error is Error.COORDINATOR_LOAD_IN_PROGRESS
-    return Error.COORDINATOR_NOT_AVAILABLE if old else error
+    if version < EPOCHS and error is Error.COORDINATOR_LOAD_IN_PROGRESS:
+        return Error.COORDINATOR_NOT_AVAILABLE
+    if version < ABORTABLE and error is Error.TRANSACTION_ABORTABLE:
+        return Error.INVALID_TXN_STATE
+    return error
 
 
 def _response(request: Any, errors: PartitionErrors) -> Any:

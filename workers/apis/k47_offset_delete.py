@@ -41,6 +41,7 @@ def _response(request: Any, error: Error, errors: PartitionErrors) -> Any:
             ],
         )
         for topic in request.topics
+        if topic.partitions
     ]
     return response(error_code=error, topics=topics)
 

@@ -11,7 +11,7 @@ from odradek.workers.coordination import Coordinator
 
 
 def handle(coordinator: Coordinator, request: Any, _context: Context) -> Any:
-    """An id that nobody has used is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST."""
+    """An id that nobody has used is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST; their numbers are 0."""
     states = [_state(coordinator, name) for name in request.transactional_ids]
     return message_class("DescribeTransactionsResponse")(throttle_time_ms=0, transaction_states=states)
 
@@ -19,6 +19,8 @@ def handle(coordinator: Coordinator, request: Any, _context: Context) -> Any:
 def _state(coordinator: Coordinator, transactional_id: str) -> Any:
     row = message_class("DescribeTransactionsResponse").TransactionState
     error, found = coordinator.transactions.describe(transactional_id)
+    if error:
+        return row(error_code=error, transactional_id=transactional_id)
     by_topic = groupby(sorted(found.partitions), lambda tp: tp[0])
     return row(
         error_code=error,
