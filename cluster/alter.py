@@ -5,7 +5,7 @@ A request is refused as a whole for a resource; what is left of an accepted one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.cluster import configdef
@@ -15,6 +15,10 @@ from odradek.cluster.errors import INVALID_CONFIG, INVALID_REQUEST, ApiError
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8  # resource types
+_THREADS = frozenset({
+    "background.threads", "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+})  # fmt: skip
 
 
 class Change(NamedTuple):
@@ -85,6 +89,14 @@ def validate_broker(configs: Mapping[str, str], per_broker: bool) -> None:
         configdef.validate_dynamic(configs, per_broker)
     except configdef.ConfigError as error:
         raise ApiError(INVALID_REQUEST, str(error)) from error
+
+
+def validate_threads(configs: Mapping[str, str], current: Callable[[str], int]) -> None:
+    """ApiError INVALID_REQUEST for a number of threads below half or above double the `current` one, as in Kafka."""
+    for name in _THREADS & configs.keys():
+        old, new = current(name), int(configs[name])
+        if not old // 2 <= new <= 2 * old:
+            raise ApiError(INVALID_REQUEST, f"{name}={new}: from {old} it may become {max(1, old // 2)} to {2 * old}")
 
 
 def broker_of(name: str | None, brokers: Mapping[int, object]) -> int | None:

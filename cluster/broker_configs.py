@@ -326,8 +326,8 @@ BROKER_CONFIGS = (
     ConfigKey("offsets.commit.required.acks", SHORT, "-1", HIGH, "Acks an offset commit waits for."),
     ConfigKey(
         "log.cleaner.threads", INT, "1", MEDIUM,
-        "Logs that are compacted at the same time; 0: none.",
-        check=at_least(0), mode=CLUSTER_WIDE,
+        "Logs that are compacted at the same time.",
+        check=at_least(1), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.cleaner.io.max.bytes.per.second", DOUBLE, "1.7976931348623157E308", MEDIUM,
@@ -399,7 +399,7 @@ BROKER_CONFIGS = (
         "log.roll.ms", LONG, None, HIGH,
         "Age in milliseconds at which the active segment is closed even if it is not full, so that "
         "old records can expire.",
-        mode=CLUSTER_WIDE,
+        check=at_least(1), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.roll.hours", INT, "168", HIGH,
@@ -409,7 +409,7 @@ BROKER_CONFIGS = (
     ConfigKey(
         "log.roll.jitter.ms", LONG, None, HIGH,
         "Largest random time taken off log.roll.ms, so that partitions do not all roll at once.",
-        mode=CLUSTER_WIDE,
+        check=at_least(0), mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "log.roll.jitter.hours", INT, "0", HIGH,
@@ -597,6 +597,11 @@ BROKER_CONFIGS = (
     ConfigKey(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", LOW,
         "How often timed-out transactions are looked for.",
+        check=at_least(1),
+    ),
+    ConfigKey(
+        "transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", LOW,
+        "How often transactional ids that nobody has used for transactional.id.expiration.ms are looked for.",
         check=at_least(1),
     ),
 )

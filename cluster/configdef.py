@@ -62,7 +62,8 @@ _SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
 }
 for _prefix, _names in {
     "": "unclean.leader.election.enable min.insync.replicas compression.type compression.gzip.level "
-    "compression.lz4.level compression.zstd.level odradek.visible.after.flush odradek.producers.max",
+    "compression.lz4.level compression.zstd.level odradek.visible.after.flush odradek.producers.max "
+    "odradek.producers.trusted",
     "log.": "segment.bytes retention.bytes index.interval.bytes cleanup.policy preallocate "
     "message.format.version message.timestamp.type message.timestamp.difference.max.ms "
     "message.timestamp.before.max.ms message.timestamp.after.max.ms message.downconversion.enable "

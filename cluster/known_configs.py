@@ -186,7 +186,6 @@ KNOWN_CONFIGS = (
     _("group.share.max.groups", SHORT, "10", MEDIUM, check=between(1, 100)),
     _("group.share.partition.max.record.locks", INT, "200", MEDIUM, check=between(100, 10000)),
     _("transaction.state.log.load.buffer.size", INT, "5242880", HIGH, check=at_least(1)),
-    _("transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", LOW, check=at_least(1)),
     _("controller.quorum.voters", LIST, "", HIGH),
     _("controller.quorum.bootstrap.servers", LIST, "", HIGH),
     _("controller.quorum.election.timeout.ms", INT, "1000", HIGH),

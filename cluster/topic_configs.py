@@ -36,6 +36,11 @@ def throttled(value: list[str]) -> str | None:
     return "must be *, or pairs of partition:broker such as 0:1,1:2"
 
 
+def untiered(value: bool) -> str | None:
+    """Kafka refuses it likewise while its own tiered storage is switched off."""
+    return "there is no tiered storage" if value else None
+
+
 # fmt: off
 TOPIC_CONFIGS = (
     ConfigKey(
@@ -212,8 +217,8 @@ TOPIC_CONFIGS = (
     ),
     ConfigKey(
         "remote.storage.enable", BOOLEAN, "false", MEDIUM,
-        "Tiered storage, which this broker does not have.",
-        works=False,
+        "Tiered storage, which this broker does not have: only false.",
+        check=untiered, works=False,
     ),
     ConfigKey(
         "local.retention.ms", LONG, "-2", MEDIUM,
@@ -244,6 +249,11 @@ TOPIC_CONFIGS = (
         "odradek.producers.max", INT, "100000", LOW,
         "Producer ids that a partition remembers; those that wrote last are kept, and those with an open transaction.",
         check=at_least(100),
+    ),
+    ConfigKey(
+        "odradek.producers.trusted", BOOLEAN, "false", MEDIUM,
+        "Whether producers' batches are stored by their headers and checksums alone, without a look at their records. "
+        "It saves unpacking them; but a batch that no consumer can read is stored, and stops its consumers.",
     ),
     ConfigKey(
         "odradek.retention.unknown", BOOLEAN, "false", MEDIUM,

@@ -126,10 +126,10 @@ def _parts(buf: memoryview, at: int, end: int, version: int) -> tuple[list[Fetch
 def _part(buf: memoryview, at: int, topic: bytes, version: int) -> tuple[FetchPart, int]:
     if version >= 12:
         index, leader_epoch, offset, last_epoch, log_start, limit = _PART_12.unpack_from(buf, at)
-        return FetchPart(topic, index, leader_epoch, offset, last_epoch, log_start, limit), at + _PART_12.size
+        return FetchPart(topic, index, max(leader_epoch, -1), offset, last_epoch, log_start, limit), at + _PART_12.size
     if version >= 9:
         index, leader_epoch, offset, log_start, limit = _PART_9.unpack_from(buf, at)
-        return FetchPart(topic, index, leader_epoch, offset, -1, log_start, limit), at + _PART_9.size
+        return FetchPart(topic, index, max(leader_epoch, -1), offset, -1, log_start, limit), at + _PART_9.size
     if version >= 5:
         index, offset, log_start, limit = _PART_5.unpack_from(buf, at)
         return FetchPart(topic, index, -1, offset, -1, log_start, limit), at + _PART_5.size

@@ -13,8 +13,9 @@ from odradek.ipc import slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
-from odradek.storage import disks, read, transactions
-from odradek.workers import nearest
+from odradek.storage import disks, epochs, read, transactions
+from odradek.storage.checkpoints import CheckpointError
+from odradek.workers import leader_epochs, nearest
 from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Fetch:
         self.correlation = correlation
         self.request = request
         self.session = session
-        self.parts = list(session.parts.values()) if session is not None else request.parts
+        self.parts = _once(request.parts) if session is None else list(session.parts.values())
         self.deadline = 0.0
         self.finished = self.queued = False
         self.slots: list[Slot] = []
@@ -152,9 +153,9 @@ class Fetch:
             return failed(part, elsewhere(self.worker.snapshot, part.topic, part.partition, by_id)), 0
         for _ in range(3):
             values = partition.slot.read()
-            error = _refusal(partition, values, part, self.version >= nearest.FIRST)
-            if error:
-                return failed(part, error), 0
+            refused = _refused(partition, values, part, self.version >= nearest.FIRST)
+            if refused is not None:
+                return refused, 0
             if self._rack and (preferred := self._nearest(partition, values, part.offset)) >= 0:
                 return _sent_to(preferred, part, values), 0
             try:
@@ -232,6 +233,11 @@ class Fetch:
         self.worker.pager.when_cached(frame, lambda: self.worker.loop.answer_pieces(self.connection, frame))
 
 
+def _once(parts: list[FetchPart]) -> list[FetchPart]:
+    """Each partition once, as it is asked for last."""
+    return parts if len(parts) < 2 else list({(part.topic, part.partition): part for part in parts}.values())
+
+
 def failed(part: FetchPart, error: int) -> FetchResult:
     """What is said of a partition that cannot be read."""
     return FetchResult(part.topic, part.partition, error, *_NO_STATE)
@@ -254,11 +260,31 @@ def _sent_to(broker: int, part: FetchPart, values: tuple[int, ...]) -> FetchResu
     return FetchResult(part.topic, part.partition, errors.NONE, *known, preferred=broker)
 
 
-def _refusal(partition: Partition, values: tuple[int, ...], part: FetchPart, followers: bool) -> int:
-    """Why the partition cannot be read at the offset asked for, or NONE."""
+def _refused(partition: Partition, values: tuple[int, ...], part: FetchPart, followers: bool) -> FetchResult | None:
+    """Why the partition cannot be read at the offset asked for; None where it can."""
     error = refusal(partition, values, part.leader_epoch, followers)
     if error:
-        return error
-    if not values[slots.F_LOG_START] <= part.offset <= values[slots.F_LEO]:
-        return errors.OFFSET_OUT_OF_RANGE
-    return errors.NONE
+        return failed(part, error)
+    if part.offset < values[slots.F_LOG_START]:
+        return failed(part, errors.OFFSET_OUT_OF_RANGE)
+    parted = _parted(partition, values, part) if part.last_epoch >= 0 else None
+    if parted is None and part.offset > values[slots.F_LEO]:
+        return failed(part, errors.OFFSET_OUT_OF_RANGE)
+    return parted
+
+
+def _parted(partition: Partition, values: tuple[int, ...], part: FetchPart) -> FetchResult | None:
+    """Where the log and that of who asks, which ends in `last_epoch`, part (KIP-595); None: they do not."""
+    try:
+        diverging = epochs.diverges(
+            leader_epochs.of(partition, values), part.last_epoch, part.offset, values[slots.F_LEO]
+        )
+    except epochs.UnknownEpoch:
+        return failed(part, errors.OFFSET_OUT_OF_RANGE)
+    except (OSError, CheckpointError) as problem:
+        log.error("%r: %s", partition, problem)
+        return failed(part, errors.KAFKA_STORAGE_ERROR)
+    if diverging is None:
+        return None
+    known = (*ends(values), values[slots.F_LOG_START])
+    return FetchResult(part.topic, part.partition, errors.NONE, *known, diverging=diverging)

@@ -20,7 +20,8 @@ _STATES = {
 
 
 def refusal(partition: Partition, values: tuple[int, ...], leader_epoch: int, followers: bool = False) -> int:
-    """Why this broker cannot speak for the partition, or NONE. `leader_epoch` -1: the client does not know it.
+    """Why this broker cannot speak for the partition, or NONE. `leader_epoch` -1: the client does not know it;
+    below that it is an old one, where Fetch does not make it -1.
 
     `followers`: a follower speaks for it too. The epoch is looked at first (Kafka's Partition.getLocalLog): who comes
     with one that this broker does not know yet is told so, and not to look for another leader.
@@ -28,7 +29,7 @@ def refusal(partition: Partition, values: tuple[int, ...], leader_epoch: int, fo
     if values[slots.F_INCARNATION] != partition.incarnation:
         return errors.UNKNOWN_TOPIC_OR_PARTITION
     state = values[slots.F_STATE]
-    if 0 <= leader_epoch != values[slots.F_LEADER_EPOCH] and state in (slots.LEADER, slots.FOLLOWER):
+    if leader_epoch not in (-1, values[slots.F_LEADER_EPOCH]) and state in (slots.LEADER, slots.FOLLOWER):
         fenced = leader_epoch < values[slots.F_LEADER_EPOCH]
         return errors.FENCED_LEADER_EPOCH if fenced else errors.UNKNOWN_LEADER_EPOCH
     if followers and state == slots.FOLLOWER:

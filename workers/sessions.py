@@ -44,10 +44,14 @@ class Session:
         self.told: dict[Key, tuple[int, int]] = {}  # (high watermark, log start)
         self.following: Following | None = None  # of a follower's session
 
-    def update(self, request: FetchRequest) -> None:
-        """Take in what an incremental request adds, changes and forgets."""
+    def add(self, request: FetchRequest) -> None:
+        """Take in the partitions that a request names."""
         for part in request.parts:
             self.parts[(part.topic, part.partition)] = part
+
+    def update(self, request: FetchRequest) -> None:
+        """Take in what an incremental request adds, changes and forgets."""
+        self.add(request)
         for key in request.forgotten:
             self.parts.pop(key, None)
             self.told.pop(key, None)
@@ -105,7 +109,7 @@ class Sessions:
         if sum(len(session.parts) for session in self._sessions.values()) + len(request.parts) > MOST_PARTS:
             return None
         session = Session(self._unused_id(), by_id, now)
-        session.update(request)
+        session.add(request)  # what it forgets is of no session that goes on
         self._sessions[session.id] = session
         return session
 

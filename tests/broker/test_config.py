@@ -11,7 +11,10 @@ from odradek.broker import config as configuration
 from odradek.broker.config import BrokerConfig, ConfigFault
 from odradek.broker.errors import FATAL_BOOT
 from odradek.broker.listeners import Endpoint
+from odradek.broker.transactions import limits
 from odradek.cluster import configdef
+
+CLEANUPS = ("abort.timed.out", "remove.expired")
 
 
 def resolve(**given: str) -> BrokerConfig:
@@ -26,6 +29,13 @@ def test_defaults_without_a_file() -> None:
     assert config.workers == (os.cpu_count() or 1)
     assert config["log.segment.bytes"] == 1 << 30
     assert config.warnings == ()
+
+
+def test_what_the_transaction_coordinator_reads() -> None:
+    given = {"transaction.max.timeout.ms": 1, "transactional.id.expiration.ms": 2}
+    given |= {f"transaction.{what}.transaction.cleanup.interval.ms": at for at, what in enumerate(CLEANUPS, 3)}
+    config = configuration.resolve({"log.dirs": "d", **{key: str(value) for key, value in given.items()}})
+    assert limits(config)[:4] == (1, 2, 3, 4)
 
 
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:

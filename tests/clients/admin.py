@@ -28,11 +28,11 @@ def create_topic(broker: Any, stem: str = "t", partitions: int = 1, **config: An
         # Kafka 4 has a lower bound for segment.bytes, and KRaft answers before its broker leads the partitions.
         config.pop("segment_bytes", None)
         create_named(wire, name, partitions, **config)
-        wait_until(lambda: all(_leads(wire, name, at) for at in range(partitions)), what=f"{name} is led")
+        wait_until(lambda: all(leads(wire, name, at) for at in range(partitions)), what=f"{name} is led")
     return name
 
 
-def _leads(wire: Wire, name: str, partition: int) -> bool:
+def leads(wire: Wire, name: str, partition: int) -> bool:
     return list_offsets(wire, name, -1, partition=partition).error_code == 0
 
 

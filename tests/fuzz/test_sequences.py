@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import pytest
 from odradek.protocol import interbroker
@@ -19,13 +17,12 @@ from odradek.workers import api
 from ..clients.admin import create_named, topic_id
 from ..harness.broker import Broker
 from .innocent_group import InnocentGroups
+from .playing import Target
 from .sequences import Api, Player, Pools, Script, script
 from .watch import Watch
 
 SEED = int(os.environ.get("ODRADEK_FUZZ_SEED", "1"))
 LENGTH = 14
-CHUNK = 100
-AT_ONCE = 6
 PARTITIONS = 4  # of __consumer_offsets
 MOST_GROWTH = 32 << 20
 
@@ -77,54 +74,6 @@ def clients(number: int) -> list[Pools]:
     return [{**same, **static}, same, {**other, **static}]
 
 
-class Target(NamedTuple):
-    """What is played against."""
-
-    broker: Broker
-    watch: Watch
-    innocent: InnocentGroups
-    player: Player
-
-    def chunk(self, numbers: range) -> None:
-        """Play these at once, and look what has become of the broker."""
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            faults = [fault for fault in pool.map(self._play, numbers) if fault]
-        harm = self.watch.fault() or "\n".join(faults)
-        if harm:
-            pytest.fail(f"seed {SEED}, sequences {numbers}:\n{harm}\n{self._culprit(numbers)}")
-        self.innocent.check()
-
-    def _play(self, number: int) -> str:
-        try:
-            self.player.play(made(number))
-        except Exception as error:
-            return f"sequence {number}: {error!r}"
-        return ""
-
-    def _culprit(self, numbers: range) -> str:
-        """The shortest of these that does harm alone."""
-        for number in numbers:
-            if self._harms(made(number)):
-                return str(self._shortened(made(number)))
-        return "none of them alone"
-
-    def _shortened(self, played: Script) -> Script:
-        """Without each step that it does not need."""
-        for step in played.steps:
-            shorter = played._replace(steps=[each for each in played.steps if each is not step])
-            if self._harms(shorter):
-                played = shorter
-        return played
-
-    def _harms(self, played: Script) -> bool:
-        watch = Watch(self.broker)
-        try:
-            self.player.play(played)
-        except Exception:
-            return True
-        return bool(watch.fault())
-
-
 def made(number: int) -> Script:
     """Sequence `number`."""
     return script(f"{SEED}/{number}", apis(), clients(number), LENGTH)
@@ -144,14 +93,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
             ids = [topic_id(wire, name).bytes for name in ("seq-a", "seq-b")]
         innocent = InnocentGroups(broker, PARTITIONS)
         player = Player((broker.host, broker.port), {**POOLS, "topic_id": ids}, apis(), LEARNS)
-        yield Target(broker, Watch(broker), innocent, player)
+        yield Target(broker, Watch(broker), innocent, player, made, SEED)
     finally:
         broker.close()
-
-
-def play(target: Target, numbers: range) -> None:
-    for at in range(numbers.start, numbers.stop, CHUNK):
-        target.chunk(range(at, min(at + CHUNK, numbers.stop)))
 
 
 def sequences(default: int) -> int:
@@ -160,7 +104,7 @@ def sequences(default: int) -> int:
 
 
 def test_hundreds(target: Target) -> None:
-    play(target, range(sequences(300)))
+    target.play(range(sequences(300)))
     target.innocent.await_more()
 
 
@@ -169,9 +113,9 @@ def test_hundreds(target: Target) -> None:
 def test_ten_thousand(target: Target) -> None:
     """With memory: what the first half needed must do for the second."""
     half = sequences(10_000) // 2
-    play(target, range(300, 300 + half))
+    target.play(range(300, 300 + half))
     before = target.watch.memory()
-    play(target, range(300 + half, 300 + 2 * half))
+    target.play(range(300 + half, 300 + 2 * half))
     after = target.watch.memory()
     grown = {name: f"{before[name] >> 20} MiB, then {after[name] >> 20}" for name in after}
     print(f"{2 * half} sequences, no harm; memory after half of them and after all: {grown}")

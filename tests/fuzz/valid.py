@@ -51,8 +51,8 @@ class OddValues:
         """Whether the next value is to be odd."""
         return self.dice.random() < self._spice
 
-    def null(self) -> bool:
-        """Whether the next field that may be null is."""
+    def null(self, name: str) -> bool:
+        """Whether the field `name`, which may be null, is."""
         return self.dice.random() < NULL_SHARE
 
     def known(self, api: str, name: str) -> Any:
@@ -85,6 +85,10 @@ class OddValues:
         chosen = self.dice.choice(choices)
         self._room -= len(chosen)
         return chosen if self._room > 0 else b""
+
+    def repeats(self, name: str) -> bool:
+        """Whether the array `name` has its first element twice."""
+        return self.odd()
 
     def count(self, depth: int) -> int:
         """How many elements an array has."""
@@ -128,14 +132,14 @@ class _Body:
     def _nested(self, field: Any, depth: int) -> bytes:
         if not field.nullable_for_version_q(self._version):
             return self.struct(field, depth + 1)
-        return b"\xff" if self._values.null() else b"\x01" + self.struct(field, depth + 1)
+        return b"\xff" if self._values.null(field.name) else b"\x01" + self.struct(field, depth + 1)
 
     def _array(self, field: Any, depth: int, element: Callable[[], bytes]) -> bytes:
-        if field.nullable_for_version_q(self._version) and self._values.null():
+        if field.nullable_for_version_q(self._version) and self._values.null(field.name):
             return self._length(-1, ">i")
         count = self._values.count(depth)
         elements = [element() for _ in range(count)]
-        if elements and self._values.odd():  # the same again
+        if elements and self._values.repeats(field.name):
             elements = [*elements, elements[0]]
         return self._length(len(elements), ">i") + b"".join(elements)
 
@@ -156,7 +160,7 @@ class _Body:
 
     def _sized(self, field: Any, text: bool, known: Any) -> bytes:
         layout = ">h" if text else ">i"
-        if field.nullable_for_version_q(self._version) and self._values.null():
+        if field.nullable_for_version_q(self._version) and self._values.null(field.name):
             return self._length(-1, layout)
         if known is None:
             known = self._values.text(self._flexible) if text else self._values.blob()
@@ -167,7 +171,7 @@ class _Body:
 
     def _tags(self, schema: Any, depth: int) -> bytes:
         known = [field for field in schema._fields if field.tagged_field_q(self._version)]
-        chosen = [field for field in known if not self._values.null()]
+        chosen = [field for field in known if not self._values.null(field.name)]
         rows = [(field.tag, self._field(field, depth + 1)) for field in sorted(chosen, key=lambda field: field.tag)]
         if self._values.odd():  # one that nobody knows
             rows.append((99, b"odd"))

@@ -65,6 +65,12 @@ class Apache:
 
     def launch(self) -> Apache:
         """Start on a data directory that is ready; returns when it answers."""
+        self.spawn()
+        self.await_ready()
+        return self
+
+    def spawn(self) -> None:
+        """Start without waiting: `await_ready` comes next."""
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 java.command(self.version, "kafka.Kafka", str(self.properties), options=_OPTIONS),
@@ -73,8 +79,10 @@ class Apache:
                 stdin=subprocess.DEVNULL,
                 preexec_fn=die_with_parent,
             )
-        wait_until(self._ready, 60, "Apache Kafka answers")
-        return self
+
+    def await_ready(self, seconds: float = 60) -> None:
+        """Wait until it answers."""
+        wait_until(self._ready, seconds, "Apache Kafka answers")
 
     def _ready(self) -> bool:
         assert self.process is not None

@@ -29,7 +29,7 @@ class OfLength(OddValues):
         self._text = b"x" * length
         self.texts = 0
 
-    def null(self) -> bool:
+    def null(self, name: str) -> bool:
         return False
 
     def text(self, compact: bool) -> bytes:

@@ -43,6 +43,14 @@ def test_a_session_is_added_to_changed_and_forgotten() -> None:
     assert [(key, one.offset) for key, one in session.parts.items()] == [(B, 7), ((b"c", 0), 0)]
 
 
+def test_a_new_session_forgets_nothing() -> None:
+    sessions = Sessions(10)
+    error, session = sessions.open(request(0, INITIAL, part(A), part(B), forget=(A,)), False, 0)
+    assert error == errors.NONE
+    assert session is not None
+    assert list(session.parts) == [A, B]
+
+
 def test_epochs_go_on_one_by_one_and_never_back_to_the_first() -> None:
     sessions = Sessions(10)
     session = new(sessions, part(A))

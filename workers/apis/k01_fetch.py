@@ -11,9 +11,9 @@ with what they mean (workers.standing), and the worker asks that first; what it 
 Followers, who say so by a replica id, read up to the log end (workers.following). Such an id from an address that is no
 broker's (workers.strangers) gets TOPIC_AUTHORIZATION_FAILED, as without ClusterAction in Kafka. From version 11 on a
 follower serves consumers too, up to the high watermark that it knows, and a leader may send them there (KIP-392,
-workers.nearest).
+workers.nearest). From version 12 on who says which epoch it fetched last learns where its log parts from this one.
 
-Left out: DivergingEpoch for consumers that send a last fetched epoch (only followers do), tiered storage.
+Left out: tiered storage.
 """
 
 from __future__ import annotations

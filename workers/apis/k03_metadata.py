@@ -3,7 +3,8 @@
 v0 an empty list, v1+ a null one asks for all topics. v4+ says whether missing topics may be made (before, they may),
 which happens when the broker also allows it (auto.create.topics.enable); as with Kafka the answer is
 LEADER_NOT_AVAILABLE that one time and the client asks again, but here every worker then knows the topic. v8-10 cluster
-operations, v8+ topic operations (all: there is no authorizer). v10+ topic ids in answers, v12+ in requests. v0 leaves
+operations, v8+ topic operations (all: there is no authorizer). v10+ topic ids in answers, v12+ in requests, where
+those asked for by name count only if none is asked for by id. v0 leaves
 out replicas on brokers that are not there, and says so (REPLICA_NOT_AVAILABLE); v5+ lists them apart.
 Answers are the same for everyone who asks the same of one listener: they are encoded once for each snapshot.
 """
@@ -69,6 +70,8 @@ _cache = _Cache()
 
 
 def handle(worker: Worker, query: Query, context: Context) -> Any:
+    if _names_badly(query.request, context.version):
+        return _refused(query.request)
     key = (context.version, context.listener, query.body)
     answer = _cache.of(worker.snapshot).get(key)
     if answer is not None:
@@ -84,6 +87,22 @@ def handle(worker: Worker, query: Query, context: Context) -> Any:
 
     worker.forward(internal.AUTO_CREATE, 0, internal.encode({"topics": missing}), created)
     return None
+
+
+def _names_badly(request: Any, version: int) -> bool:
+    """Whether a topic has no name, or an id, before the version in which ids count."""
+    if version >= IDS_IN_REQUESTS or request.topics is None:
+        return False
+    return any(topic.name is None or topology.asked_id(topic) for topic in request.topics)
+
+
+def _refused(request: Any) -> Any:
+    response = message_class("MetadataResponse")
+    topics = [
+        _missing(topic.name or "", errors.INVALID_REQUEST, UUID(bytes=topology.asked_id(topic) or bytes(16)))
+        for topic in request.topics
+    ]
+    return response(brokers=[], cluster_id=None, controller_id=-1, topics=topics)
 
 
 def _cached(worker: Worker, query: Query, context: Context, codes: dict[str, int]) -> bytes:
@@ -134,8 +153,9 @@ def _asks(request: Any, what: str) -> bool:
 
 
 def _once(topics: list[Any]) -> list[Any]:
-    """Each topic once, as Kafka answers, in the order asked."""
-    return list({(topology.asked_id(topic), topic.name): topic for topic in topics}.values())
+    """Each topic once, as Kafka answers, in the order asked; only those with an id where there are such."""
+    by_id = {topic_id: topic for topic in topics if (topic_id := topology.asked_id(topic))}
+    return list((by_id or {topic.name: topic for topic in topics}).values())
 
 
 def _asked_topic(snapshot: Snapshot, asked: Any, context: Context, operations: Any, codes: dict[str, int]) -> Any:

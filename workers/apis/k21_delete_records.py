@@ -39,7 +39,8 @@ class _Work:
     def __init__(self, worker: Worker, request: Any, context: Context) -> None:
         self._worker = worker
         self._context = context
-        self._left = [(t.name, p.partition_index, p.offset) for t in request.topics for p in t.partitions]
+        offsets = {(t.name, p.partition_index): p.offset for t in request.topics for p in t.partitions}
+        self._left = [(*place, offset) for place, offset in offsets.items()]
         self._done: dict[Place, Outcome] = {}
         self._asked = list(self._left)
         self._timeout_ms = request.timeout_ms

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23), versions 0 to 4: where a leader epoch ended (KIP-101, KIP-320).
 
 Consumers use it to notice that the log was truncated under them. Answered from the partition's epoch checkpoint;
-the newest epoch ends at the log end.
+the newest epoch ends at the log end, where the leader's own begins while nothing is written in it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage.checkpoints import CheckpointError
-from odradek.storage.epochs import EpochCache
+from odradek.workers import leader_epochs
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
 from odradek.workers.leadership import elsewhere, refusal
@@ -44,7 +44,7 @@ def _answer(worker: Worker, topic: str, part: Any) -> dict[str, int]:
     if error:
         return {"error_code": error, **unknown}
     try:
-        cache = EpochCache.read(partition.directory)
+        cache = leader_epochs.of(partition, values)
     except (OSError, CheckpointError):
         return {"error_code": errors.KAFKA_STORAGE_ERROR, **unknown}
     epoch, end = cache.end_offset(part.leader_epoch, values[slots.F_LEO])

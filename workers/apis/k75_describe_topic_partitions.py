@@ -1,7 +1,8 @@
 """DescribeTopicPartitions (key 75), version 0: topics by name with their partitions, page by page (KIP-966).
 
 Topics come in alphabetical order, at most `response_partition_limit` (and max.request.partition.size.limit)
-partitions at once; the cursor names the first partition of the next page. No topics asked for is all of them.
+partitions at once; the cursor names the first partition of the next page: one below 0, or of a topic that is not asked
+for, is INVALID_REQUEST. No topics asked for is all of them.
 Eligible leader replicas are not kept here and empty.
 """
 
@@ -24,14 +25,32 @@ if TYPE_CHECKING:
 
 def handle(worker: Worker, request: Any, context: Context) -> Any:
     response = message_class("DescribeTopicPartitionsResponse")
+    cursor, asked = request.cursor, [topic.name for topic in request.topics or ()]
+    if cursor is not None and not _is_sound(cursor, asked):
+        return response(topics=[_failed(name) for name in asked], next_cursor=None)
     limit = min(request.response_partition_limit, worker.config["max.request.partition.size.limit"])
     page = _Page(worker.snapshot, context.listener, max(1, limit))
-    asked = [topic.name for topic in request.topics or ()]
-    cursor = request.cursor
     for name, first in _from_cursor(asked or list(worker.snapshot.topics), cursor):
         if not page.add(name, first, silent=not asked):
             break
     return response(topics=page.topics, next_cursor=page.cursor)
+
+
+def _is_sound(cursor: Any, asked: list[str]) -> bool:
+    """Whether there may be a next page from `cursor` on: a client that follows another one never ends."""
+    return cursor.partition_index >= 0 and (not asked or cursor.topic_name in asked)
+
+
+def _failed(name: str) -> Any:
+    failed = message_class("DescribeTopicPartitionsResponse").DescribeTopicPartitionsResponseTopic
+    return failed(
+        error_code=errors.INVALID_REQUEST,
+        name=name,
+        topic_id=topology.NO_ID,
+        is_internal=False,
+        partitions=[],
+        topic_authorized_operations=topology.NOT_ASKED,
+    )
 
 
 def _from_cursor(names: list[str], cursor: Any) -> Iterator[tuple[str, int]]:
@@ -40,7 +59,7 @@ def _from_cursor(names: list[str], cursor: Any) -> Iterator[tuple[str, int]]:
         if cursor is None or name > cursor.topic_name:
             yield name, 0
         elif name == cursor.topic_name:
-            yield name, max(0, cursor.partition_index)
+            yield name, cursor.partition_index
 
 
 class _Page:

@@ -24,6 +24,7 @@ def produce_request(
     acks: int = -1,
     partition: int = 0,
     transactional_id: str | None = None,
+    timeout_ms: int = 10_000,
 ) -> Any:
     """A Produce request for one partition; from version 13 `topic` is an id."""
     from kafka.protocol.producer import ProduceRequest as Request
@@ -31,7 +32,7 @@ def produce_request(
     data = Request.TopicProduceData.PartitionProduceData(index=partition, records=records)
     named = {"topic_id": topic} if isinstance(topic, uuid.UUID) else {"name": topic}
     topics = [Request.TopicProduceData(partition_data=[data], **named)]
-    return Request[version](transactional_id=transactional_id, acks=acks, timeout_ms=10_000, topic_data=topics)
+    return Request[version](transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=topics)
 
 
 def produce(wire: Wire, topic: str | uuid.UUID, records: bytes | None, **options: Any) -> Any:

@@ -1,0 +1,21 @@
+"""A partition's leader epochs as those who lead or follow it here tell them to clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.ipc import slots
+from odradek.storage.epochs import EpochCache
+
+if TYPE_CHECKING:
+    from odradek.storage.partition import Partition
+
+
+def of(partition: Partition, values: tuple[int, ...]) -> EpochCache:
+    """The epochs, that of the present leader among them, though it is noted with its first batch where one broker is
+    alone: it begins at the log end. Raises OSError, CheckpointError.
+    """
+    cache = EpochCache.read(partition.directory)
+    if values[slots.F_EPOCH_NOTED] < values[slots.F_LEADER_EPOCH]:
+        cache.assign(values[slots.F_LEADER_EPOCH], values[slots.F_LEO])
+    return cache
