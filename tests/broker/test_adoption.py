@@ -137,7 +137,7 @@ def make_own(run_dir: Path) -> Callable[[ClusterState, PartitionDirs], None]:
         try:
             book = SlotBook(shared, PartitionLocks(run_dir / "partition.lock"), 1)
             owner = MetadataOwner(state, dirs, book, configuration.resolve({}), lambda role: None)
-            owner.create_topic(TopicPlan("own", {0: [0], 1: [0]}, {}))
+            list(owner.create_topic(TopicPlan("own", {0: [0], 1: [0]}, {})))
         finally:
             region.unlink_all(shared.prefix)
 

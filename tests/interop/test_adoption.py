@@ -19,11 +19,6 @@ QUICK = {"log_retention_check_interval_ms": 50, "log_cleaner_backoff_ms": 50}
 ALL = list(range(RECORDS))
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Filled:
-    return adopting.filled("3.9.1", tmp_path_factory.mktemp("apache"))
-
-
 def status(broker: Any) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)
     return found
