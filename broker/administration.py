@@ -130,12 +130,13 @@ class Administration(ABC):
             self._guarded(elected.topics.changed if changed is None else lambda: elected.topics.one_changed(changed))
             yield from self._orders_done()
 
-    def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> None:
-        """Delete a topic; `done` when it is gone."""
+    def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> Callable[[], object]:
+        """Delete a topic; `done` when it is gone, unless what this returns is called before."""
         elected = self._in_office()
         self._stored(lambda: admin.delete_topic(self._tree, name))
-        elected.deletions.when_gone(name, done)
+        forget = elected.deletions.when_gone(name, done)
         self._guarded(elected.deletions.changed)
+        return forget
 
     def set_topic_config(self, name: str, configs: dict[str, str]) -> None:
         """Replace a topic's overrides (already validated)."""

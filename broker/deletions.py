@@ -8,8 +8,10 @@ make a topic of that name as soon as there is none: nothing of the former is lef
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.orders import Errors
@@ -34,15 +36,19 @@ class Deletions:
     def __init__(self, elected: Elected) -> None:
         self._elected = elected
         self._pending: dict[str, set[int]] = {}  # begun: brokers that have not answered
-        self._waiting: dict[str, list[Done]] = {}
+        self._waiting: dict[str, dict[int, Done]] = {}
+        self._numbers = itertools.count()
 
     @property
     def _leadership(self) -> Leadership:
         return self._elected.leadership
 
-    def when_gone(self, topic: str, done: Done) -> None:
-        """Call `done(None)` when the topic's nodes are gone."""
-        self._waiting.setdefault(topic, []).append(done)
+    def when_gone(self, topic: str, done: Done) -> Callable[[], object]:
+        """Call `done(None)` when the topic's nodes are gone, unless what this returns is called before."""
+        number = next(self._numbers)
+        waiting = self._waiting.setdefault(topic, {})
+        waiting[number] = done
+        return partial(waiting.pop, number, None)
 
     def read(self) -> None:
         """Which topics shall go; whatever was begun begins again."""
@@ -107,7 +113,7 @@ class Deletions:
         self._leadership.drop_topic(topic)
         self._pending.pop(topic, None)
         log.info("deleted topic %s", topic)
-        for done in self._waiting.pop(topic, ()):
+        for done in list(self._waiting.pop(topic, {}).values()):
             done(None)
 
     def _delete(self, operations: Sequence[Operation]) -> None:

@@ -183,7 +183,8 @@ class MarkerWriter:
     def _write_job(self, job: Job) -> None:
         if job.todo and job.not_before_ms <= self._now.steady_ms:
             for tp in list(job.todo):
-                self._write_one(job, tp)
+                if job in self._jobs:  # one that another coordinates is dropped at the first refusal
+                    self._write_one(job, tp)
 
     def patience(self, now: Now) -> float | None:
         """Seconds until `write` should be called again, None when there is nothing to write."""

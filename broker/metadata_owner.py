@@ -9,9 +9,11 @@ is deleted then.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from odradek.broker import adoption
@@ -74,6 +76,7 @@ class MetadataOwner:
         self.begin = running
         self.connected = True  # its tree is a file
         self._deletions: dict[str, _Deletion] = {}
+        self._numbers = itertools.count()
         self._making: dict[str, list[int]] = {}  # by topic: the first of the partitions that each request makes
 
     def attach(self, sources: Sources) -> None:
@@ -234,15 +237,19 @@ class MetadataOwner:
             row[SLOT], row[INCARNATION] = self.book.open(_first(slots.LEADER, row))
             yield
 
-    def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> None:
-        """Delete a topic; `done` is called when its logs can no longer be reached (perhaps before this returns)."""
+    def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> Callable[[], object]:
+        """Delete a topic; `done` is called when its logs can no longer be reached (perhaps before this returns).
+
+        Not any more once what this returns was called.
+        """
         deletion = self._deletions.get(name)
-        if deletion is not None:
-            deletion.done.append(done)
-            return
-        self._stored(lambda: self.state.mark_deletion(name))
-        self._deletions[name] = _Deletion([done])
+        if deletion is None:
+            self._stored(lambda: self.state.mark_deletion(name))
+            deletion = self._deletions[name] = _Deletion()
+        number = next(self._numbers)
+        deletion.done[number] = done
         self.tick()
+        return partial(deletion.done.pop, number, None)
 
     @property
     def waiting(self) -> bool:
@@ -294,7 +301,7 @@ class MetadataOwner:
         except ApiError as refused:
             error = refused
         self.changed = True
-        for done in deletion.done:
+        for done in list(deletion.done.values()):
             done(error)
 
     # -- configs
@@ -368,7 +375,7 @@ def _going() -> ApiError:
 class _Deletion:
     """A topic on its way out: the partitions whose lock was not to be had yet, and who waits."""
 
-    def __init__(self, done: list[Callable[[ApiError | None], None]]) -> None:
+    def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
         self.begun = False
-        self.done = done
+        self.done: dict[int, Callable[[ApiError | None], None]] = {}

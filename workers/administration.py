@@ -25,8 +25,8 @@ class Owner(Protocol):
     def add_partitions(self, name: str, replicas: dict[int, list[int]]) -> Iterator[None]:
         """Add partitions to a topic."""
 
-    def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> None:
-        """Delete a topic; `done` when it is gone."""
+    def delete_topic(self, name: str, done: Callable[[ApiError | None], None]) -> Callable[[], object]:
+        """Delete a topic; `done` when it is gone, unless what this returns is called before: nobody waits then."""
 
     def set_topic_config(self, name: str, configs: dict[str, str]) -> None:
         """Replace a topic's config overrides."""

@@ -358,6 +358,23 @@ def test_a_former_coordinator_is_fenced(place: Place, other: PlayedBroker) -> No
     assert (len(place.done), place.end(0)) == (2, 2)
 
 
+def test_a_fenced_one_writes_no_marker_more(place: Place) -> None:
+    """In which order its partitions come is chance, but the same for both: one meets the refusal first."""
+    place.publish(OWN, OWN)
+    for index, producer in enumerate((5, 6)):
+        place.lead(index, 1)
+        data = _transactional(producer)
+        with place.partition(index).locked() as values:
+            append(place.partition(index), values, [Batch(memoryview(data), 1, now_ms(), producer, 0, 0)], now_ms())
+        place.add(("t", index), epoch=4, producer=producer)
+    place.await_done(2)
+    before = place.end(0) + place.end(1)
+    for producer in (5, 6):
+        place.add(HERE, THERE, epoch=3, producer=producer)
+    place.turn()
+    assert (len(place.done), place.end(0) + place.end(1)) == (2, before + 1)
+
+
 def test_a_marker_waits_while_a_later_epoch_has_a_transaction_open(place: Place) -> None:
     place.publish(OWN, OTHER)
     place.lead(0, 1)

@@ -37,7 +37,11 @@ class _Controller:
     def __init__(self) -> None:
         self.timeouts = Timeouts()
         self.deletions: list[Callable[[ApiError | None], None]] = []
-        self.owner = SimpleNamespace(delete_topic=lambda name, done: self.deletions.append(done))
+        self.owner = SimpleNamespace(delete_topic=self._delete)
+
+    def _delete(self, name: str, done: Callable[[ApiError | None], None]) -> Callable[[], None]:
+        self.deletions.append(done)
+        return lambda: self.deletions.remove(done) if done in self.deletions else None
 
     def after(self, milliseconds: int, action: Callable[[], None]) -> Callable[[], None]:
         return self.timeouts.add(milliseconds, action)
@@ -70,7 +74,12 @@ def test_nothing_is_kept_of_a_request_that_is_answered(controller: _Controller) 
 
 def test_answered_once_where_time_is_over_first(controller: _Controller) -> None:
     answers: list[Any] = []
-    _ask(controller, "t", answers)
+    served = _ask(controller, "t", answers)
+    late = controller.deletions[0]
     controller.timeouts.due(FOR_EVER_MS)
-    controller.deletions.pop()(None)
+    assert controller.deletions == []
+    late(None)
+    del late
+    gc.collect()
+    assert served() is None
     assert answers == [[("t", REQUEST_TIMED_OUT)]]

@@ -73,7 +73,7 @@ class _Deletion:
         self._context = context
         self._errors: dict[str | None, ApiError | None] = {}
         self._answered = False
-        self._cancel: Callable[[], object] = lambda: None
+        self._cancels: list[Callable[[], object]] = []
 
     def start(self, timeout_ms: int) -> None:
         wanted = []
@@ -85,7 +85,7 @@ class _Deletion:
                 wanted.append(str(topic.name))
         for name in dict.fromkeys(wanted):
             self._delete(name)
-        self._cancel = self._controller.after(max(0, timeout_ms), self._answer)
+        self._cancels.append(self._controller.after(max(0, timeout_ms), self._answer))
         self._maybe_answer()
 
     def _refusal(self, topic: Asked) -> ApiError | None:
@@ -102,7 +102,7 @@ class _Deletion:
 
     def _delete(self, name: str) -> None:
         try:
-            self._controller.owner.delete_topic(name, self._done(name))
+            self._cancels.append(self._controller.owner.delete_topic(name, self._done(name)))
         except ApiError as error:
             self._errors[name] = error
 
@@ -121,7 +121,8 @@ class _Deletion:
         if self._answered:
             return
         self._answered = True
-        self._cancel()
+        for cancel in self._cancels:
+            cancel()
         results = [self._result(topic) for topic in self._asked]
         self._context.reply(message_class("DeleteTopicsResponse")(responses=results))
 
