@@ -14,6 +14,7 @@ from odradek.broker.elected import Elected
 from odradek.broker.tree_configs import TreeConfigs
 from odradek.cluster import admin, configdef
 from odradek.cluster.errors import (
+    INVALID_REQUEST,
     NOT_CONTROLLER,
     REQUEST_TIMED_OUT,
     TOPIC_ALREADY_EXISTS,
@@ -26,7 +27,7 @@ from odradek.cluster.planning import TopicPlan
 from odradek.cluster.reassignment import Assignment
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import NodeExists, NoNode, NotDone, TreeError, TreeUnavailable
+from odradek.cluster.tree import NodeExists, NoNode, NotDone, TooLarge, TreeError, TreeUnavailable
 from odradek.cluster.view import View
 from odradek.cluster.znodes import Malformed, Partition
 from odradek.cluster.zookeeper import ZooKeeperTree
@@ -96,6 +97,8 @@ class Administration(ABC):
             return ApiError(REQUEST_TIMED_OUT, f"{where} has not answered: the change may have been made. {error}")
         if isinstance(error, NoNode):
             return ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"{where} has no node {error}.")
+        if isinstance(error, TooLarge):
+            return ApiError(INVALID_REQUEST, f"{where} cannot keep so much in one node: {error}.")
         return ApiError(UNKNOWN_SERVER_ERROR, f"{where} has refused the change: {error!r}")
 
     def check_office(self) -> None:

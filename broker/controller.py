@@ -86,11 +86,11 @@ class Controller:
 
     def when_published(self, action: Callable[[], None]) -> None:
         """Call `action` when everybody knows what has been changed so far."""
-        self._after_publish.append(action)
+        self._after_publish.append(partial(_guarded, action))
 
     def after(self, milliseconds: int, action: Callable[[], None]) -> Cancel:
         """Call `action` at the end of a time, unless what this returns is called first."""
-        return self._timeouts.add(time.monotonic() + milliseconds / 1000, action)
+        return self._timeouts.add(time.monotonic() + milliseconds / 1000, partial(_guarded, action))
 
     # -- for the owner (broker.peers.Sources)
 
@@ -243,3 +243,11 @@ class Controller:
         self._door.close()
         self._bell.close()
         self.owner.close()
+
+
+def _guarded(action: Callable[[], None]) -> None:
+    """A fault in one answer costs that answer only."""
+    try:
+        action()
+    except Exception:
+        log.exception("unexpected error in an answer that waited")

@@ -40,6 +40,10 @@ class NoChildrenForEphemerals(TreeError):
     """An ephemeral node cannot have children."""
 
 
+class TooLarge(TreeError):
+    """The store takes no transaction of that many bytes; nothing was done."""
+
+
 class TreeUnavailable(TreeError):
     """The store cannot be reached or written; the operation may or may not have happened."""
 

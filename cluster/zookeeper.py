@@ -35,6 +35,7 @@ from odradek.cluster.tree import (
     Operation,
     Set,
     Stat,
+    TooLarge,
     Tree,
     TreeError,
     TreeUnavailable,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from kazoo.interfaces import IAsyncResult
 
 _OPEN = "/consumers"  # consumers of 0.8 make their nodes below it, whoever they are
+_LARGEST = 0xFFFFF - 256  # bytes: jute.maxbuffer, above which a server ends the connection, without the request's head
+_PER_OPERATION = 128  # bytes beside path and data: its header, an ACL, the version
 _SECRET = ("/config/users", "/config/brokers", "/kafka-acl", "/delegation_token")  # Kafka's, and the ACLs
 _KINDS = {"CREATED": CREATED, "DELETED": DELETED, "CHANGED": CHANGED, "CHILD": CHILDREN}
 
@@ -146,11 +149,12 @@ class ZooKeeperTree(Tree):
         for operations in transactions:
             try:
                 under_way.append(self._send(operations))
-            except TreeUnavailable as error:
+            except TreeError as error:
                 under_way.append(error)
         return [self._results_or_refusal(*pair) for pair in zip(transactions, under_way, strict=True)]
 
     def _send(self, operations: Sequence[Operation]) -> IAsyncResult:
+        _check_size(operations)
         transaction = self._client.transaction()
         for operation in operations:
             check_path(operation.path)
@@ -304,3 +308,11 @@ def _translated(error: Exception, path: str) -> TreeError:
     if isinstance(error, (exceptions.KazooException, KazooTimeoutError)):
         return TreeUnavailable(f"{path}: ZooKeeper: {type(error).__name__} {error}".rstrip())
     raise error
+
+
+def _check_size(operations: Sequence[Operation]) -> None:
+    """TooLarge where ZooKeeper would rather end the connection, and all watches with it."""
+    data = sum(len(operation.data) for operation in operations if isinstance(operation, (Create, Set)))
+    size = data + sum(len(operation.path) + _PER_OPERATION for operation in operations)
+    if size > _LARGEST:
+        raise TooLarge(f"{operations[0].path}: {size} bytes at once, and ZooKeeper takes {_LARGEST} (jute.maxbuffer)")

@@ -127,7 +127,12 @@ class Writer:
 
     def _write_partition(self, partition: int, now: Now) -> None:
         queue = self._queued.pop(partition)
-        most = min(BATCH_BYTES, self._journal.largest(partition) - BATCH_OVERHEAD)
+        try:
+            most = min(BATCH_BYTES, self._journal.largest(partition) - BATCH_OVERHEAD)
+        except Exception:
+            log.exception("partition %d: unexpected error: its groups are reloaded", partition)
+            self._lose([append for _, append in queue], now)
+            return
         while queue:
             appends = _take(queue, most)
             try:

@@ -9,7 +9,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from odradek.broker.outage import CHANGES, MOST, PATIENCE_S, Outage
 
 from ..clients.admin import create_named
@@ -138,3 +139,23 @@ def test_who_waits_too_long_is_told_to_try_again_and_what_is_away(zookeeper: Zoo
     assert found == {key: {NOT_CONTROLLER} for key in keys}
     texts = [str(answer.to_dict()) for answer in answers.values()]
     assert all("zookeeper.connect" in text and "disk" not in text for text in texts)
+
+
+@pytest.mark.needs("java-3.9.1")
+@pytest.mark.timeout(120)
+def test_what_zookeeper_has_no_room_for_is_refused_and_the_session_stays(broker: Broker) -> None:
+    """Sent, ZooKeeper would end the connection: no ISR could be changed, and no topic made, until there is another."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    wait_until(lambda: admin.list_topics(timeout=20).controller_id == 0, 30, "a controller")
+    admin.create_topics([NewTopic("there", 1, 1)])["there"].result(60)
+    with pytest.raises(KafkaException, match=r"INVALID_REQUEST.*jute\.maxbuffer"):
+        for number in range(50):  # of 31 KB each: a string has no more
+            _append(admin, ",".join(f"{number}:{broker}" for broker in range(3_000)))
+    assert "the connection to ZooKeeper is lost" not in broker.log
+    admin.create_topics([NewTopic("after", 1, 1)])["after"].result(60)
+
+
+def _append(admin: AdminClient, value: str) -> None:
+    entry = ConfigEntry("leader.replication.throttled.replicas", value, incremental_operation=AlterConfigOpType.APPEND)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "there", incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(60)

@@ -170,3 +170,17 @@ def test_every_state_that_is_written_is_in_every_table() -> None:
 
     for table in (states.INIT, states.ADD, states.COMMIT, states.ABORT):
         assert set(table) == set(State) - NEVER_WRITTEN
+
+
+def test_a_fault_before_an_append_leaves_the_other_partitions(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(initial_delay_ms=0)
+    monkeypatch.setattr(FakeJournal, "largest", lambda journal, partition: 1 // 0)
+    token = world.commit(5, group="bad")
+    monkeypatch.undo()
+    assert world.answer(token) == {("t", 0): Error.UNKNOWN_SERVER_ERROR}
+    world.wait(RELOAD_PAUSE_MS)
+    world.commit(7, group="bad")
+    assert world.committed(group="bad") == 7
+    assert "its groups are reloaded" in caplog.text
