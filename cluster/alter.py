@@ -67,8 +67,10 @@ def _list_change(current: str | None, change: Change, table: Mapping[str, Config
     old = _parts(key.default if current is None else current)
     given = _parts(change.value)
     if change.operation == APPEND:
-        return ",".join(old + [part for part in given if part not in old])
-    return ",".join(part for part in old if part not in given)
+        known = set(old)
+        return ",".join(old + [part for part in given if part not in known])
+    unwanted = set(given)
+    return ",".join(part for part in old if part not in unwanted)
 
 
 def _parts(text: str | None) -> list[str]:
