@@ -16,7 +16,8 @@ INT16 = st.integers(-(1 << 15), (1 << 15) - 1)
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TOPIC = st.sampled_from([bytes([number]) * 16 for number in range(3)])
-PARTS = st.lists(st.builds(FetchPart, TOPIC, INT32, INT32, INT64, INT32, INT64, INT32), max_size=20)
+EPOCH = st.integers(-1, (1 << 31) - 1)
+PARTS = st.lists(st.builds(FetchPart, TOPIC, INT32, EPOCH, INT64, INT32, INT64, INT32), max_size=20)
 REQUESTS = st.builds(
     FetchRequest, INT32, INT32, INT32, INT32, st.integers(0, 1), INT32, INT32, PARTS,
     st.lists(st.tuples(TOPIC, INT32), max_size=5), st.binary(max_size=200),

@@ -243,7 +243,7 @@ def test_fetch_requests(
         (
             topic_of(name, by_id)[0],
             n,
-            leader if version >= 9 else -1,
+            max(leader, -1) if version >= 9 else -1,  # FetchRequest.optionalEpoch: below 0 is none
             offset,
             last if version >= 12 else -1,
             start if version >= 5 else -1,
