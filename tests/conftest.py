@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from .harness import time_limits
 from .harness.broker import Broker, ExternalBroker
 from .harness.descriptors import assert_few_left, descriptors
 from .harness.loadfile import pytest_xdist_make_scheduler  # noqa: F401
@@ -31,6 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """kafka-python's own way of loading its schemas is none of ours."""
+    config.pluginmanager.register(time_limits)
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
     if config.getoption("--report") and _runs_all(config) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(LongReport(Path(config.getoption("--report"))))

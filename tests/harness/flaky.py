@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ MOST = 10
 TIMES = 2
 SECONDS = 900
 """Of one run alone; pytest-timeout ends a test before."""
+BUDGET = 1500
+"""Seconds of all runs alone: a run in which many tests hang ends too, and names them."""
 LINES = 200
 """The last ones of a failure, and of each part of its log, that are reported."""
 
@@ -87,6 +90,7 @@ class Alone:
         self._marked = ["-m", expression] if (expression := config.getoption("markexpr")) else []
         self._say = config.pluginmanager.get_plugin("terminalreporter").write_line  # type: ignore[union-attr]
         self._known: dict[str, bool] = {}
+        self._end = time.monotonic() + BUDGET
 
     def passes(self, unit: str) -> bool:
         """Whether the test, or the tests of the file, pass each time."""
@@ -97,12 +101,13 @@ class Alone:
 
     def _passes_once(self, unit: str) -> bool:
         words = [sys.executable, "-m", "pytest", *self._marked, unit]
+        seconds = max(0, min(SECONDS, self._end - time.monotonic()))
         try:
             done = subprocess.run(
-                words, cwd=self._root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS
+                words, cwd=self._root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds
             )
         except subprocess.TimeoutExpired:
-            self._say(f"{unit}: not done within {SECONDS} s")
+            self._say(f"{unit}: not done within {seconds:.0f} s")
             return False
         # One that is skipped now has not passed.
         passed = done.returncode == 0 and re.search(r"^=.* [1-9]\d* passed[ ,].*=$", done.stdout, re.MULTILINE)

@@ -79,6 +79,21 @@ def test_kills_its_worker():
     if nth("crash") == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 """
+HANGS = """
+@pytest.fixture
+def waiting_for_what_is_left():
+    yield
+    signal.pause()
+
+@pytest.fixture
+def waiting_too(waiting_for_what_is_left):
+    yield
+    signal.pause()
+
+@pytest.mark.timeout(1)
+def test_fails_and_waits(waiting_too):
+    assert nth("hangs") > 1
+"""
 FINE = """
 def test_is_fine():
     pass
@@ -110,17 +125,20 @@ class Run(NamedTuple):
         return set(re.findall(r"^FLAKY: \w+\.py::(\w+): failed", self.report, re.MULTILINE))
 
 
-def run(folder: Path, jobs: int = 0, **files: str) -> Run:
-    """Run test files of these names in a project of their own."""
+def run(folder: Path, jobs: int = 0, *more: str, **files: str) -> Run:
+    """Run test files of these names in a project of their own, with `more` words to pytest."""
     (folder / "pytest.ini").touch()
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(HEAD + text)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    environment |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # locust alone takes a second
+    environment |= {
+        "PYTHONPATH": f"{ROOT}:{folder}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }  # locust alone takes a second
     words = ["-p", "xdist", "-n", str(jobs), "--dist", "loadfile", "-p", "tests.harness.loadfile"]
     report = folder.parent / f"{folder.name}-report"  # elsewhere, as in CI
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, "-p", "tests.harness.flaky", f"--flaky={report}"],
+        [sys.executable, "-m", "pytest", *words, "-p", "tests.harness.flaky", f"--flaky={report}", *more],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -161,6 +179,22 @@ def test_the_other_tests_of_a_worker_that_died_run(tmp_path: Path, jobs: int, fi
     """Each once: those before it, after it, and in other files."""
     done = run(tmp_path, jobs, a=FINE, b=file, c=FINE, d=FINE)
     assert (done.status, done.closing) == (0, f"{3 + file.count('fine')} passed, 1 flaky"), done.said
+
+
+def test_a_failed_test_whose_teardown_hangs_is_named(tmp_path: Path) -> None:
+    """Each of its fixtures has the time limit; the tests after it run."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p pytest_timeout -p tests.harness.time_limits\n")
+    done = run(tmp_path, hangs=HANGS + FINE)
+    assert (done.status, done.closing) == (1, "1 failed, 1 passed, 1 error"), done.said
+    assert "test_hangs.py::test_fails_and_waits: failed again" in done.said
+
+
+def test_hanging_tests_are_not_run_again_for_ever(tmp_path: Path) -> None:
+    """No time left: they have failed, and the run says so."""
+    (tmp_path / "no_time.py").write_text("from tests.harness import flaky\nflaky.BUDGET = 0\n")
+    done = run(tmp_path, 0, "-p", "no_time", once=ONCE)
+    assert (done.status, done.closing, done.report) == (1, "1 failed", ""), done.said
+    assert "not done within 0 s" in done.said
 
 
 def test_none_fails(tmp_path: Path) -> None:
