@@ -9,8 +9,10 @@ Writers   : who holds the partition's lock: the controller process, and the work
             may be another follower's a moment after the lock is given back, and log ends decide about the high
             watermark. `fetched` therefore wants the slot's fields, which come with the lock.
 Lock      : the partition's (storage.partition: `acquire`).
-Crash rule: single words, each right by itself. The high watermark is published after the row that allows it, and is
-            never taken back: a death in between only leaves it too low until the follower's next fetch.
+Crash rule: single words, each right by itself: a follower keeps its row as long as it is one, and in `lead` those come
+            first for whom the high watermark waits, before those for whom it no longer does. The high watermark is
+            published after the row that allows it, and is never taken back: a death in between only leaves it too low
+            until the follower's next fetch.
 """
 
 from __future__ import annotations
@@ -67,14 +69,31 @@ def lead(slot: Slot, followers: Iterable[int], isr: Iterable[int], now_ms: int, 
     if len(followers) > ROWS:
         raise ValueError(f"{len(followers) + 1} replicas: at most {ROWS + 1} are possible")
     known = {replica.broker: replica for replica in read(slot) if replica.broker in keep}
-    words, at = slot.words, slot.at + FIRST
-    for number, broker in enumerate(followers):
+    rows = _rows(slot, followers)
+    for broker in sorted(followers, key=lambda broker: broker not in members):
         former = known.get(broker) or Replica(broker, OUT, UNKNOWN, UNKNOWN, now_ms, 0, 0)
-        row = (broker + 1, IN if broker in members else OUT, *former[2:])
-        for word, value in enumerate(row):
-            words[at + number * WIDTH + word] = value
-    for word in range(at + len(followers) * WIDTH, at + ROWS * WIDTH):
-        words[word] = 0
+        _enter(slot, rows[broker], former._replace(standing=IN if broker in members else OUT))
+    for row in _all(slot):
+        if row not in rows.values():
+            slot.words[row] = 0
+
+
+def _rows(slot: Slot, followers: Iterable[int]) -> dict[int, int]:
+    """A row for each follower: the one it has; to others free ones, and those of former followers when none is free."""
+    rows = {broker: row for broker in followers if (row := find(slot, broker)) >= 0}
+    others = sorted(set(_all(slot)) - set(rows.values()), key=lambda row: (slot.words[row] != 0, row))
+    return rows | dict(zip((broker for broker in followers if broker not in rows), others, strict=False))
+
+
+def _all(slot: Slot) -> range:
+    return range(slot.at + FIRST, slot.at + FIRST + ROWS * WIDTH, WIDTH)
+
+
+def _enter(slot: Slot, row: int, replica: Replica) -> None:
+    """Word by word: nobody's log end is ever beside another's name, or counts before it is this one's."""
+    values = (replica.broker + 1, *replica[1:])
+    for word in (_LEO, _LOG_START, _CAUGHT_UP, _SEEN_LEO, _SEEN_MS, _STANDING, _ID):
+        slot.words[row + word] = values[word]
 
 
 def stand(slot: Slot, standings: Mapping[int, int]) -> None:

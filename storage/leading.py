@@ -1,7 +1,9 @@
 """Becoming a partition's leader or follower, and a leader's changes of its ISR. Caller holds the partition's lock.
 
 Called by the controller process alone, which knows what the cluster has decided (broker.replicas, broker.isr). Each
-function ends with one publish; dying before it leaves the former role, and the decision is carried out again.
+function ends with one publish; dying before it leaves the former role, and the decision is carried out again. An epoch
+that was noted then would begin too early: the former leader, or the one that is still followed, may write on meanwhile.
+So the slot is dirty from the note to the publish, and repair takes the note back before anything else is written.
 The high watermark waits for every replica that may be elected: a follower that is about to join the ISR counts before
 the metadata says so (JOINING), one that is to leave counts until it says so (KIP-497's maximal ISR).
 """
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
     from odradek.storage.partition import Partition
 
+_NOTING = 1  # what any change of the active segment is called: repair knows what to do
+
 
 def lead(
     partition: Partition, values: Fields, epoch: int, followers: Sequence[int], isr: Sequence[int], now_ms: int
@@ -30,6 +34,7 @@ def lead(
     """
     went_on = _goes_on(values, epoch)
     if epoch > values[slots.F_EPOCH_NOTED]:
+        partition.slot.dirty = _NOTING
         roll.note_epoch(partition, epoch, values[slots.F_LEO])
         values[slots.F_EPOCH_NOTED] = epoch
     if not went_on:
@@ -37,6 +42,7 @@ def lead(
     replicas.lead(partition.slot, followers, isr, now_ms, _known(values, epoch, followers, isr) if went_on else ())
     values[slots.F_STATE], values[slots.F_LEADER_EPOCH] = slots.LEADER, epoch
     _publish(partition, values, members=len(isr))
+    partition.slot.dirty = 0
 
 
 def _goes_on(values: Fields, epoch: int) -> bool:

@@ -74,8 +74,10 @@ def _drop_above(directory: str, base: int) -> None:
 
 
 def _cut_epochs(partition: Partition, values: Fields) -> None:
-    """Epochs of batches that were never published; one that begins at the log end may be this leader's own."""
+    """Epochs of batches, or of a leader, that were never published; one that begins at the log end may have been."""
     latest = roll.cut_epochs(partition, values[slots.F_LEO] + 1)
+    if latest > values[slots.F_EPOCH_NOTED]:
+        latest = roll.cut_epochs(partition, values[slots.F_LEO])
     if latest != values[slots.F_EPOCH_NOTED]:
         values[slots.F_EPOCH_NOTED] = latest
         partition.slot.publish(values)

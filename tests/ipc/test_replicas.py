@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,3 +51,51 @@ def test_a_fetch_counts_only_for_who_leads_by_the_fields_that_come_with_the_lock
     with pytest.raises(ValueError, match="leaders only"):
         partition.fetched(2, 10)
     assert {row.broker: row.leo for row in replicas.read(partition.slot)} == dict.fromkeys((2, 3), replicas.UNKNOWN)
+
+
+class Words:
+    """A slot's words, of whose writer nothing is left after so many of them."""
+
+    def __init__(self, words: memoryview, left: int) -> None:
+        self.words, self.left = words, left
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.words[at]
+
+    def __setitem__(self, at: int, value: int) -> None:
+        if not self.left:
+            raise InterruptedError
+        self.left -= 1
+        self.words[at] = value
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    (([2, 3], [1, 2, 3]), ([3, 2], [1, 2, 3])),
+    (([2, 3], [1, 2, 3]), ([4, 3, 2], [1, 2, 3])),
+    (([2, 3], [1, 3]), ([4, 2], [1, 4, 2])),
+    (([3, 4, 5, 6, 7, 8, 9, 2], [1, 2, 3]), ([2, 10, 3], [1, 2, 3])),
+])  # fmt: skip
+def test_who_counts_before_or_after_is_waited_for_wherever_the_writer_dies(before: Any, after: Any) -> None:
+    """2 is behind 3 by ten records: wherever rows are half written these are not committed, though 3 fetches on."""
+    ends, survived = {2: 30, 3: 40}, False
+    for step in range(200):
+        slot = MemoryTable()[0]
+        slot.publish(slots.SlotState(state=slots.LEADER, leo=50))
+        replicas.lead(slot, *before, 0, ())
+        for broker, end in ends.items():
+            replicas.fetched(slot, slot.fields(), replicas.find(slot, broker), end, 0, 50, 0)
+        half: Any = SimpleNamespace(words=Words(slot.words, step), at=slot.at)
+        try:
+            replicas.lead(half, *after, 0, before[1])
+            survived = True
+        except InterruptedError:
+            pass
+        row = replicas.find(slot, 3)
+        if row >= 0:
+            replicas.fetched(slot, slot.fields(), row, 50, 0, 50, 0)
+        waits = 2 in before[1] or survived
+        assert replicas.committed(slot, 50) <= (30 if waits else 50), f"step {step}: {replicas.read(slot)}"
+        if survived:
+            assert {one.broker for one in replicas.read(slot)} == set(after[0])
+            return
+    pytest.fail("nobody came to the end")

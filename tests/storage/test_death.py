@@ -20,10 +20,12 @@ import pytest
 from odradek.ipc import producers, region, slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors
-from odradek.storage import check, repair, transactions, trim
+from odradek.storage import check, leading, repair, transactions, trim
+from odradek.storage.epochs import EpochCache
 from odradek.storage.partition import Busy, Partition
 
 from ..harness.process import die_with_parent, turns
+from .following import receive, sent
 from .live import NOW, Live, batch, live, put, records
 
 _CALLS = ("pwritev", "pwrite", "write", "open", "close", "rename", "replace", "unlink", "ftruncate", "truncate")
@@ -186,6 +188,46 @@ def test_ending_a_transaction(tmp_path: Path, commit: bool) -> None:
         found = transactions.aborted_between(world.partition(2), partition.slot.read(), 0, state.leo)
         assert set(found) == (set() if commit else {(3, 0)}), f"step {step}"
         if not died:
+            return
+    pytest.fail("the work never came to its end")
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_becoming_the_leader_of_another_epoch(tmp_path: Path, leads: bool) -> None:
+    """The controller process dies, whoever leads writes on, and then the decision is carried out again.
+
+    The former epoch ends where its last record does: a follower that was told less would truncate what is committed.
+    """
+
+    def become(partition: Partition, epoch: int) -> None:
+        with partition.locked() as values:
+            leading.lead(partition, values, epoch, [2], [1, 2], 0)
+
+    for step, world in _deaths(tmp_path):
+        partition = world.partition()
+        become(partition, 3)
+        put(partition, batch(b"0"), batch(b"1"))
+        become(partition, 4)
+        put(partition, batch(b"2"), batch(b"3"))
+        if not leads:
+            partition.slot.update(state=slots.FOLLOWER, led_since=-1)
+        died = _dies_at(world, step, lambda p: become(p, 5))
+        if died and partition.state().leader_epoch == 4:
+            end = 5
+            if leads:
+                put(partition, batch(b"4"))
+            else:
+                assert receive(partition, sent(4, epoch=4)) == 5
+        else:
+            end = 4
+        become(partition, 5)
+        put(partition, batch(b"5"))
+        cache = EpochCache.read(partition.directory)
+        assert list(cache.entries) == [(3, 0), (4, 2), (5, end)], f"step {step}"
+        assert partition.state().epoch_noted == 5
+        assert not list(check.check(world.root / "t-0")), f"step {step}"
+        if not died:
+            assert step > 3
             return
     pytest.fail("the work never came to its end")
 
