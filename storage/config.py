@@ -34,7 +34,7 @@ class LogConfig:
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = _NEVER
     message_timestamp_after_max_ms: int = _NEVER
-    message_format_version: str = "3.0-IV1"
+    message_downconversion_enable: bool = True
     min_insync_replicas: int = 1
     cleanup_policy: tuple[str, ...] = ("delete",)
     delete_retention_ms: int = 86_400_000

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
 CONVERTED = 4  # versions below know only message formats 0 and 1
+ZSTD = 10  # the first version that may have zstd
 _NO_STATE = (-1, -1, -1)
 
 
@@ -185,8 +186,8 @@ class Fetch:
         piece = None
         if limit > 0 or whole:
             piece = read.fetch(partition, values, part.offset, upto, limit, whole)
-        if self.version < 10 and partition.config.compression_type == "zstd":
-            return failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0
+        if self.version < ZSTD and (error := _too_old(self.version, partition)):
+            return failed(part, error), 0
         payloads: list[Payload | bytes] = [] if piece is None else [piece]
         size = 0 if piece is None else piece.size
         if piece is not None and self.version < CONVERTED:
@@ -231,6 +232,15 @@ class Fetch:
             session.advance()
         frame = fetch.response(self.version, self.correlation, results, errors.NONE, session_id)
         self.worker.pager.when_cached(frame, lambda: self.worker.loop.answer_pieces(self.connection, frame))
+
+
+def _too_old(version: int, partition: Partition) -> int:
+    """The error for a client that does not know the format in which records are stored, or 0."""
+    if partition.config.compression_type == "zstd":
+        return errors.UNSUPPORTED_COMPRESSION_TYPE
+    if version < CONVERTED and not partition.config.message_downconversion_enable:
+        return errors.UNSUPPORTED_VERSION
+    return errors.NONE
 
 
 def _once(parts: list[FetchPart]) -> list[FetchPart]:
