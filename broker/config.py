@@ -8,18 +8,21 @@ the start before anything happens; an unknown key is a warning with the nearest 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odradek.broker import connection_limits, logs
 from odradek.broker import listeners as listening
+from odradek.broker import logs
 from odradek.broker.errors import BootError
 from odradek.broker.listeners import Endpoint, ListenerError
 from odradek.ipc import rundir
 from odradek.protocol import properties
+
+log = logging.getLogger(__name__)
 
 CONFIG_FILE = "config.json"
 _FORMAT = 1
@@ -27,8 +30,8 @@ DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"
 DEFAULT_LOG_DIR = "data"
 DEFAULT_PROTOCOL_MAP = ",".join(f"{name}:{name}" for name in listening.PROTOCOLS)
 
-# Keys of Kafka that are read by nothing here yet; given ones are warned of.
-_NOT_YET = {
+# What the warning of keys without effect says of those whose absence matters.
+_INSTEAD = {
     "process.roles": "one process tree is broker and controller",
     "controller.quorum.voters": "there is no KRaft quorum; the embedded metadata store is used",
     "authorizer.class.name": "there is no authorizer; every client may do everything",
@@ -86,6 +89,11 @@ class BrokerConfig(Mapping[str, Any]):
     def clustered(self) -> bool:
         """Whether this broker is a member of a cluster on ZooKeeper; else it is alone, on its embedded store."""
         return bool(self.typed["zookeeper.connect"])
+
+    def warn(self) -> None:
+        """Log what the start goes on in spite of."""
+        for line in self.warnings:
+            log.warning(line)
 
     def with_ports(self, ports: Mapping[str, int]) -> BrokerConfig:
         """The same, with the ports that were bound in the place of 0, in what is advertised too."""
@@ -186,26 +194,31 @@ def _typed(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     from odradek.cluster import configdef
 
     values = {name: configdef.broker_default(name) for name in configdef.BROKER}
-    faults, warnings = [], []
+    faults, warnings, idle = [], [], []
     for key, text in given.items():
-        if key in _NOT_YET and text:
-            warnings.append(f"{key} is not there yet: {_NOT_YET[key]}")
-        if key in _OLD:
+        row = configdef.broker_key(key)
+        if row is None:
+            warnings += [] if key in _OLD else [_unknown(key, configdef.nearest(key))]
             continue
-        if configdef.broker_key(key) is None:
-            warnings.append(_unknown(key, configdef.nearest(key)))
-            continue
+        if not row.works:
+            idle.append(key)
         try:
             values[key] = configdef.parse(key, text)
         except configdef.ConfigError as error:
             faults.append(str(error))
     if faults:
         raise ConfigFault("\n".join(faults))
-    return values, warnings
+    return values, warnings + _without_effect(idle)
 
 
 def _unknown(key: str, near: str | None) -> str:
     return f"unknown setting {key}: ignored" + (f" (did you mean {near}?)" if near else "")
+
+
+def _without_effect(keys: list[str]) -> list[str]:
+    """One line for all that Kafka would act on and nothing here reads; none when there are none."""
+    named = [f"{key} ({_INSTEAD[key]})" if key in _INSTEAD else key for key in sorted(keys)]
+    return [f"known from Kafka, but without effect in this broker: {', '.join(named)}"] if named else []
 
 
 def _listeners(given: Mapping[str, str]) -> list[Endpoint]:
@@ -273,21 +286,25 @@ def _bound(endpoint: Endpoint, ports: Mapping[str, int]) -> Endpoint:
 
 
 def _check(config: BrokerConfig) -> None:
-    """Kafka's rules between values (`KafkaConfig.validateValues`), as far as their keys are used here."""
-    from odradek.cluster import configdef
+    """The rules between values, Kafka's (`KafkaConfig.validateValues`) and ours."""
+    from odradek.cluster import broker_rules
 
-    topic = configdef.resolve_topic({}, (), config)
-    rules = (
-        (topic["retention.ms"] == 0, "log.retention.ms must be -1 (for ever) or at least 1"),
-        (topic["segment.ms"] < 1, "log.roll.ms must be at least 1"),
-        (topic["segment.jitter.ms"] < 0, "log.roll.jitter.ms must not be negative"),
-        (config["broker.id"] < -1, f"broker.id must be 0 or above, not {config['broker.id']}"),
-    )
-    faults = [line for broken, line in rules if broken]
+    faults = broker_rules.broken((), config) + _broker_id(config)
     try:
-        connection_limits.parse_overrides(config["max.connections.per.ip.overrides"] or "")
         logs.parse_levels(config["odradek.log.levels"] or "")
     except ValueError as error:
         faults.append(str(error))
     if faults:
         raise ConfigFault("\n".join(faults))
+
+
+def _broker_id(config: BrokerConfig) -> list[str]:
+    """Kafka's rule: in a cluster the numbers above reserved.broker.max.id are those that are given out."""
+    number, most = config["broker.id"], config["reserved.broker.max.id"]
+    if number < -1:
+        return [f"broker.id must be 0 or above, not {number}"]
+    if config.clustered and not config["broker.id.generation.enable"] and number < 0:
+        return ["broker.id must be set, 0 or above, where broker.id.generation.enable is false"]
+    if config.clustered and config["broker.id.generation.enable"] and number > most:
+        return [f"broker.id must not be greater than reserved.broker.max.id, {most}: not {number}"]
+    return []

@@ -12,20 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from odradek.cluster.broker_configs import connection_overrides
+
 UNLIMITED = 0x7FFFFFFF
 TOTAL, RATE = "max.connections", "max.connection.creation.rate"
 NAMES = (TOTAL, "max.connections.per.ip", "max.connections.per.ip.overrides", RATE)
-
-
-def parse_overrides(text: str) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`: `host:number,…`. Raises ValueError."""
-    found: dict[str, int] = {}
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        host, colon, number = entry.rpartition(":")
-        if not colon or not number.strip().isdecimal():
-            raise ValueError(f"max.connections.per.ip.overrides: {entry!r} is not of the form host:number")
-        found[host.strip().strip("[]")] = int(number)
-    return found
 
 
 @dataclass(frozen=True)
@@ -52,7 +43,8 @@ class Limits:
         """From what `setting(name)` is in force, None where nothing is."""
         bounds = {name: _bound(setting, f"listener.name.{name.lower()}.") for name in listeners}
         total, per_host, overrides, rate = (setting(name) for name in NAMES)
-        return cls(total, per_host, parse_overrides(overrides or ""), rate, bounds, spared if len(bounds) > 1 else None)
+        named = connection_overrides(overrides or "")
+        return cls(total, per_host, named, rate, bounds, spared if len(bounds) > 1 else None)
 
 
 def _bound(setting: Callable[[str], Any], prefix: str) -> Bound:

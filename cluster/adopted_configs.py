@@ -50,7 +50,7 @@ def check_broker(configs: Mapping[str, str]) -> Checked:
 
 def _is_broker_config(name: str, value: str) -> bool:
     key = configdef.broker_key(name)
-    if key is None or key.type == PASSWORD or key.mode != CLUSTER_WIDE:
+    if key is None or key.type == PASSWORD or key.change != CLUSTER_WIDE:
         return False
     try:
         configdef.validate_dynamic({name: value}, per_broker=False)

@@ -5,20 +5,17 @@ A request is refused as a whole for a resource; what is left of an accepted one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from odradek.cluster import configdef
+from odradek.cluster import broker_rules, configdef
+from odradek.cluster.broker_rules import Layers
 from odradek.cluster.configdef import ConfigKey
 from odradek.cluster.configtypes import LIST
 from odradek.cluster.errors import INVALID_CONFIG, INVALID_REQUEST, ApiError
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8  # resource types
-_THREADS = frozenset({
-    "background.threads", "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir",
-    "num.replica.fetchers",
-})  # fmt: skip
 
 
 class Change(NamedTuple):
@@ -85,20 +82,22 @@ def validate_topic(configs: Mapping[str, str]) -> None:
         raise ApiError(INVALID_CONFIG, str(error)) from error
 
 
-def validate_broker(configs: Mapping[str, str], per_broker: bool) -> None:
-    """ApiError INVALID_REQUEST (so does Kafka) unless `configs` may change while brokers run."""
+def validate_broker(former: Mapping[str, str], configs: Mapping[str, str], per_broker: bool) -> None:
+    """ApiError INVALID_REQUEST (so does Kafka) unless what of `configs` is not so already may change while brokers run.
+
+    What stays as it is passes, also if others wrote it who can change more: a change must not throw it away.
+    """
+    changed = {name: text for name, text in configs.items() if former.get(name) != text}
     try:
-        configdef.validate_dynamic(configs, per_broker)
+        configdef.validate_dynamic(changed, per_broker)
     except configdef.ConfigError as error:
         raise ApiError(INVALID_REQUEST, str(error)) from error
 
 
-def validate_threads(configs: Mapping[str, str], current: Callable[[str], int]) -> None:
-    """ApiError INVALID_REQUEST for a number of threads below half or above double the `current` one, as in Kafka."""
-    for name in _THREADS & configs.keys():
-        old, new = current(name), int(configs[name])
-        if not old // 2 <= new <= 2 * old:
-            raise ApiError(INVALID_REQUEST, f"{name}={new}: from {old} it may become {max(1, old // 2)} to {2 * old}")
+def validate_together(before: Layers, after: Layers, static: Mapping[str, Any]) -> None:
+    """ApiError INVALID_REQUEST for dynamic broker configs that do not go together, or change too much at once."""
+    if lines := broker_rules.broken_by_change(before, after, static):
+        raise ApiError(INVALID_REQUEST, "; ".join(lines))
 
 
 def broker_of(name: str | None, brokers: Mapping[int, object]) -> int | None:

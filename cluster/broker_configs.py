@@ -5,6 +5,8 @@ One default is not Kafka's: `listeners` is loopback only, because there is no au
 
 from __future__ import annotations
 
+import re
+
 from odradek.cluster.configtypes import (
     BOOLEAN,
     CLUSTER_WIDE,
@@ -25,7 +27,28 @@ from odradek.cluster.configtypes import (
     one_of,
     or_value,
 )
-from odradek.cluster.topic_configs import RELEASE
+
+_HOST = re.compile(r"[0-9a-zA-Z\-%._:\[\]]+")  # Kafka's Utils.validHostPattern, and the brackets of IPv6
+
+
+def connection_overrides(text: str) -> dict[str, int]:
+    """`max.connections.per.ip.overrides`: `host:number,…`. Raises ValueError."""
+    found: dict[str, int] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        host, colon, number = entry.rpartition(":")
+        if not (colon and _HOST.fullmatch(host.strip()) and number.strip().isdecimal() and int(number) < 1 << 31):
+            raise ValueError(f"max.connections.per.ip.overrides: {entry!r} is not of the form host:number")
+        found[host.strip().strip("[]")] = int(number)
+    return found
+
+
+def _overrides(value: str) -> str | None:
+    try:
+        connection_overrides(value)
+    except ValueError as error:
+        return str(error)
+    return None
+
 
 # fmt: off
 BROKER_CONFIGS = (
@@ -69,6 +92,14 @@ BROKER_CONFIGS = (
     ConfigKey(
         "controlled.shutdown.enable", BOOLEAN, "true", MEDIUM,
         "Whether leadership is moved away before a clean stop.",
+    ),
+    ConfigKey(
+        "controlled.shutdown.max.retries", INT, "3", MEDIUM,
+        "How often a broker that stops asks again for its leadership to be moved.",
+    ),
+    ConfigKey(
+        "controlled.shutdown.retry.backoff.ms", LONG, "5000", MEDIUM,
+        "Pause before it asks again.",
     ),
     ConfigKey("delete.topic.enable", BOOLEAN, "true", HIGH, "Whether topics can be deleted."),
     ConfigKey(
@@ -116,18 +147,22 @@ BROKER_CONFIGS = (
         "listeners", STRING, "PLAINTEXT://127.0.0.1:9092", HIGH,
         "Where the broker listens: NAME://host:port, comma-separated. 0.0.0.0 or no host is every "
         "interface. Unlike Kafka's, the default is loopback only: there is no authentication yet.",
-        mode=PER_BROKER,
+        mode=PER_BROKER, at_start=True,
     ),
     ConfigKey(
         "advertised.listeners", STRING, None, HIGH,
         "Addresses told to clients, when they differ from listeners.",
-        mode=PER_BROKER,
+        mode=PER_BROKER, at_start=True,
     ),
     ConfigKey(
         "listener.security.protocol.map", STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", LOW,
         "Security protocol of each listener name, as NAME:PROTOCOL pairs.",
-        mode=PER_BROKER,
+        mode=PER_BROKER, at_start=True,
+    ),
+    ConfigKey(
+        "controller.listener.names", STRING, None, HIGH,
+        "Listeners that are Kafka's controllers' alone: this broker leaves them out.",
     ),
     ConfigKey(
         "socket.send.buffer.bytes", INT, "102400", HIGH,
@@ -155,7 +190,7 @@ BROKER_CONFIGS = (
     ConfigKey(
         "max.connections.per.ip.overrides", STRING, "", MEDIUM,
         "Exceptions to max.connections.per.ip, as address:count pairs.",
-        mode=CLUSTER_WIDE,
+        check=_overrides, mode=CLUSTER_WIDE,
     ),
     ConfigKey(
         "max.connections", INT, "2147483647", MEDIUM,
@@ -198,6 +233,10 @@ BROKER_CONFIGS = (
         "replica.fetch.backoff.ms", INT, "1000", MEDIUM,
         "Pause of a follower after a failed fetch.",
         check=at_least(0),
+    ),
+    ConfigKey(
+        "replica.selector.class", STRING, None, MEDIUM,
+        "Kafka's RackAwareReplicaSelector has consumers read from a replica in their own rack (KIP-392).",
     ),
     ConfigKey("replica.fetch.min.bytes", INT, "1", HIGH, "Bytes for which a follower's fetch waits."),
     ConfigKey(
@@ -250,20 +289,10 @@ BROKER_CONFIGS = (
         check=at_least(1),
     ),
     ConfigKey(
-        "unclean.leader.election.interval.ms", LONG, "300000", MEDIUM,
-        "How often partitions without a leader are looked at for an unclean election.",
-        check=at_least(1), internal=True,
-    ),
-    ConfigKey(
         "unclean.leader.election.enable", BOOLEAN, "false", HIGH,
         "Whether a replica that is not in sync may become leader when no other is left, at the price "
         "of lost records.",
         mode=CLUSTER_WIDE,
-    ),
-    ConfigKey(
-        "inter.broker.protocol.version", STRING, "3.9-IV0", MEDIUM,
-        "Kafka release whose protocol brokers speak among themselves.",
-        check=RELEASE,
     ),
     ConfigKey("inter.broker.listener.name", STRING, None, MEDIUM, "Listener used between brokers."),
     ConfigKey(
@@ -323,7 +352,6 @@ BROKER_CONFIGS = (
         "Longest wait of an offset commit for its replicas.",
         check=at_least(1),
     ),
-    ConfigKey("offsets.commit.required.acks", SHORT, "-1", HIGH, "Acks an offset commit waits for."),
     ConfigKey(
         "log.cleaner.threads", INT, "1", MEDIUM,
         "Logs that are compacted at the same time.",
@@ -495,11 +523,6 @@ BROKER_CONFIGS = (
         mode=CLUSTER_WIDE,
     ),
     ConfigKey(
-        "num.recovery.threads.per.data.dir", INT, "1", HIGH,
-        "Accepted as Kafka's; recovery here is shared out over the workers.",
-        check=at_least(1), mode=CLUSTER_WIDE,
-    ),
-    ConfigKey(
         "auto.create.topics.enable", BOOLEAN, "true", HIGH,
         "Whether a topic is created when a client that allows it first asks for it.",
     ),
@@ -508,12 +531,6 @@ BROKER_CONFIGS = (
         "How many replicas must have a write before acks=all is answered; with fewer in sync, "
         "producers get NOT_ENOUGH_REPLICAS.",
         check=at_least(1), mode=CLUSTER_WIDE,
-    ),
-    ConfigKey(
-        "log.message.format.version", STRING, "3.0-IV1", MEDIUM,
-        "Oldest record format kept for producers that use it, named by the Kafka release that had it. "
-        "From 3.0 on records are stored as magic 2.",
-        check=RELEASE,
     ),
     ConfigKey(
         "log.message.timestamp.type", STRING, "CreateTime", MEDIUM,
@@ -543,11 +560,6 @@ BROKER_CONFIGS = (
         "Whether batches are converted for consumers too old for the stored format; otherwise they "
         "get UNSUPPORTED_VERSION.",
         mode=CLUSTER_WIDE,
-    ),
-    ConfigKey(
-        "log.dir.failure.timeout.ms", LONG, "30000", LOW,
-        "How long a failed log directory may go unreported before the broker stops.",
-        check=at_least(1),
     ),
     ConfigKey(
         "transaction.state.log.min.isr", INT, "2", HIGH,

@@ -1,8 +1,9 @@
 """Every configuration key by name: what Kafka 3.9 knows of topics and brokers, and ours under `odradek.`.
 
-The tables are in topic_configs, broker_configs (what this broker reads), known_configs (what it only accepts) and
-own_configs. Precedence of a broker config, as Kafka's: dynamic for the broker, dynamic for the cluster, static
-(server.properties), default. A topic config falls back to its broker synonyms by the same precedence.
+The tables are in topic_configs, broker_configs (what this broker reads), known_configs (what nothing here reads) and
+own_configs: a test holds what they say against what the source reads. Precedence of a broker config, as Kafka's:
+dynamic for the broker, dynamic for the cluster, static (server.properties), default. A topic config falls back to its
+broker synonyms by the same precedence.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ _FAMILIES = (
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
 _LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_OF_A_LISTENER = ("max.connections", "max.connection.creation.rate")  # what is read with that prefix
 
 
 def broker_key(name: str) -> ConfigKey | None:
@@ -88,8 +90,11 @@ def broker_key(name: str) -> ConfigKey | None:
     if key is not None:
         return key
     prefixed = _LISTENER.fullmatch(name)
-    base = prefixed and _listener_base(prefixed[1])
-    return BROKER[base]._replace(name=name, mode=PER_BROKER) if base else None
+    base = _listener_base(prefixed[1]) if prefixed else None
+    if not prefixed or not base:
+        return None
+    read = prefixed[1] in _OF_A_LISTENER
+    return BROKER[base]._replace(name=name, mode=CLUSTER_WIDE if read else PER_BROKER, works=read)
 
 
 def _listener_base(name: str) -> str | None:
@@ -139,27 +144,29 @@ def validate_topic(configs: Mapping[str, str | None]) -> None:
 
 def validate_dynamic(configs: Mapping[str, str | None], per_broker: bool) -> None:
     """Check broker configs that are to change while brokers run (unknown names pass, as in Kafka)."""
-    fixed, only_broker = [], []
-    for name, text in configs.items():
-        key = broker_key(name)
-        if key is None:
-            continue
-        if key.mode == READ_ONLY:
-            fixed.append(name)
-        elif key.mode == PER_BROKER and not per_broker:
-            only_broker.append(name)
-        else:
-            parse_value(key, text)
-    if fixed:
-        raise ConfigError(f"Cannot update these configs dynamically: {_set(fixed)}")
-    if only_broker:
-        raise ConfigError(
-            f"Cannot update these configs at default cluster level, broker id must be specified: {_set(only_broker)}"
+    keys = {name: key for name in configs if (key := broker_key(name)) is not None}
+    _refuse("Cannot update these configs dynamically", [n for n, key in keys.items() if key.mode == READ_ONLY])
+    for name, key in keys.items():
+        parse_value(key, configs[name])
+    if not per_broker:
+        _refuse(
+            "Cannot update these configs at default cluster level, broker id must be specified",
+            [name for name, key in keys.items() if key.mode == PER_BROKER],
         )
+    fixed = [key for key in keys.values() if key.change == READ_ONLY]
+    _refuse("Cannot update these configs dynamically", [key.name for key in fixed], "; ".join(map(_why_fixed, fixed)))
 
 
-def _set(names: list[str]) -> str:
-    return "Set(" + ", ".join(names) + ")"
+def _refuse(why: str, names: list[str], hint: str = "") -> None:
+    if names:
+        raise ConfigError(f"{why}: Set({', '.join(names)})" + (f". {hint}." if hint else ""))
+
+
+def _why_fixed(key: ConfigKey) -> str:
+    """Why this broker cannot change what Kafka's can, and what to do."""
+    if not key.works:
+        return f"{key.name} has no effect in this broker, whatever its value: leave it out"
+    return f"{key.name} is read when the broker starts: set it in server.properties and start the broker again"
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
@@ -213,13 +220,14 @@ def resolve_one(
     if name in overrides:
         return parse_topic(name, overrides[name])
     for synonym, factor in _SYNONYMS.get(name, ()):
-        value = _broker_value(synonym, dynamic, static)
+        value = broker_value(synonym, dynamic, static)
         if value is not None:
             return value * factor if factor != 1 else value
     return topic_default(name)
 
 
-def _broker_value(name: str, dynamic: tuple[Mapping[str, str], ...], static: Mapping[str, Any]) -> Any:
+def broker_value(name: str, dynamic: tuple[Mapping[str, str], ...], static: Mapping[str, Any]) -> Any:
+    """The typed value of a broker config in force; None where it has no default and nobody set it."""
     for layer in dynamic:
         if name in layer:
             return parse(name, layer[name])
@@ -227,7 +235,10 @@ def _broker_value(name: str, dynamic: tuple[Mapping[str, str], ...], static: Map
     return broker_default(name) if value is None else value
 
 
-def dynamic_mode(name: str) -> str:
-    """read-only, per-broker or cluster-wide; unknown names may be set at either level."""
-    key = broker_key(name)
-    return key.mode if key is not None else CLUSTER_WIDE
+def in_force(layer: Mapping[str, str]) -> dict[str, str]:
+    """Dynamic broker configs without those that only a start reads: others, or a former release, may have written them.
+
+    What has no effect anyway stays to be seen, and removed.
+    """
+    keys = {name: broker_key(name) for name in layer}
+    return {name: layer[name] for name, key in keys.items() if key is None or not key.works or key.change != READ_ONLY}

@@ -17,6 +17,8 @@ TYPE_NAMES = ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", 
 HIGH, MEDIUM, LOW = "HIGH", "MEDIUM", "LOW"
 READ_ONLY, PER_BROKER, CLUSTER_WIDE = "read-only", "per-broker", "cluster-wide"
 
+NO_EFFECT = "No effect in this broker."  # begins the documentation of what nothing reads; `odradek configs` goes by it
+
 _BITS = {SHORT: 15, INT: 31, LONG: 63}
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
@@ -36,14 +38,25 @@ class ConfigKey(NamedTuple):
     importance: str
     doc: str
     check: Check | None = None
-    mode: str = READ_ONLY  # how a broker config may change while the broker runs
+    mode: str = READ_ONLY  # how a broker config may change while one of Kafka's brokers runs
     works: bool = True  # False: known from Kafka, accepted and shown, but nothing here reads it
     internal: bool = False  # accepted, listed only where it is set
+    at_start: bool = False  # this broker reads it at its start only, whatever `mode` says
 
     @property
     def sensitive(self) -> bool:
         """Whether its value must never be shown."""
         return self.type == PASSWORD
+
+    @property
+    def change(self) -> str:
+        """How it may change while this broker runs: as in Kafka, unless nothing here would act on it."""
+        return self.mode if self.works and not self.at_start else READ_ONLY
+
+    @property
+    def documentation(self) -> str:
+        """`doc`, and first of all whether that is what becomes of it here."""
+        return self.doc if self.works else f"{NO_EFFECT} {self.doc}"
 
 
 def invalid(name: str, value: object, why: str) -> ConfigError:

@@ -67,7 +67,7 @@ def _topic_entry(
     if below:
         synonyms += _synonyms(below[0][0], snapshot, broker, static, sensitive=False)
     source = synonyms[0].source if synonyms else DEFAULT
-    return Entry(key.name, text, False, source, False, key.type, key.doc, tuple(synonyms))
+    return Entry(key.name, text, False, source, False, key.type, key.documentation, tuple(synonyms))
 
 
 def broker_entries(snapshot: Snapshot, broker: int, static: Static) -> list[Entry]:
@@ -84,9 +84,9 @@ def cluster_entries(snapshot: Snapshot) -> list[Entry]:
         key, sensitive = _key(name)
         value = None if sensitive else text
         synonyms = (Synonym(name, value, DYNAMIC_DEFAULT),)
-        read_only = key is None or key.mode == READ_ONLY
+        read_only = key is None or key.change == READ_ONLY
         kind = key.type if key else 0
-        doc = key.doc if key else ""
+        doc = key.documentation if key else ""
         entries.append(Entry(name, value, read_only, DYNAMIC_DEFAULT, sensitive, kind, doc, synonyms))
     return entries
 
@@ -101,10 +101,10 @@ def _broker_entry(name: str, snapshot: Snapshot, broker: int, static: Static) ->
     key, sensitive = _key(name)
     synonyms = _synonyms(name, snapshot, broker, static, sensitive)
     source = synonyms[0].source if synonyms else DEFAULT
-    read_only = key is None or key.mode == READ_ONLY
+    read_only = key is None or key.change == READ_ONLY
     value = None if sensitive else _broker_text(name, key, snapshot, broker, static)
     kind = key.type if key else 0
-    return Entry(name, value, read_only, source, sensitive, kind, key.doc if key else "", tuple(synonyms))
+    return Entry(name, value, read_only, source, sensitive, kind, key.documentation if key else "", tuple(synonyms))
 
 
 def _broker_text(name: str, key: ConfigKey | None, snapshot: Snapshot, broker: int, static: Static) -> str | None:
@@ -121,8 +121,7 @@ def _synonyms(name: str, snapshot: Snapshot, broker: int, static: Static, sensit
     """Every place that sets what `name` sets, the one in force first; those before `name` itself are dropped."""
     names = configdef.broker_synonyms(name)
     layers: list[tuple[int, Mapping[str, str]]] = [
-        (DYNAMIC_BROKER, snapshot.dynamic_config(broker)),
-        (DYNAMIC_DEFAULT, snapshot.dynamic_config(None)),
+        *zip((DYNAMIC_BROKER, DYNAMIC_DEFAULT), snapshot.dynamic_layers(broker), strict=True),
         (STATIC_BROKER, static.given),
         (DEFAULT, _Defaults()),
     ]

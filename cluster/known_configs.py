@@ -29,8 +29,9 @@ from odradek.cluster.configtypes import (
     one_of,
     or_value,
 )
+from odradek.cluster.topic_configs import RELEASE
 
-_DOC = "Known from Apache Kafka; this broker accepts it and does not use it."
+_DOC = "Known from Apache Kafka, accepted and shown."
 
 
 def _(
@@ -108,14 +109,18 @@ KNOWN_CONFIGS = (
     _("zookeeper.ssl.ocsp.enable", BOOLEAN, "false", LOW),
     _("num.io.threads", INT, "8", HIGH, check=at_least(1), mode=CLUSTER_WIDE),
     _("num.replica.alter.log.dirs.threads", INT, None, HIGH),
+    _("num.recovery.threads.per.data.dir", INT, "1", HIGH, check=at_least(1), mode=CLUSTER_WIDE),
+    _("log.dir.failure.timeout.ms", LONG, "30000", LOW, check=at_least(1)),
+    _("log.message.format.version", STRING, "3.0-IV1", MEDIUM, check=RELEASE),
+    _("inter.broker.protocol.version", STRING, "3.9-IV0", MEDIUM, check=RELEASE),
+    _("unclean.leader.election.interval.ms", LONG, "300000", MEDIUM, check=at_least(1), internal=True),
+    _("offsets.commit.required.acks", SHORT, "-1", HIGH),
     _("background.threads", INT, "10", HIGH, check=at_least(1), mode=CLUSTER_WIDE),
     _("request.timeout.ms", INT, "30000", HIGH),
     _("socket.connection.setup.timeout.ms", LONG, "10000", MEDIUM),
     _("socket.connection.setup.timeout.max.ms", LONG, "30000", MEDIUM),
     _("authorizer.class.name", STRING, "", LOW),
     _("early.start.listeners", STRING, None, HIGH),
-    _("controlled.shutdown.max.retries", INT, "3", MEDIUM),
-    _("controlled.shutdown.retry.backoff.ms", LONG, "5000", MEDIUM),
     _("unstable.api.versions.enable", BOOLEAN, "false", HIGH, internal=True),
     _("unstable.feature.versions.enable", BOOLEAN, "false", HIGH, internal=True),
     _("metadata.log.max.record.bytes.between.snapshots", LONG, "20971520", HIGH, check=at_least(1)),
@@ -124,7 +129,6 @@ KNOWN_CONFIGS = (
     _("initial.broker.registration.timeout.ms", INT, "60000", MEDIUM),
     _("broker.heartbeat.interval.ms", INT, "2000", MEDIUM),
     _("broker.session.timeout.ms", INT, "9000", MEDIUM),
-    _("controller.listener.names", STRING, None, HIGH),
     _("sasl.mechanism.controller.protocol", STRING, "GSSAPI", HIGH),
     _("metadata.log.segment.bytes", INT, "1073741824", HIGH, check=at_least(12)),
     _("metadata.log.segment.min.bytes", INT, "8388608", HIGH, check=at_least(12), internal=True),
@@ -144,7 +148,6 @@ KNOWN_CONFIGS = (
     _("fetch.purgatory.purge.interval.requests", INT, "1000", MEDIUM),
     _("producer.purgatory.purge.interval.requests", INT, "1000", MEDIUM),
     _("delete.records.purgatory.purge.interval.requests", INT, "1", MEDIUM),
-    _("replica.selector.class", STRING, None, MEDIUM),
     _(
         "group.coordinator.rebalance.protocols", LIST,
         "classic",

@@ -106,6 +106,7 @@ class Snapshot:
         self.topics = Topics(raw["topics"])
         self.admitted = _admitted(raw)
         self._dynamic: dict[str, dict[str, str]] = raw["dynamic"]["brokers"]
+        self._in_force = {who: configdef.in_force(configs) for who, configs in self._dynamic.items()}
         self._ids: dict[str, str] | None = None
         self._static = static or {}
         self._resolved: dict[str, dict[str, Any]] = {}
@@ -165,7 +166,7 @@ class Snapshot:
 
     def dynamic_layers(self, broker: int) -> tuple[dict[str, str], ...]:
         """Dynamic broker configs in force for `broker`, most specific first."""
-        return self.dynamic_config(broker), self.dynamic_config(None)
+        return self._in_force.get(str(broker), {}), self._in_force.get("", {})
 
     def broker_config(self, name: str, broker: int) -> Any:
         """The typed value of a broker config in force: dynamic, static, default."""

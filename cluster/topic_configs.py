@@ -171,9 +171,8 @@ TOPIC_CONFIGS = (
     ),
     ConfigKey(
         "message.format.version", STRING, "3.0-IV1", MEDIUM,
-        "Oldest record format kept for producers that use it, named by the Kafka release that had it. "
-        "From 3.0 on records are stored as magic 2.",
-        check=RELEASE,
+        "Former releases of Kafka kept records in the format of that release. Since 3.0 all are stored as magic 2.",
+        check=RELEASE, works=False,
     ),
     ConfigKey(
         "message.timestamp.type", STRING, "CreateTime", MEDIUM,

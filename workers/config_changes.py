@@ -76,20 +76,22 @@ def _topic(controller: Controller, resource: Resource, validate_only: bool) -> N
 def _broker(controller: Controller, resource: Resource, validate_only: bool) -> None:
     snapshot = controller.snapshot
     broker = alter.broker_of(resource.name, snapshot.brokers)
-    configs = _changed(snapshot.dynamic_config(broker), resource, configdef.BROKER)
-    alter.validate_broker(configs, broker is not None)
-    _check_threads(controller, broker, configs)
+    former = snapshot.dynamic_config(broker)
+    configs = _changed(former, resource, configdef.BROKER)
+    alter.validate_broker(former, configs, broker is not None)
+    _check_together(controller, broker, configs)
     if not validate_only:
         controller.owner.set_broker_config(broker, configs)
 
 
-def _check_threads(controller: Controller, broker: int | None, configs: Mapping[str, str]) -> None:
-    """Those that come into force: one of the broker's own stays when that of the cluster changes."""
+def _check_together(controller: Controller, broker: int | None, configs: Mapping[str, str]) -> None:
+    """Those in force on the broker concerned; for a default of the cluster, on this one."""
     snapshot = controller.snapshot
     whose = controller.config["broker.id"] if broker is None else broker
-    own = snapshot.dynamic_config(whose) if broker is None else {}
-    changed = {name: value for name, value in configs.items() if name not in own}
-    alter.validate_threads(changed, lambda name: snapshot.broker_config(name, whose))
+    own, default = snapshot.dynamic_layers(whose)
+    changed = configdef.in_force(configs)
+    after = (own, changed) if broker is None else (changed, default)
+    alter.validate_together((own, default), after, controller.config)
 
 
 def _logger(controller: Controller, resource: Resource, validate_only: bool) -> None:

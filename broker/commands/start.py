@@ -41,8 +41,7 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
     try:
         config = configuration.load(properties, override)
         logs.setup("supervisor", config)
-        for line in config.warnings:
-            click.echo(f"odradek: warning: {line}", err=True)
+        config.warn()
         booted = boot.prepare(config, hold=process.hold_stop_signals)
         logs.setup("supervisor", booted.config, booted.run_dir)
         code = Supervisor(booted, _last_steps, nursery, nursery.look).run()

@@ -59,8 +59,7 @@ def prepare(properties: Path, run_dir: Path) -> None:
 
     config = configuration.load(properties, [f"odradek.run.dir={run_dir}"])
     logs.setup("memory", config)
-    for line in config.warnings:
-        click.echo(f"odradek: warning: {line}", err=True)
+    config.warn()
     boot.prepare(config, listen=False)
 
 

@@ -58,7 +58,10 @@ def test_kafkas_own_example_file_loads(tmp_path: Path) -> None:
         "zookeeper.connection.timeout.ms=18000\ngroup.initial.rebalance.delay.ms=0\n"
     )
     config = configuration.load(path)
-    assert not config.warnings
+    assert config.warnings == (
+        "known from Kafka, but without effect in this broker: num.io.threads, num.network.threads, "
+        "num.recovery.threads.per.data.dir",
+    )
     assert config.clustered
 
 
@@ -122,6 +125,34 @@ def test_unknown_key_is_a_warning_with_the_nearest() -> None:
     config = resolve(log_retention_hour="1", utterly_unheard_of="2")
     assert config.warnings[0] == "unknown setting log.retention.hour: ignored (did you mean log.retention.hours?)"
     assert config.warnings[1].startswith("unknown setting utterly.unheard.of: ignored")
+
+
+def test_what_has_no_effect_is_one_warning() -> None:
+    given = {
+        "num.io.threads": "8", "authorizer.class.name": "x", "listener.name.in.ssl.protocol": "TLSv1.3",
+        "listener.name.in.max.connections": "5", "log.retention.hours": "2", "message.format": "1",
+    }  # fmt: skip
+    unknown, idle = configuration.resolve({"log.dirs": "d", **given}).warnings
+    assert unknown.startswith("unknown setting message.format: ignored")
+    assert idle == (
+        "known from Kafka, but without effect in this broker: authorizer.class.name (there is no authorizer; every "
+        "client may do everything), listener.name.in.ssl.protocol, num.io.threads"
+    )
+
+
+def test_numbers_of_brokers_in_a_cluster() -> None:
+    """Kafka's rule; a broker alone has no numbers to give out."""
+    cluster = {"log.dirs": "d", "zookeeper.connect": "z:1"}
+    refused = (
+        ({"broker.id": "1001"}, "reserved.broker.max.id"),
+        ({"broker.id.generation.enable": "false"}, "must be set"),
+    )
+    for given, message in refused:
+        with pytest.raises(ConfigFault, match=message):
+            configuration.resolve({**cluster, **given})
+    for given in ({}, {"broker.id": "1000"}, {"broker.id": "1001", "broker.id.generation.enable": "false"}):
+        configuration.resolve({**cluster, **given})
+    configuration.resolve({"log.dirs": "d", "broker.id": "1001"})
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from odradek.broker import config as configuration
 from odradek.broker import limits, logs, spawn, systemd
 from odradek.broker.banner import banner, ready_line
 from odradek.broker.children import FIRST_DELAY_S, HEALTHY_S, LONGEST_DELAY_S, Backoff, Children, Death, is_fatal
-from odradek.broker.connection_limits import NAMES, UNLIMITED, Bound, ConnectionCounts, Limits, parse_overrides
+from odradek.broker.connection_limits import NAMES, UNLIMITED, Bound, ConnectionCounts, Limits, connection_overrides
 from odradek.broker.journal import JournalHandler
 from odradek.ipc import roles
 from odradek.ipc.locks import RoleLocks
@@ -212,9 +212,9 @@ def test_deaths_in_words() -> None:
 
 
 def test_overrides_by_host() -> None:
-    assert parse_overrides("a:1, [::1]:2") == {"a": 1, "::1": 2}
+    assert connection_overrides("a:1, [::1]:2") == {"a": 1, "::1": 2}
     with pytest.raises(ValueError, match="host:number"):
-        parse_overrides("a")
+        connection_overrides("a")
 
 
 def test_connections_by_host() -> None:

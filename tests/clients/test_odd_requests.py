@@ -155,7 +155,7 @@ def test_no_tiered_storage(wire: Wire) -> None:
 
 @pytest.mark.parametrize(
     ("name", "bad", "good"),
-    [("log.roll.ms", "0", "1"), ("log.cleaner.threads", "0", "2"), ("num.io.threads", "17", "16")],
+    [("log.roll.ms", "0", "1"), ("log.cleaner.threads", "0", "2"), ("num.replica.fetchers", "3", "2")],
 )
 def test_broker_configs_that_make_no_sense(wire: Wire, name: str, bad: str, good: str) -> None:
     row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource

@@ -159,7 +159,7 @@ def test_what_is_no_list_of_throttled_replicas(bad: str) -> None:
         configdef.validate_topic({LEADER.replicas: bad})
 
 
-@pytest.mark.parametrize("name", [LEADER.rate, FOLLOWER.rate, "replica.alter.log.dirs.io.max.bytes.per.second"])
+@pytest.mark.parametrize("name", [LEADER.rate, FOLLOWER.rate])
 def test_rates_are_numbers_for_one_broker_or_all(name: str) -> None:
     for per_broker in (True, False):
         configdef.validate_dynamic({name: "0"}, per_broker)
