@@ -100,9 +100,13 @@ class Cleaner:
         self._refused: dict[int, float] = {}  # incarnations of which the disk has refused something → when
         self._unreadable: dict[int, set[int]] = {}  # incarnation → base offsets of batches that were logged
 
-    def configure(self, value: Callable[[str], Any]) -> None:
-        """Take over configs that may have changed: the rate at once, the rest with the next log."""
-        self._settings = Settings.of(value)
+    def configure(self, value: Callable[[str], Any]) -> bool:
+        """Take over configs; whether any has changed. Memory counts from the next log on, the others at once."""
+        former, self._settings = self._settings, Settings.of(value)
+        if self._settings == former:
+            return False
+        self._look_at = self._free_at = 0.0
+        return True
 
     def step(self) -> float:
         """Go on for some milliseconds; returns after how many the next step is due."""
@@ -181,7 +185,7 @@ class Cleaner:
         if self._settings.rate >= _UNLIMITED:
             return 0.0
         now = time.monotonic()
-        self._free_at = max(self._free_at, now - _THROTTLE_SECONDS) + done / self._settings.rate
+        self._free_at = max(self._free_at, now - _THROTTLE_SECONDS) + done / max(self._settings.rate, 1.0)
         return max(0.0, self._free_at - now) * 1000
 
     def _note_followers(self) -> None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from odradek.broker import aging, flushing, process, removal
 from odradek.broker.checkpoint_turns import Turns
@@ -145,11 +146,15 @@ class Janitor:
         if self._partitions.follow():
             self._me.shared.processes.set(roles.JANITOR, "meta_version", self._partitions.snapshot.version)
             self._recovering = self._doomed = True
-            snapshot, broker = self._partitions.snapshot, self._me.config["broker.id"]
-            self._cleaner.configure(lambda name: snapshot.broker_config(name, broker))
+            if self._cleaner.configure(self._setting):
+                self._cleaning.due = 0.0
         if self._recovering:
             self._recover()
             self._recovering = bool(self._me.shared.slots.numbers(slots.RECOVERING))
+
+    def _setting(self, name: str) -> Any:
+        """A broker config in force, which may change while the broker runs."""
+        return self._partitions.snapshot.broker_config(name, self._me.config["broker.id"])
 
     def _recover(self) -> None:
         """From the end, as the workers begin at the start."""
@@ -194,7 +199,7 @@ class Janitor:
         self._each("retention", lambda partition: self._aging.trim(partition, now_ms))
 
     def _expire(self) -> None:
-        now_ms, expiration_ms = _now_ms(), self._me.config["producer.id.expiration.ms"]
+        now_ms, expiration_ms = _now_ms(), self._setting("producer.id.expiration.ms")
         self._each("producers", lambda partition: aging.expire_producers(partition, now_ms, expiration_ms))
 
     def _remove(self) -> None:
@@ -206,7 +211,7 @@ class Janitor:
 
     def _remove_directories(self, now_ms: int) -> int:
         """Of deleted partitions, which are renamed before the metadata says so; how many still wait."""
-        delay, waiting = self._me.config["log.segment.delete.delay.ms"], 0
+        delay, waiting = self._setting("log.segment.delete.delay.ms"), 0
         for index, log_dir in enumerate(self._me.config.log_dirs):
             if index not in self._disks.broken:
                 waiting += removal.remove_directories(log_dir, now_ms, delay)[1]
@@ -225,7 +230,7 @@ class Janitor:
 
     def _clean(self) -> None:
         """A step of compaction, so short that the other tasks have their turns in time."""
-        self._cleaning.period_ms = self._me.config["log.cleaner.backoff.ms"]
+        self._cleaning.period_ms = self._setting("log.cleaner.backoff.ms")  # unless the next line fails
         self._cleaning.period_ms = self._cleaner.step()
 
     def _checkpoint(self, name: str) -> Callable[[], None]:
