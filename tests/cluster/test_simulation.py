@@ -21,6 +21,9 @@ from .simulation.seams import installed
 SHORT, LONG, TOGETHER = 200, 6000, 25
 LOST = "lose_orders,elect,cut_one_way,cut_link"  # orders of one controller are lost, the next one's are heard
 
+DYING = "elect,kill_about_to_lead,cut_link"
+DELETING = "delete_records,kill,wipe,isolate,stop,move,elect"
+
 
 def run(first: int, count: int, only: str = "") -> None:
     """Histories of these seeds, with some kinds of faults `only`."""
@@ -53,6 +56,23 @@ def test_lost_orders(first: int) -> None:
 @pytest.mark.parametrize("first", range(SHORT, LONG, 200))
 def test_many_lost_orders(first: int) -> None:
     run(first, 200, LOST)
+
+
+def test_deaths_of_who_is_about_to_lead() -> None:
+    """Seeds 930011 and 930016 found that what it had noted stayed, before records of the former epoch."""
+    run(930010, 8, DYING)
+
+
+def test_deleted_records() -> None:
+    """Followers whose logs end before the leader's begins, or begin behind others'."""
+    run(940000, 8, DELETING)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("only", [DYING, DELETING])
+@pytest.mark.parametrize("first", range(940000, 944000, 200))
+def test_many_deaths_and_deletions(first: int, only: str) -> None:
+    run(first, 200, only)
 
 
 def test_a_history_happens_again() -> None:

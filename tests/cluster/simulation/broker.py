@@ -22,6 +22,7 @@ from .memory import Config, Shared
 from .network import DOWN, UP, Connection, End
 from .serving import Workers
 from .session import Session
+from .world import Killed
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -43,6 +44,7 @@ class Broker:
         self.epoch = self.former_epoch = 0  # of its registration, and of the last of its lives before
         self.up = False
         self.registered = False
+        self.dies_noting = False  # its controller process, the next time that it is about to lead
         self.disk = disk.Disk(number, *cluster.invariants.of_logs)
         self.config = Config(number, self.disk, **cluster.config)
         self.session: Session | None = None
@@ -179,6 +181,14 @@ class Broker:
         if self.up and self.lives == life and self.controller is None:
             self._start_controller(former)
 
+    def noted(self) -> None:
+        """An epoch is noted in a log, by who is about to lead in it or writes in it."""
+        if self.dies_noting and self.world.running and self.world.running[-1] is self.loop:
+            self.dies_noting = False
+            self.kill_controller()
+            if not self.loop.alive:
+                raise Killed
+
     def stop(self, seconds: float) -> None:
         """As by SIGSTOP."""
         if self.up:
@@ -233,7 +243,9 @@ class Broker:
     def _checkpoint(self) -> None:
         """broker.checkpointing: the high watermarks, now and then."""
         for partition in self.workers.log._partitions.values():
-            partition.directory.checkpoint = partition.slot.read()[slots.F_HW]
+            values = partition.slot.read()
+            partition.directory.checkpoint = values[slots.F_HW]
+            partition.directory.start_checkpoint = values[slots.F_LOG_START]
         self.world.after(self.world.between(0.2, 2.0), self._loops[0], self._checkpoint)
 
     def _accept(self, connection: Connection, kind: str) -> End | None:

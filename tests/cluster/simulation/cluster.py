@@ -182,6 +182,13 @@ class Cluster:
         self.counts["acks=all" if acks_all else "acks=1"] += 1
         self.world.after(self.network.latency(), life.process, lambda: life.produce(topic, index, batch))
 
+    def delete_records(self, topic: str, index: int, to: int, offset: int) -> None:
+        """Ask a broker, which may or may not lead, to delete records."""
+        broker = self.brokers[to]
+        if broker.up and self.network.hosts.get(to) == UP:
+            life = broker.workers
+            self.world.after(self.network.latency(), life.process, lambda: life.delete(topic, index, offset))
+
     # -- whether it is well
 
     def ill(self) -> str:
@@ -210,7 +217,8 @@ class Cluster:
         return ""
 
     def _ill_partition(self, name: str, index: int, state: Any, replicas: list[int]) -> str:
-        logs = []
+        logs: list[Any] = []
+        starts: list[int] = []
         for number in replicas:
             partition = self.brokers[number].workers.log.get(name, index)
             if partition is None:
@@ -222,6 +230,8 @@ class Cluster:
             if values[slots.F_HW] != values[slots.F_LEO]:
                 return f"broker {number} shows {values[slots.F_HW]} of {values[slots.F_LEO]}"
             logs.append(partition.directory.records)
+            starts.append(values[slots.F_LOG_START])
+        logs = [log[max(starts) :] for log in logs]
         return "" if all(log == logs[0] for log in logs) else f"logs differ: {[len(log) for log in logs]}"
 
     def _left_over(self) -> str:

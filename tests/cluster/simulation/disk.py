@@ -11,6 +11,7 @@ from typing import Any
 
 from odradek.ipc import slots
 from odradek.ipc.slots import Fields, SlotState
+from odradek.storage import repair
 from odradek.storage.epochs import EpochCache
 from odradek.storage.log import Log, Place
 from odradek.storage.partition import Busy, Gone
@@ -22,10 +23,11 @@ class Directory:
     def __init__(self, disk: Disk, topic: str, index: int, topic_id: bytes) -> None:
         self.disk = disk
         self.topic, self.index, self.topic_id = topic, index, topic_id
-        self.records: list[tuple[int, int]] = []
-        self.chain: list[int] = [0]
+        self.records: list[Any] = []  # (epoch, value), None below the base
+        self.chain: list[Any] = [0]
         self.epochs: list[tuple[int, int]] = []
-        self.checkpoint = 0  # of the high watermark
+        self.checkpoint = self.start_checkpoint = 0  # of the high watermark and of the log start
+        self.base = 0  # of its first segment; there are stand-ins for records below, as DeleteRecords deletes no file
         self.truncations = 0
         self.deleted = False
 
@@ -36,7 +38,7 @@ class Directory:
 
     def add(self, epoch: int, value: int) -> None:
         self.records.append((epoch, value))
-        self.chain.append(hash((self.chain[-1], epoch, value)))
+        self.chain.append(None if self.chain[-1] is None else hash((self.chain[-1], epoch, value)))
         self.disk.appended(self)
 
     def cut(self, end: int) -> None:
@@ -45,6 +47,12 @@ class Directory:
             self.truncations += 1
             del self.records[end:], self.chain[end + 1 :]
             self.disk.truncated(self)
+
+    def restart(self, offset: int) -> None:
+        """Empty, and begins at that offset; what others have below is not known."""
+        self.cut(0)
+        self.base, self.epochs = offset, []
+        self.records, self.chain = [None] * offset, [None if offset else 0] * (offset + 1)
 
     def cache(self) -> EpochCache:
         return EpochCache(self.epochs)
@@ -80,7 +88,7 @@ class Disk:
     def lose_unflushed(self, between: Callable[[int, int], int]) -> None:
         """Some records at the end of each log were in memory only."""
         for directory in self.directories.values():
-            directory.cut(between(directory.checkpoint // 2, len(directory.records)))
+            directory.cut(between(max(directory.checkpoint // 2, directory.base), len(directory.records)))
             cache = directory.cache()
             cache.truncate_from_end(len(directory.records))
             directory.note(cache)
@@ -160,6 +168,9 @@ class MemoryPartition:
         values = self.slot.taken(1)
         if values[slots.F_INCARNATION] != self.incarnation or values[slots.F_STATE] == slots.DELETING:
             raise Gone
+        if self.slot.dirty:
+            repair._cut_epochs(self, values)  # type: ignore[arg-type]
+            self.slot.dirty = 0
         return values
 
     def release(self, changed: bool = True) -> None:

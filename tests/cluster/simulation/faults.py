@@ -147,6 +147,13 @@ class Faults:
         """One process of a broker."""
         self._any().kill_controller()
 
+    def do_kill_about_to_lead(self) -> None:
+        """The process that is told to lead has noted its epoch in the log, and nobody knows it yet."""
+        broker = self._any()
+        broker.dies_noting = True
+        self._soon(0.3, self.do_elect)
+        self.world.after(1.0, None, lambda: setattr(broker, "dies_noting", False))
+
     def do_stop(self) -> None:
         """SIGSTOP, SIGCONT."""
         broker = self._any()
@@ -334,6 +341,16 @@ class Faults:
             self.cluster.delete_topic(name)
             if self.world.chance(0.5):
                 self._soon(2.0, lambda: self.create(name))
+
+    def do_delete_records(self) -> None:
+        """Some or all that is committed, of whom is asked."""
+        random, cluster = self.world.random, self.cluster
+        for name in cluster.topics:
+            for index, replicas in cluster.topic(name).replicas.items():
+                state = cluster.state(name, index)
+                to = state.leader if state is not None and random.random() < 0.7 else random.choice(replicas)
+                if to in cluster.brokers:
+                    cluster.delete_records(name, index, to, random.choice((-1, -1, random.randint(0, 200))))
 
     def do_prefer(self) -> None:
         """Leaders go back to the preferred replicas."""

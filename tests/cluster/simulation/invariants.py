@@ -40,6 +40,7 @@ class Invariants:
         self._matching: dict[tuple[Key, int, int], int] = {}
         self._writers: dict[tuple[Key, int], int] = {}
         self._verified: dict[tuple[int, Key], int] = defaultdict(int)
+        self._deleted: dict[Key, int] = defaultdict(int)  # below these offsets, by DeleteRecords
         self._marks: dict[tuple[int, int], tuple[int, int]] = {}  # of a slot's life: led since, high watermark
         self._grown = False  # whether more is committed than after the step before
         self._offices: dict[int, int] = {}
@@ -66,6 +67,8 @@ class Invariants:
         offset = len(directory.records) - 1
         at = directory.key, offset, directory.records[-1][0]
         chain = directory.chain[-1]
+        if chain is None:  # what is below its base was somebody else's
+            return
         if self._matching.setdefault(at, chain) != chain and directory.topic not in self.cluster.going():
             self.wrong(f"{_name(directory)}: offset {offset} of epoch {at[2]} is not what another log has there")
 
@@ -81,6 +84,10 @@ class Invariants:
             self.wrong(
                 f"{_name(directory)}: brokers {self._writers[directory.key, epoch]} and {broker} lead in {epoch}"
             )
+
+    def deleted(self, directory: Directory, upto: int) -> None:
+        """A leader has carried DeleteRecords out."""
+        self._deleted[directory.key] = max(self._deleted[directory.key], upto)
 
     # -- the tree
 
@@ -168,21 +175,26 @@ class Invariants:
         if hw > len(committed):
             if not leads and not self._unclean:
                 self.wrong(f"{_name(directory)}: a follower shows up to {hw}, no leader beyond {known}")
-            committed.extend(directory.records[len(committed) : hw])
+            fresh = directory.records[len(committed) : hw]
+            if None in fresh:  # of a log that begins anew where its unclean leader's does
+                return False
+            committed.extend(fresh)
             self._verified[at] = hw
         return len(committed) > known
 
     def _compare(self, directory: Directory, upto: int, what: str) -> None:
         """A log must have what is committed."""
         committed, at = self._committed[directory.key], (directory.disk.broker, directory.key)
-        start = self._verified[at]
+        start = max(self._verified[at], directory.base)
+        if directory.base > self._deleted[directory.key] and not self._unclean:
+            self.wrong(f"{_name(directory)} {what} nothing before {directory.base}, which nobody has deleted")
         if start >= upto or directory.topic in self.cluster.going():
             return
         if directory.records[start:upto] == committed[start:upto]:
             self._verified[at] = upto
             return
         pairs = enumerate(zip(directory.records[:upto], committed[:upto], strict=False))
-        offset = next((n for n, (one, other) in pairs if one != other), len(directory.records))
+        offset = next((n for n, (one, other) in pairs if one not in (other, None)), len(directory.records))
         if not self._unclean:
             here = directory.records[offset] if offset < len(directory.records) else "nothing"
             self.wrong(f"{_name(directory)} {what} {here} at {offset}, where {committed[offset]} was committed")

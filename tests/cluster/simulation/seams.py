@@ -35,9 +35,15 @@ from odradek.broker import (
 from odradek.cluster import znodes
 from odradek.ipc import slots
 from odradek.protocol.fetch_client import Answer, Place
-from odradek.storage import leading
+from odradek.storage import leading, repair
 from odradek.workers import epoch_caches, followers, following, replicated
-from odradek.workers.apis import k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k07_controlled_shutdown
+from odradek.workers.apis import (
+    k04_leader_and_isr,
+    k05_stop_replica,
+    k06_update_metadata,
+    k07_controlled_shutdown,
+    k21_delete_records,
+)
 
 from . import disk, memory, store
 from .sockets import Resolver, Sockets
@@ -147,6 +153,7 @@ def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterat
         (enrolment, "PartitionDirs", disk.Dirs), (enrolment, "Turns", lambda run_dir: None),
         (enrolment, "PartitionLocks", lambda path: memory.LOCKS[path.parent]),
         (replicas, "Log", disk.MemoryLog), (leading, "roll", store.Roll),
+        (repair, "roll", store.Roll), (k21_delete_records, "trim", store.Trim),
         (copies, "EpochCache", store.Epochs), (copies, "follow", store.Follow), (copies, "truncate", store.Truncate),
         (epoch_caches, "EpochCache", store.Epochs), (following, "read", store.Read),
         (followers, "QUICK_TRIES", 0),

@@ -17,6 +17,7 @@ from odradek.protocol.fetch_client import Answer, Part, Place
 from odradek.storage.log import Place as Where
 from odradek.storage.partition import Busy, Gone
 from odradek.workers import replicated
+from odradek.workers.apis.k21_delete_records import delete_below
 from odradek.workers.followers import TELL_S, Followers
 from odradek.workers.following import Following
 from odradek.workers.leadership import refusal
@@ -182,6 +183,19 @@ class Workers:
         batch.key, batch.epoch = partition.directory.key, values[slots.F_LEADER_EPOCH]
         store.append(partition, values, [batch], 0)
 
+    def delete(self, topic: str, index: int, offset: int) -> None:
+        """DeleteRecords, as workers.apis.k21_delete_records has it, without waiting for followers."""
+        partition = self.log.get(topic, index)
+        if partition is None:
+            return
+        try:
+            start, error = delete_below(partition, offset)
+        except Busy:
+            self.world.after(0.001, self.process, lambda: self.delete(topic, index, offset))
+            return
+        if not error:
+            self.broker.cluster.invariants.deleted(partition.directory, start)
+
     def finish(self, batches: Iterable[Batch]) -> None:
         """Tell who sent them."""
         for batch in batches:
@@ -228,7 +242,8 @@ class Workers:
             return asked._replace(error=errors.UNKNOWN_TOPIC_OR_PARTITION)
         values = partition.slot.read()
         error = refusal(partition, values, asked.leader_epoch)
-        return asked._replace(error=error, offset=-1 if error else values[slots.F_LEO] if at == LATEST else 0)
+        place = values[slots.F_LEO if at == LATEST else slots.F_LOG_START]
+        return asked._replace(error=error, offset=-1 if error else place)
 
     def _fetch(self, state: dict[str, Any], request: FetchRequest, reply: Callable[[Any], None]) -> None:
         """In the session of the connection, or a new one."""

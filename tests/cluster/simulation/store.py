@@ -27,13 +27,32 @@ class Epochs(EpochCache):
 
 
 class Roll:
-    """storage.roll for storage.leading."""
+    """storage.roll for storage.leading and storage.repair."""
 
     @staticmethod
     def note_epoch(partition: Any, epoch: int, start: int) -> None:
         cache = partition.directory.cache()
         if cache.assign(epoch, start):
             partition.directory.note(cache)
+        partition.owner.shared.broker.noted()
+
+    @staticmethod
+    def cut_epochs(partition: Any, end: int) -> int:
+        cache = partition.directory.cache()
+        if cache.truncate_from_end(end):
+            partition.directory.note(cache)
+        return cache.latest
+
+
+class Trim:
+    """storage.trim for DeleteRecords, and for what follows it."""
+
+    @staticmethod
+    def advance(partition: Any, values: Fields, log_start: int) -> None:
+        if log_start > values[slots.F_LOG_START]:
+            values[slots.F_LOG_START] = log_start
+            values[slots.F_HW] = max(values[slots.F_HW], log_start)
+            partition.slot.publish(values)
 
 
 class Slice:
@@ -92,6 +111,8 @@ class Follow:
     def append(partition: Any, values: Fields, data: Any, hw: int, log_start: int, now_ms: int, known: Any) -> int:
         directory, cache = partition.directory, partition.directory.cache()
         fault = None
+        if log_start >= values[slots.F_LEO]:  # all that is here is deleted there, and need not be what others had
+            directory.chain[-1] = None
         for offset, epoch, value in RECORD.iter_unpack(bytes(data)):
             if offset != values[slots.F_LEO]:
                 fault = Misplaced(offset, values[slots.F_LEO])
@@ -105,6 +126,7 @@ class Follow:
         directory.note(cache)
         values[slots.F_HW] = max(values[slots.F_HW], min(hw, values[slots.F_LEO]))
         partition.slot.publish(values)
+        Trim.advance(partition, values, min(log_start, values[slots.F_LEO]))
         if fault:
             raise fault
         return values[slots.F_LEO]
@@ -115,11 +137,15 @@ class Truncate:
 
     @staticmethod
     def truncate(partition: Any, values: Fields, offset: int) -> None:
+        if offset < partition.directory.base:
+            Truncate.restart(partition, values, offset)
+            return
         if offset < values[slots.F_LEO]:
             partition.directory.cut(offset)
             values[slots.F_TRUNCATIONS] += 1
             values[slots.F_LEO] = offset
             values[slots.F_HW] = min(values[slots.F_HW], offset)
+            values[slots.F_LOG_START] = min(values[slots.F_LOG_START], offset)
         cache = partition.directory.cache()
         cache.truncate_from_end(values[slots.F_LEO])
         partition.directory.note(cache)
@@ -128,16 +154,24 @@ class Truncate:
 
     @staticmethod
     def restart(partition: Any, values: Fields, offset: int) -> None:
-        raise AssertionError(f"{partition!r}: nobody's log begins at {offset}")
+        partition.directory.restart(offset)
+        values[slots.F_TRUNCATIONS] += 1
+        values[slots.F_LEO] = values[slots.F_LOG_START] = values[slots.F_HW] = offset
+        values[slots.F_EPOCH_NOTED] = -1
+        partition.slot.publish(values)
 
 
 def recover(partition: Any, values: Fields) -> None:
     """storage.opening: what is on the disk, shown up to where it is known that others have it."""
     directory = partition.directory
+    start = max(directory.start_checkpoint, directory.base)
+    if len(directory.records) < start:
+        directory.restart(start)
     leo, cache = len(directory.records), directory.cache()
     cache.truncate_from_end(leo)
     directory.note(cache)
-    values[slots.F_LEO], values[slots.F_HW] = leo, min(directory.checkpoint, leo)
+    values[slots.F_LOG_START] = start
+    values[slots.F_LEO], values[slots.F_HW] = leo, max(start, min(directory.checkpoint, leo))
     values[slots.F_EPOCH_NOTED] = cache.latest
     values[slots.F_GENERATION] += 1
     values[slots.F_STATE] = values[slots.F_RECOVERS_TO]
