@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from odradek.ipc.locks import ByteLocks
-from odradek.ipc.slots import F_FLUSHED, F_LOG_DIR, Fields
+from odradek.ipc.slots import F_FLUSHED, F_LOG_DIR, F_LOG_START, Fields
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import OFFSET_CHECKPOINTS, CheckpointError, OffsetFile
 from odradek.storage.partition import Busy, Partition
@@ -58,28 +58,30 @@ class Turns:
             self._locks.unlock(number)
 
 
-def lower_recovery_point(partition: Partition, fields: Fields) -> None:
-    """Have the checkpoint say at most what `fields` do for a partition that is about to be truncated; publish them.
+def lower(partition: Partition, fields: Fields) -> None:
+    """Have the checkpoints say at most what `fields` do for a partition that is about to be truncated; publish them.
 
-    As Kafka does: else a power failure would have what came instead trusted unseen. Rare, as what is truncated is
-    mostly not synced yet. Both in one turn, the checkpoint first: who dies between them has published nothing, so that
-    its successor lowers both; and the janitor, which looks at the slot when it is its turn, brings no old line back
-    once it is published. Caller holds the partition's lock, and so waits for nobody's sync: Busy where another writes.
+    As Kafka does with the recovery point: else a power failure would have what came instead trusted unseen. And a log
+    start behind the log's end would cost all that came instead at the next start. Rare, as what is truncated is mostly
+    not synced yet. All in one turn, the checkpoints first: who dies between them has published nothing, so that its
+    successor lowers all; and the janitor, which looks at the slot when it is its turn, brings no old line back once
+    it is published. Caller holds the partition's lock, and so waits for nobody's sync: Busy where another writes.
     OSError as the disk does.
     """
     with Turns(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
-        _lower(partition, fields[F_FLUSHED])
+        _lower(partition, checkpoints.RECOVERY_POINT, fields[F_FLUSHED])
+        _lower(partition, checkpoints.LOG_START, fields[F_LOG_START])
         partition.slot.publish(fields)
 
 
-def _lower(partition: Partition, offset: int) -> None:
+def _lower(partition: Partition, name: str, offset: int) -> None:
     log_dir, key = os.path.dirname(partition.directory), (partition.topic, partition.index)
     try:
-        offsets = checkpoints.read_offsets(log_dir, checkpoints.RECOVERY_POINT)
+        offsets = checkpoints.read_offsets(log_dir, name)
     except CheckpointError:  # nobody goes by it
         return
     if offsets.get(key, 0) > offset:
-        checkpoints.write_offsets(log_dir, checkpoints.RECOVERY_POINT, {**offsets, key: offset})
+        checkpoints.write_offsets(log_dir, name, {**offsets, key: offset})
 
 
 class FormerLines:

@@ -2,7 +2,7 @@
 
 Every change holds only for the leader epoch in which its answer was asked for: `Outdated` when the slot has moved on,
 since a former leader's records must not come behind those of a newer one (KIP-101, KIP-279).
-Crash rule: what takes synced records away first lowers the checkpoint to below its cut, publishes that recovery point
+Crash rule: what takes synced records away first lowers the checkpoints to below its cut, publishes that recovery point
             within the same turn, then cuts; the lock is held throughout. So a death between any two of them leaves no
             checkpoint that trusts, after a power failure, what comes instead of those records. The checkpoint's turn is
             taken within the lock: none of its holders takes a partition's lock. One who writes the checkpoint may wait
@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from odradek.broker.checkpoint_turns import lower_recovery_point
+from odradek.broker.checkpoint_turns import lower
 from odradek.cluster.following import Position
 from odradek.ipc import slots
 from odradek.ipc.slots import F_EPOCH_NOTED, F_HW, F_LEADER_EPOCH, F_LEO, F_LOG_START, F_STATE, FOLLOWER, Fields
@@ -124,14 +124,20 @@ def _cut(partition: Partition, values: Fields, offset: int) -> Position:
 
 def _distrust(partition: Partition, values: Fields, offset: int) -> None:
     """Lower the recovery point before a cut at `offset`, to the base of its segment: the batch that holds it goes
-    whole, and may begin before it. `values` keep what is synced, of which the cut publishes what stays."""
-    if offset >= values[slots.F_FLUSHED]:
+    whole, and may begin before it. `values` keep what is synced, of which the cut publishes what stays.
+
+    So is the log start where the log may end before it, as an unclean leader's may: of a log that ends before its log
+    start by the checkpoint a start leaves nothing, and fetches what it lacks from there on only.
+    """
+    if offset >= values[slots.F_FLUSHED] and offset > values[F_LOG_START]:
         return
     bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
     published = partition.slot.fields()
-    published[slots.F_FLUSHED] = max((base for base in bases if base <= offset), default=offset)
+    base = max((base for base in bases if base <= offset), default=offset)
+    published[slots.F_FLUSHED] = min(published[slots.F_FLUSHED], base)
+    published[F_LOG_START] = min(published[F_LOG_START], base)
     published[slots.F_UNFLUSHED_SINCE] = published[slots.F_UNFLUSHED_SINCE] or time.time_ns() // 1_000_000
-    lower_recovery_point(partition, published)
+    lower(partition, published)
 
 
 def _position(partition: Partition, values: Fields) -> Position:

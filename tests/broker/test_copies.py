@@ -10,7 +10,7 @@ from odradek.broker import copies, flushing
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.checkpointing import Checkpoints
 from odradek.ipc import slots
-from odradek.storage import checkpoints, truncate
+from odradek.storage import checkpoints, trim, truncate
 from odradek.storage.partition import Busy
 
 from .partitions import Bench
@@ -57,7 +57,8 @@ def dies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, log: B
             if request.param == "behind it":
                 call(*args)
             else:
-                keeper(log).write(log.partitions, checkpoints.RECOVERY_POINT)
+                for kind in (checkpoints.RECOVERY_POINT, checkpoints.LOG_START):
+                    keeper(log).write(log.partitions, kind)
             raise Died
 
         monkeypatch.setattr(truncate, name, dying)
@@ -70,6 +71,19 @@ def test_a_death_leaves_no_checkpoint_above_a_cut(log: Bench, dies: Callable[[st
     with pytest.raises(Died):
         copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 4))
     assert points(log)[0] <= 4 and points(log)[1] == 10
+
+
+@pytest.mark.parametrize("offset", [1, 4])
+def test_a_death_leaves_no_log_start_behind_the_end(log: Bench, dies: Callable[[str], None], offset: int) -> None:
+    """Retention has been there, and then an unclean leader's log ends before that: a start would keep nothing of it."""
+    with log.partition().locked() as values:
+        trim.advance(log.partition(), values, 6)
+    keeper(log).write(log.partitions, checkpoints.LOG_START)
+    dies("truncate")
+    with pytest.raises(Died):
+        copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), offset))
+    assert checkpoints.read_offsets(log.data, checkpoints.LOG_START)["t", 0] <= offset
+    assert log.partition().state().log_start <= offset
 
 
 def test_a_death_leaves_no_checkpoint_above_a_new_beginning(log: Bench, dies: Callable[[str], None]) -> None:
