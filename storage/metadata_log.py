@@ -3,10 +3,13 @@
     00000000000000000123-0000000007.checkpoint   a snapshot: what the log up to offset 123 (exclusive), of leader epoch
                                                  7, comes to; batches between a header and a footer record
     00000000000000000000.log                     segments as those of any partition; offsets have no gaps
+    00000000000000000130.snapshot                state of producers, here none: only written when the log ended at 130
     quorum-state                                 JSON; until kraft.version 1 it names the voters
 
 As Kafka's KafkaMetadataLog: a log that ends before its snapshot, or is of an older epoch, does not count (a crash came
-between the snapshot's arrival and the truncation). A torn end is cut; damage before the end makes the log unreadable.
+between the snapshot's arrival and the truncation). Damage makes the log unreadable, also a torn end, which Kafka would
+cut: nothing here tells a record that was never committed from a log that lost its end, and with it the change that made
+a topic's records stay. So does an end that is not there, as far as other files know of it.
 Permitted reader: anyone, while no process writes the log. Nothing here writes.
 """
 
@@ -25,7 +28,7 @@ from odradek.protocol.records import batch_v2, control
 from odradek.protocol.records.errors import RecordError
 from odradek.storage import names
 from odradek.storage.durable import FILES
-from odradek.storage.scan import CONTROL, Scan, find_batch_after
+from odradek.storage.scan import CONTROL, Scan
 
 DIRECTORY = names.partition_dir(names.KRAFT_METADATA, 0)
 SNAPSHOT_HEADER, SNAPSHOT_FOOTER = 3, 4
@@ -128,13 +131,15 @@ def _log_batches(directory: Path, snapshot: SnapshotId | None) -> Iterator[Metad
     start = snapshot.end if snapshot else 0
     if snapshot is None and (not bases or bases[0] > 0):
         raise MetadataLogError(f"{directory}: neither the log's beginning nor a whole snapshot is there")
-    if snapshot is not None and bases and bases[0] > start:
+    if not bases:
+        raise MetadataLogError(f"{directory}: there is no segment, so nobody knows what came after the snapshot")
+    if snapshot is not None and bases[0] > start:
         raise MetadataLogError(f"{directory}: records {start} to {bases[0] - 1} are missing")
     expected = start
     for number, base in enumerate(bases):
         if number + 1 < len(bases) and bases[number + 1] <= start:
             continue
-        for payload, head in _segment(directory, base, bases[number + 1 :]):
+        for payload, head in _segment(directory, base):
             if head.last_offset < start:
                 continue
             if snapshot is not None and head.leader_epoch < snapshot.epoch:
@@ -143,15 +148,26 @@ def _log_batches(directory: Path, snapshot: SnapshotId | None) -> Iterator[Metad
                 raise MetadataLogError(f"{directory}: records {expected} to {head.base_offset - 1} are missing")
             yield _decoded(payload, head.base_offset, head.attributes, False, start)
             expected = head.last_offset + 1
+    _refuse_lost_end(directory, expected)
+
+
+def _refuse_lost_end(directory: Path, end: int) -> None:
+    known = max(_offsets(directory, names.SNAPSHOT), default=0)
+    if known > end:
+        raise MetadataLogError(f"{directory}: records {end} to {known - 1} are missing")
 
 
 def _bases(directory: Path) -> list[int]:
+    return sorted(_offsets(directory, names.LOG))
+
+
+def _offsets(directory: Path, kind: str) -> list[int]:
     parsed = map(names.parse_segment_file, os.listdir(directory))
-    return sorted(file.offset for file in parsed if file is not None and file.kind == names.LOG and not file.mark)
+    return [file.offset for file in parsed if file is not None and file.kind == kind and not file.mark]
 
 
-def _segment(directory: Path, base: int, later: Sequence[int]) -> Iterator[tuple[bytes, batch_v2.Header]]:
-    """Batches of a segment; a bad end is cut off when nothing intact follows it."""
+def _segment(directory: Path, base: int) -> Iterator[tuple[bytes, batch_v2.Header]]:
+    """Batches of a segment."""
     path = names.segment_path(directory, base)
     with FILES.opened(path, os.O_RDONLY) as fd:
         scan = Scan(fd, least_offset=base)
@@ -160,9 +176,5 @@ def _segment(directory: Path, base: int, later: Sequence[int]) -> Iterator[tuple
                 raise MetadataLogError(f"{path}: a batch of magic {batch.magic} at byte {batch.position}")
             payload = scan.payload()
             yield payload, batch_v2.header(payload)
-        if scan.bad is None:
-            return
-        follows = find_batch_after(fd, scan.bad.position, scan.end, scan.least_offset) is not None
-    follows = follows or any(names.segment_path(directory, other).stat().st_size for other in later)
-    if follows:
+    if scan.bad is not None:
         raise MetadataLogError(f"{path}: damaged at byte {scan.bad.position}: {scan.bad.reason}")

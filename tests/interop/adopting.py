@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from odradek.cluster.znodes import uuid_bytes
+from odradek.storage.scan import Scan
 
 from ..harness.apache import Apache
 from ..harness.process import wait_until
@@ -148,6 +150,22 @@ def without_metadata(data: Path, folder: Path) -> Path:
     """A copy as ZooKeeper-mode Kafka would leave it: no metadata log."""
     shutil.copytree(data, folder / "zookeeper-mode", ignore=shutil.ignore_patterns("__cluster_metadata-0"))
     return folder / "zookeeper-mode"
+
+
+def lose_the_end(directory: Path, how: str) -> None:
+    """Of a metadata log without snapshots: the second half, at any byte or between batches; or all but a snapshot."""
+    if how == "no log":
+        for path in directory.glob("*.log"):
+            path.unlink()
+        return
+    for path in directory.glob("*.checkpoint"):
+        path.unlink()
+    (log,) = directory.glob("*.log")
+    half = log.stat().st_size // 2
+    if how == "whole batches":
+        with log.open("rb") as file:
+            half = max(batch.position for batch in Scan(file.fileno()) if batch.position <= half)
+    os.truncate(log, half)
 
 
 def fingerprint(folder: Path) -> dict[str, tuple[int, int, str]]:

@@ -104,6 +104,17 @@ def test_a_damaged_metadata_log_is_not_known(kafka: Filled, fresh_broker: Any, t
     assert status(broker)["unknown_retention"] == sorted(kafka.said.ids)
 
 
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("how", ["half", "whole batches", "no log"])
+def test_a_metadata_log_without_its_end_is_unknown(kafka: Filled, fresh_broker: Any, tmp_path: Path, how: str) -> None:
+    """What is left of it may say that records go after a second, where what is lost said that they stay."""
+    shutil.copytree(kafka.stopped, tmp_path / "copy")
+    adopting.lose_the_end(tmp_path / "copy" / "__cluster_metadata-0", how)
+    broker = adopting.adopted(fresh_broker, tmp_path / "copy", tmp_path, **QUICK).start()
+    assert status(broker)["unknown_retention"] == sorted(kafka.said.ids)
+    assert adopting.offsets(broker.bootstrap, "events") == ALL
+
+
 @pytest.mark.long
 @pytest.mark.needs("java-4.1.0")
 @pytest.mark.timeout(240)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from odradek.storage import metadata_log
+from odradek.storage import metadata_log, names
 from odradek.storage.metadata_log import MetadataLogError
 
 from ..cluster import kraft
@@ -61,9 +61,34 @@ def test_a_log_of_an_older_epoch_than_the_snapshot_does_not_count(tmp_path: Path
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 100, b"rest of a batch", kraft.batch(3, [b"3"])[:-1]])
-def test_a_torn_end_is_cut(tmp_path: Path, tail: bytes) -> None:
+def test_a_torn_end_makes_it_unreadable(tmp_path: Path, tail: bytes) -> None:
+    """What stood there may have been the change by which records stay."""
     kraft.segment(tmp_path, 0, [*numbered(0, 3), tail])
-    assert values(tmp_path) == upto(0, 3)
+    kraft.snapshot(tmp_path, 1, [b"old"])
+    with pytest.raises(MetadataLogError, match="damaged at byte"):
+        values(tmp_path)
+
+
+def test_a_snapshot_without_its_log_is_unreadable(tmp_path: Path) -> None:
+    kraft.snapshot(tmp_path, 5, [b"old"])
+    with pytest.raises(MetadataLogError, match="there is no segment"):
+        values(tmp_path)
+    kraft.segment(tmp_path, 5, [])  # as Kafka begins after a snapshot was downloaded
+    assert values(tmp_path) == [b"old"]
+
+
+@pytest.mark.parametrize("snapshot", [None, 2])
+def test_an_end_that_another_file_knows_of_is_missing(tmp_path: Path, snapshot: int | None) -> None:
+    """A clean stop of Kafka writes the state of producers at the end of the log."""
+    kraft.segment(tmp_path, 0, numbered(0, 4))
+    if snapshot:
+        kraft.snapshot(tmp_path, snapshot, [b"0", b"1"])
+    for end in (1, 4):
+        names.segment_path(tmp_path, end, names.SNAPSHOT).touch()
+    assert values(tmp_path) == upto(0, 4)
+    names.segment_path(tmp_path, 6, names.SNAPSHOT).touch()
+    with pytest.raises(MetadataLogError, match="records 4 to 5 are missing"):
+        values(tmp_path)
 
 
 def damaged(batch: bytes) -> bytes:
@@ -106,8 +131,7 @@ def test_voters_by_the_quorum_state(tmp_path: Path) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 @given(st.data())
-def test_any_damage_is_a_cut_end_or_unreadable(tmp_path: Path, data: st.DataObject) -> None:
-    """What is read of a damaged file is what was written, from its beginning on."""
+def test_any_damage_but_whole_batches_that_are_cut_off_is_unreadable(tmp_path: Path, data: st.DataObject) -> None:
     whole = b"".join(numbered(0, 6))
     at = data.draw(st.integers(0, len(whole) - 1))
     kind = data.draw(st.sampled_from(["flip", "cut", "insert"]))
@@ -121,7 +145,12 @@ def test_any_damage_is_a_cut_end_or_unreadable(tmp_path: Path, data: st.DataObje
         found = values(tmp_path)
     except MetadataLogError:
         return
-    assert found == upto(0, len(found))
+    size = len(whole) // 6
+    assert found == upto(0, len(broken) // size)
+    assert len(broken) % size == 0, "batches that are cut off whole leave nothing"
+    assert kind == "cut" or broken == whole or at % size in range(12, 16), (
+        "only the leader epoch is outside of the checksum"
+    )
 
 
 @given(body=st.binary(max_size=60), count=st.integers(0, 5))
