@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 from odradek.ipc import membarrier, memory_order, slots
@@ -47,6 +49,29 @@ def test_each_publish_has_its_barriers(monkeypatch: pytest.MonkeyPatch, shared: 
     for leo in (7, 8):
         slot.publish(SlotState(leo=leo))
     assert seen == [(0, 7), (1, 7), (1, 8), (2, 8)]
+
+
+def test_what_is_named_is_whole(monkeypatch: pytest.MonkeyPatch, shared: Shared) -> None:
+    """A region before its magic, and metadata before their version; each barrier comes between the two."""
+    seen: list[tuple[int, bytes | None]] = []
+    name = shared.metadata._name(1)
+
+    def barrier() -> None:
+        body = Path(f"/dev/shm{name}").read_bytes()
+        seen.append((shared.metadata.version, body[-8:] if int.from_bytes(body[:8], sys.byteorder) else None))
+
+    monkeypatch.setattr(memory_order, "TSO", False)
+    monkeypatch.setattr(membarrier, "barrier", barrier)
+    shared.metadata.publish(1, b"whatever")
+    assert seen == [(0, None), (0, b"whatever")]
+
+
+def test_a_dirty_slot_is_seen_before_its_files_change(monkeypatch: pytest.MonkeyPatch, shared: Shared) -> None:
+    seen: list[int] = []
+    slot = FencedSlot(0, shared.slots._regions[0])
+    monkeypatch.setattr(membarrier, "barrier", lambda: seen.append(slot.dirty))
+    slot.dirty = 3
+    assert seen == [3]
 
 
 def test_a_kernel_without_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
