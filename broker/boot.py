@@ -83,7 +83,7 @@ def prepare(config: BrokerConfig, listen: bool = True, hold: Callable[[], None] 
     for line in limits.shortages():
         log.warning("%s", line)
     _make_first_dir(config)
-    locks = process.role_locks(config)
+    locks = _role_locks(config)
     if not locks.hold(roles.SUPERVISOR):
         raise BootError(_second(config))
     config, offline = _identified(config)
@@ -121,12 +121,21 @@ def keep_log_dirs(config: BrokerConfig) -> list[logdirs.LogDir]:
 
 def _make_first_dir(config: BrokerConfig) -> None:
     """The first log directory holds the role locks, so without it there is no broker."""
+    if os.path.lexists(config.data_dir) and not os.path.isdir(config.data_dir):
+        raise BootError(f"log.dirs: {config.data_dir} {logdirs.NO_DIRECTORY}")
     try:
         os.makedirs(config.data_dir, exist_ok=True)
     except OSError as error:
         raise BootError(f"log.dirs: {config.data_dir}: {error.strerror}") from None
     if not os.access(config.data_dir, os.R_OK | os.W_OK | os.X_OK):
         raise BootError(f"log.dirs: {config.data_dir} cannot be written by this user")
+
+
+def _role_locks(config: BrokerConfig) -> RoleLocks:
+    try:
+        return process.role_locks(config)
+    except OSError as error:
+        raise BootError(f"{error.filename}: {error.strerror}") from None
 
 
 def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
@@ -147,6 +156,8 @@ def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
         identity = logdirs.agree_on_identity(opened, *_wanted_identity(config, opened))
     except (logdirs.LogDirError, checkpoints.CheckpointError) as error:
         raise BootError(str(error)) from None
+    except OSError as error:
+        raise BootError(f"{error.filename}: {error.strerror}") from None
     offline = [number for number, log_dir in enumerate(opened) if log_dir.problem]
     return config.with_value("broker.id", identity.node_id), offline
 
@@ -169,18 +180,18 @@ def _make_room(log_dir: str, reserve: int) -> None:
 
 
 def _former_id(opened: list[logdirs.LogDir]) -> int | None:
-    metas = (checkpoints.read_meta_properties(one.path) for one in opened if not one.problem)
+    metas = (logdirs.identity(one.path) for one in opened if not one.problem)
     return next((meta.node_id for meta in metas if meta and meta.node_id is not None), None)
 
 
 def _cluster_of(opened: list[logdirs.LogDir]) -> str | None:
-    metas = (checkpoints.read_meta_properties(one.path) for one in opened if not one.problem)
+    metas = (logdirs.identity(one.path) for one in opened if not one.problem)
     return next((meta.cluster_id for meta in metas if meta and meta.cluster_id), None)
 
 
 def _former_cluster(config: BrokerConfig, opened: list[logdirs.LogDir]) -> str | None:
     """The cluster by the metadata, where no meta.properties is left to say it."""
-    if any(checkpoints.read_meta_properties(one.path) for one in opened if not one.problem):
+    if any(logdirs.identity(one.path) for one in opened if not one.problem):
         return None
     from odradek.cluster import embedded, znodes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from odradek.broker import adoption, enrolment, joining, listeners, process
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.controller import Controller
-from odradek.broker.errors import BootError
+from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.metadata_owner import MetadataOwner
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.process import Process
@@ -19,6 +19,7 @@ from odradek.cluster.admitted import Admitted
 from odradek.cluster.embedded import FILE_NAME, EmbeddedTree, StoreError
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import ClusterState
+from odradek.cluster.tree import TreeUnavailable
 from odradek.ipc import roles
 from odradek.ipc.doorbell import Doorbell, Ringer
 from odradek.ipc.locks import PartitionLocks
@@ -27,9 +28,16 @@ from odradek.storage.reserve import Reserve
 
 
 def open_controller(me: Process) -> Controller:
-    """Take over the metadata: the tree, the partitions' directories and slots. Raises BootError."""
+    """Take over the metadata: the tree, the partitions' directories and slots. Raises OdradekError."""
     if me.config.clustered:
         return _join(me)
+    try:
+        return _open_alone(me)
+    except TreeUnavailable as error:  # as on a full disk: the next try may do
+        raise OdradekError(str(error)) from None
+
+
+def _open_alone(me: Process) -> Controller:
     try:
         tree = EmbeddedTree(Path(me.config.data_dir, FILE_NAME))
     except (StoreError, OSError) as error:

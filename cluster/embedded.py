@@ -84,6 +84,10 @@ def peek(path: str | os.PathLike[str], node: str) -> bytes | None:
     return row[0] if row else None
 
 
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+
+
 class EmbeddedTree(Tree):
     """The tree in `path`, opened for this process alone."""
 
@@ -107,7 +111,8 @@ class EmbeddedTree(Tree):
             self._stamp(db)
         except sqlite3.OperationalError as error:
             db.close()
-            raise StoreError(f"{self._path}: {error}: is another broker running on this directory?") from error
+            busy = ": is another broker running on this directory?" if _is_busy(error) else ""
+            raise StoreError(f"{self._path}: {error}{busy}") from error
         except sqlite3.DatabaseError as error:
             db.close()
             raise StoreError(f"{self._path}: {error}: restore it from a backup, or move it away") from error

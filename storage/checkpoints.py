@@ -22,7 +22,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from odradek.storage.durable import FILES, Files, StrPath, read_file, remove, replace
 
@@ -235,8 +235,12 @@ def read_meta_properties(log_dir: StrPath) -> MetaProperties | None:
         return _meta_from(_parse_properties(path.read_text("utf-8")))
     except FileNotFoundError:
         return None
-    except ValueError as error:  # also of what is no text
+    except UnicodeDecodeError:
+        raise CheckpointError(f"{path}: it is damaged: no text") from None
+    except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from None
 
 
 def _parse_properties(text: str) -> dict[str, str]:
@@ -246,13 +250,31 @@ def _parse_properties(text: str) -> dict[str, str]:
 
 
 def _meta_from(properties: dict[str, str]) -> MetaProperties:
-    version = int(properties.get("version", "0"))
+    version = _number("version", properties.get("version", "0"))
     if version not in (0, 1):
         raise ValueError(f"version {version}, known are 0 and 1")
-    node = properties.get("broker.id" if version == 0 else "node.id")
+    name = "broker.id" if version == 0 else "node.id"
+    node = _number(name, properties.get(name))
     cluster = properties.get("cluster.id")
     if node is None and cluster is None:
         raise ValueError("it tells neither the cluster nor the broker")
     if version == 1 and (node is None or cluster is None):
         raise ValueError("version 1 needs cluster.id and node.id")
-    return MetaProperties(cluster, None if node is None else int(node), properties.get("directory.id"), version)
+    return MetaProperties(cluster, node, properties.get("directory.id"), version)
+
+
+@overload
+def _number(name: str, text: str) -> int: ...
+
+
+@overload
+def _number(name: str, text: str | None) -> int | None: ...
+
+
+def _number(name: str, text: str | None) -> int | None:
+    """A value that is an int32 of the protocol and not negative; None stays. ValueError says what it is instead."""
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit() and int(text) < 1 << 31:
+        return int(text)
+    raise ValueError(f"{name} is {text!r}, not a number from 0 to {(1 << 31) - 1}")

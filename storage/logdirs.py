@@ -32,6 +32,7 @@ from odradek.storage.durable import FILES, Files, StrPath
 T = TypeVar("T")
 
 LOCK = ".lock"
+NO_DIRECTORY = "is no directory, nor a link to one"
 IGNORED_DIRS = frozenset({"remote-log-index-cache", "lost+found"})
 _WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
@@ -73,6 +74,8 @@ def open_log_dirs(paths: Sequence[StrPath], *, files: Files = FILES) -> list[Log
 def _open(path: Path, files: Files) -> LogDir:
     try:
         if not path.is_dir():
+            if os.path.lexists(path):
+                return LogDir(path, NO_DIRECTORY)
             path.mkdir(parents=True, exist_ok=True)
             files.sync_dir(path.absolute().parent)
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
@@ -111,15 +114,21 @@ def agree_on_identity(
     all agree on; raises LogDirError when they do not, or belong to another broker or cluster.
     """
     usable = [log_dir.path for log_dir in log_dirs if not log_dir.problem]
-    found = {path: _identity(path) for path in usable}
+    found = {path: identity(path) for path in usable}
     node = _one("broker.id", {path: meta.node_id for path, meta in found.items() if meta}, node_id)
     cluster = _one("cluster.id", {path: meta.cluster_id for path, meta in found.items() if meta}, cluster_id)
     agreed = MetaProperties(cluster or random_id(), node)
     for path, meta in found.items():
         if meta is None or meta.cluster_id is None or meta.node_id is None:
-            mine = replace(agreed, directory_id=meta.directory_id if meta else None)
-            write_meta_properties(path, mine, files=files)
+            _write_identity(path, replace(agreed, directory_id=meta.directory_id if meta else None), files)
     return agreed
+
+
+def _write_identity(path: Path, identity: MetaProperties, files: Files) -> None:
+    try:
+        write_meta_properties(path, identity, files=files)
+    except OSError as error:
+        raise LogDirError(f"{path}: meta.properties cannot be written: {error.strerror}") from None
 
 
 def random_id() -> str:
@@ -129,7 +138,8 @@ def random_id() -> str:
     return text
 
 
-def _identity(path: Path) -> MetaProperties | None:
+def identity(path: Path) -> MetaProperties | None:
+    """What meta.properties of a log directory says, None without one. LogDirError when it is damaged."""
     try:
         return read_meta_properties(path)
     except CheckpointError as problem:

@@ -67,6 +67,44 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     assert "holiday pictures is not <topic>-<partition>" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"version=0\nbroker.id=abc\n", "broker.id is 'abc', not a number from 0 to 2147483647"),
+        (b"version=0\nbroker.id=99999999999\n", "broker.id is '99999999999', not a number"),
+        (b"version=1\ncluster.id=c\nnode.id=-1\n", "node.id is '-1', not a number"),
+        (b"version=x\nbroker.id=0\n", "version is 'x', not a number"),
+        (b"\xff\xfe", "it is damaged: no text"),
+    ],
+)
+def test_a_damaged_identity_is_named_in_one_line(tmp_path: Path, text: bytes, message: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "meta.properties").write_bytes(text)
+    done = odradek("start", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert f"data/meta.properties: {message}" in done.stderr and "restore it" in done.stderr
+
+
+def test_the_file_of_the_roles_is_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "data" / "odradek-roles.lock").mkdir(parents=True)
+    done = odradek("start", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert "odradek-roles.lock: Is a directory" in done.stderr
+
+
+@pytest.mark.parametrize("target", [None, "nowhere", "data"])
+def test_a_log_directory_that_is_no_directory(tmp_path: Path, target: str | None) -> None:
+    """A file, a link to nothing, and one to itself."""
+    one = tmp_path / "data"
+    if target:
+        one.symlink_to(target)
+    else:
+        one.touch()
+    done = odradek("start", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert f"log.dirs: {one} is no directory" in done.stderr
+
+
 def test_missing_properties_file(tmp_path: Path) -> None:
     done = odradek("start", str(tmp_path / "none.properties"))
     assert done.returncode == 3

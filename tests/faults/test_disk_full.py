@@ -123,6 +123,47 @@ def test_full_at_start(on_disk: Callable[..., tuple[Any, Path]]) -> None:
     assert checked.returncode == 0, checked.stdout
 
 
+@pytest.mark.timeout(120)
+def test_full_without_a_reserve(tmp_path: Path, fresh_broker: Any) -> None:
+    """A start says so in one line, be it the first one or a later one, and another try is as good as the first."""
+    broker = fresh_broker(start=False, odradek_disk_reserve_bytes=0)
+    broker.data_dir.mkdir(parents=True)
+    mounts = Mounts({broker.data_dir: 2})
+    try:
+        broker.prefix = mounts.prefix
+        ballast = mounts.path(broker.data_dir) / "ballast"
+        fill_up(ballast)
+        assert refused(broker) == f"odradek: {broker.data_dir}: meta.properties cannot be written: {NO_SPACE}"
+        ballast.unlink()
+        broker.start().stop()
+        fill_up(ballast)
+        assert refused(broker) == f"odradek: {broker.data_dir}/odradek-metadata.db: database or disk is full"
+        ballast.unlink()
+        broker.start().stop()
+    finally:
+        mounts.close()
+
+
+NO_SPACE = "No space left on device"
+
+
+def fill_up(file: Path) -> None:
+    """Leave no block of the file's disk."""
+    with file.open("ab", buffering=0) as rest:
+        while free(file.parent):
+            rest.write(bytes(min(65536, free(file.parent))))
+
+
+def refused(broker: Any) -> str:
+    """The first line that is no log's, of a start that ends without a traceback."""
+    before = len(broker.log)
+    with pytest.raises(AssertionError, match=r"ended with [13] before it was ready"):
+        broker.start()
+    said = broker.log[before:]
+    assert "Traceback" not in said, said
+    return next(line for line in said.splitlines() if line.startswith("odradek: "))
+
+
 def check_command(broker: Any) -> list[str]:
     """`odradek check` of the broker's data."""
     import sys
