@@ -108,6 +108,7 @@ def skip_topic(buf: memoryview, at: int, end: int, version: int) -> int:
 def _parts(buf: memoryview, at: int, end: int, version: int) -> tuple[list[FetchPart], int]:
     flexible = version >= FLEXIBLE
     parts: list[FetchPart] = []
+    tagged = 0
     topics, at = wire.count(buf, at, end, flexible)
     for _ in range(topics):
         topic, at = _topic(buf, at, end, version)
@@ -117,9 +118,9 @@ def _parts(buf: memoryview, at: int, end: int, version: int) -> tuple[list[Fetch
             part, at = _part(buf, at, topic, version)
             parts.append(part)
             if flexible:
-                at = wire.skip_tags(buf, at, end)
+                at, tagged = wire.pass_tags(buf, at, end, tagged)
         if flexible:
-            at = wire.skip_tags(buf, at, end)
+            at, tagged = wire.pass_tags(buf, at, end, tagged)
     return parts, at
 
 
@@ -140,6 +141,7 @@ def _part(buf: memoryview, at: int, topic: bytes, version: int) -> tuple[FetchPa
 def _forgotten(buf: memoryview, at: int, end: int, version: int) -> tuple[list[tuple[bytes, int]], int]:
     flexible = version >= FLEXIBLE
     forgotten: list[tuple[bytes, int]] = []
+    tagged = 0
     topics, at = wire.count(buf, at, end, flexible)
     for _ in range(topics):
         topic, at = _topic(buf, at, end, version)
@@ -149,7 +151,7 @@ def _forgotten(buf: memoryview, at: int, end: int, version: int) -> tuple[list[t
             forgotten.append((topic, wire.I32.unpack_from(buf, at)[0]))
             at += 4
         if flexible:
-            at = wire.skip_tags(buf, at, end)
+            at, tagged = wire.pass_tags(buf, at, end, tagged)
     return forgotten, at
 
 

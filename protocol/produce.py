@@ -50,7 +50,7 @@ def parse(buf: memoryview, at: int, end: int, version: int) -> ProduceRequest:
     acks, timeout = _HEAD.unpack_from(buf, at)
     topics, at = wire.count(buf, at + 6, end, flexible)
     parts: list[Part] = []
-    prefix_end = at
+    prefix_end, tagged = at, 0
     for _ in range(topics):
         topic, at = _topic(buf, at, end, version, flexible)
         partitions, at = wire.count(buf, at, end, flexible)
@@ -62,9 +62,9 @@ def parse(buf: memoryview, at: int, end: int, version: int) -> ProduceRequest:
             parts.append(Part(topic, index, start, size))
             at = start + max(size, 0)
             if flexible:
-                at = wire.skip_tags(buf, at, end)
+                at, tagged = wire.pass_tags(buf, at, end, tagged)
         if flexible:
-            at = wire.skip_tags(buf, at, end)
+            at, tagged = wire.pass_tags(buf, at, end, tagged)
     if flexible:
         at = wire.skip_tags(buf, at, end)
     if at != end:

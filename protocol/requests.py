@@ -15,9 +15,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from odradek.protocol.wire import I16, I32, LONGEST_STRING, MOST_ELEMENTS, WireError, check_elements, uvarint
+from odradek.protocol.wire import I16, I32, LONGEST_STRING, MOST_ELEMENTS, WireError, uvarint
 
-Decoder = Callable[[memoryview, int], tuple[Any, int]]
+Decoder = Callable[[memoryview, int, int, int], tuple[Any, int, int]]
+"""(buffer, position, elements and tagged fields before it, the most of them) to (what is there, position, number)."""
 
 _NO_ID = bytes(16)
 
@@ -27,7 +28,12 @@ def decode(request_class: Any, version: int, body: memoryview) -> Any:
 
     Bytes behind it are passed over, as Kafka does.
     """
-    return _decoder(request_class, version)(body, 0)[0]
+    return decode_all(request_class, version, body, MOST_ELEMENTS)
+
+
+def decode_all(message_class: Any, version: int, body: memoryview, most: int) -> Any:
+    """`decode` of a message that may have `most` elements and tagged fields."""
+    return _decoder(message_class, version)(body, 0, 0, most)[0]
 
 
 @cache
@@ -37,12 +43,7 @@ def _decoder(request_class: Any, version: int) -> Decoder:
 
 
 class _Source:
-    """The text of one decoder: `function` frames it, the others emit lines that read one thing into `target`.
-
-    `most` is how many elements all arrays may have together, an expression of `end`, the frame's size.
-    """
-
-    most = str(MOST_ELEMENTS)
+    """The text of one decoder: `function` frames it, the others emit lines that read one thing into `target`."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         self._version = version
@@ -51,15 +52,15 @@ class _Source:
         self._names = 0
         self._globals: dict[str, Any] = {
             "i16": I16.unpack_from, "i32": I32.unpack_from, "uvarint": uvarint, "uuid_at": _uuid, "tags": _tags,
-            "new": object.__new__, "null": _null, "past": _past, "check_elements": check_elements,
+            "new": object.__new__, "null": _null, "past": _past, "too_many": _too_many,
             "text_size": _text_size,
         }  # fmt: skip
 
     def function(self, body: Callable[[], None]) -> Decoder:
         """What decodes `made`."""
-        self._lines = ["def decode(buf, at):", "    end = len(buf)", "    number = 0"]
+        self._lines = ["def decode(buf, at, number, most):", "    end = len(buf)"]
         body()
-        self._lines.append("    return made, at")
+        self._lines.append("    return made, at, number")
         exec("\n".join(self._lines), self._globals)
         return self._globals["decode"]
 
@@ -89,7 +90,8 @@ class _Source:
         self._fixed(target, run, indent)
         if self._flexible:
             known = self._name(self._known_tags(schema))
-            self._emit(indent, "if buf[at]:", f"    at = tags({target}, buf, at, {known})", "else:", "    at += 1")
+            read = f"    at, number = tags({target}, buf, at, {known}, number, most)"
+            self._emit(indent, "if buf[at]:", read, "else:", "    at += 1")
 
     def _fixed(self, target: str, fields: list[Any], indent: str) -> None:
         """Neighbours of fixed size, in one go."""
@@ -144,7 +146,7 @@ class _Source:
         self._emit(
             indent,
             "    number += n",
-            f"    if number > {self.most}: check_elements(number)",
+            "    if number > most: too_many(number, most)",
             f"    {target} = {found} = []",
         )
         self._emit(indent, "    for _ in range(n):")
@@ -164,9 +166,14 @@ def _tag_decoder(field: Any, version: int) -> Decoder:
     return source.function(lambda: source.field("made", field, "    "))
 
 
-def _tags(made: Any, buf: memoryview, at: int, known: dict[int, tuple[str, Decoder]]) -> int:
+def _tags(
+    made: Any, buf: memoryview, at: int, known: dict[int, tuple[str, Decoder]], number: int, most: int
+) -> tuple[int, int]:
     """A section of tagged fields: those that are known into `made`, past the others."""
     count, at = uvarint(buf, at)
+    number += count
+    if number > most:
+        _too_many(number, most)
     for _ in range(count):
         tag, at = uvarint(buf, at)
         size, at = uvarint(buf, at)
@@ -174,9 +181,10 @@ def _tags(made: Any, buf: memoryview, at: int, known: dict[int, tuple[str, Decod
             _past("a tagged field", size, len(buf) - at)
         if tag in known:
             name, decoder = known[tag]
-            setattr(made, name, decoder(buf[at : at + size], 0)[0])
+            value, _, number = decoder(buf[at : at + size], 0, number, most)
+            setattr(made, name, value)
         at += size
-    return at
+    return at, number
 
 
 def _uuid(buf: memoryview, at: int) -> uuid.UUID | None:
@@ -192,6 +200,10 @@ def _text_size(name: str, buf: memoryview, at: int) -> tuple[int, int]:
     if size > LONGEST_STRING + 1:
         raise WireError(f"{name} of length {size - 1}: a string has {LONGEST_STRING} bytes at most")
     return size, at
+
+
+def _too_many(number: int, most: int) -> None:
+    raise WireError(f"{number} elements and tagged fields, where there may be {most}")
 
 
 def _null(name: str) -> None:

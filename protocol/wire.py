@@ -93,26 +93,34 @@ def count(buf: memoryview, at: int, end: int, flexible: bool) -> tuple[int, int]
 
 
 def check_elements(number: int) -> None:
-    """WireError when a request has more elements, nested ones included, than one may have."""
+    """WireError when a request has more elements, nested ones included, or tagged fields than one may have."""
     if number > MOST_ELEMENTS:
         raise WireError(f"more than {MOST_ELEMENTS} elements")
 
 
 def skip_tags(buf: memoryview, at: int, end: int) -> int:
     """Past a section of tagged fields, whose contents are not looked at."""
+    return pass_tags(buf, at, end, 0)[0]
+
+
+def pass_tags(buf: memoryview, at: int, end: int, number: int) -> tuple[int, int]:
+    """`skip_tags` of a request that had `number` tagged fields before; the position and how many it has now."""
     fields, at = uvarint(buf, at)
+    number += fields
+    check_elements(number)
     for _ in range(fields):
         _, at = uvarint(buf, at)
         size, at = uvarint(buf, at)
         at += size
         if at > end:
             raise WireError("tagged field runs past its frame")
-    return at
+    return at, number
 
 
 def tags(buf: memoryview, at: int, end: int) -> tuple[list[tuple[int, int, int]], int]:
     """Tagged fields as (tag, start, end)."""
     fields, at = uvarint(buf, at)
+    check_elements(fields)
     found = []
     for _ in range(fields):
         tag, at = uvarint(buf, at)

@@ -8,7 +8,6 @@ topics, without a name and partitions), and the frame's own size is bounded by s
 from __future__ import annotations
 
 import struct
-from functools import cache
 from typing import Any
 
 from odradek.protocol import requests
@@ -20,24 +19,6 @@ LEAST_BYTES = 3
 def decode(message_class: Any, version: int, body: memoryview) -> Any:
     """The message in `body`; WireError when it is malformed."""
     try:
-        return _decoder(message_class, version)(body, 0)[0]
+        return requests.decode_all(message_class, version, body, len(body) // LEAST_BYTES)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise WireError(f"{message_class.__name__} v{version}: {error}") from error
-
-
-@cache
-def _decoder(message_class: Any, version: int) -> requests.Decoder:
-    source = _Source(version, message_class.flexible_version_q(version))
-    return source.function(lambda: source.struct("made", message_class._struct, message_class, "    "))
-
-
-class _Source(requests._Source):
-    most = f"end // {LEAST_BYTES}"
-
-    def __init__(self, version: int, flexible: bool) -> None:
-        super().__init__(version, flexible)
-        self._globals["check_elements"] = _refuse
-
-
-def _refuse(number: int) -> None:
-    raise WireError(f"{number} elements, for which the frame has no room")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from odradek.protocol import interbroker
-from odradek.protocol.wire import LONGEST_STRING, WireError
+from odradek.protocol import fetch, interbroker, produce
+from odradek.protocol.wire import LONGEST_STRING, MOST_ELEMENTS, WireError, pack_uvarint
 from odradek.workers import api
+from odradek.workers.loop import skip_header_tags
 
 from ..fuzz.valid import OddValues, valid_body
 
@@ -50,3 +51,63 @@ def test_a_compact_string_is_no_longer_than_another(key: int, version: int) -> N
     if longer.texts:
         with pytest.raises(WireError, match="of length 32768"):
             row.decode(version, body)
+
+
+# -- Tagged fields count as elements do: each takes a microsecond, and a hundred megabytes have room for fifty million
+
+
+def tagged(count: int) -> bytes:
+    """A section of so many tagged fields that nobody knows."""
+    return pack_uvarint(count) + b"\x63\0" * count
+
+
+def metadata(topics: int, each: bytes, whole: bytes) -> memoryview:
+    """Metadata v12 of `topics` topics with tags each, and those of the whole."""
+    topic = bytes(16) + b"\2t" + each
+    return memoryview(pack_uvarint(topics + 1) + topic * topics + b"\0\0" + whole)
+
+
+def add_partitions(tags: bytes) -> memoryview:
+    """AddPartitionsToTxn v3 without topics."""
+    return memoryview(b"\2t" + bytes(8) + b"\0\0" + b"\1" + tags)
+
+
+def test_as_many_tagged_fields_as_elements() -> None:
+    row = api.load_rows()[3]
+    assert row.decode(12, metadata(2, tagged(10), tagged(MOST_ELEMENTS - 22)))
+    with pytest.raises(WireError, match="65537 elements and tagged fields"):
+        row.decode(12, metadata(2, tagged(10), tagged(MOST_ELEMENTS - 21)))
+    with pytest.raises(WireError, match="tagged fields"):
+        row.decode(12, metadata(60_000, tagged(1), b"\0"))
+    with pytest.raises(WireError, match="tagged fields"):
+        api.load_rows()[24].decode(3, add_partitions(tagged(MOST_ELEMENTS + 1)))
+
+
+@pytest.mark.parametrize("where", ["partition", "topic", "whole"])
+def test_tagged_fields_of_produce_and_fetch(where: str) -> None:
+    at = {name: tagged(MOST_ELEMENTS + 1) if name == where else b"\0" for name in ("partition", "topic", "whole")}
+    rows = b"\2" + b"\2t" + b"\2"
+    tail = at["partition"] + at["topic"]
+    body = b"\0" + bytes(6) + rows + bytes(4) + b"\0" + tail + at["whole"]
+    with pytest.raises(WireError, match="more than 65536"):
+        produce.parse(memoryview(body), 0, len(body), 9)
+    body = bytes(4 * 4 + 1 + 8) + rows + bytes(4 + 4 + 8 + 4 + 8 + 4) + tail + b"\1\1" + at["whole"]
+    with pytest.raises(WireError, match="more than 65536"):
+        fetch.parse(memoryview(body), 0, len(body), 12)
+
+
+def test_tagged_fields_of_many_partitions_count_together() -> None:
+    part = bytes(4) + b"\0" + tagged(300)
+    body = b"\0" + bytes(6) + b"\2" + b"\2t" + pack_uvarint(301) + part * 300 + b"\0\0"
+    with pytest.raises(WireError, match="more than 65536"):
+        produce.parse(memoryview(body), 0, len(body), 9)
+    part = bytes(4 + 4 + 8 + 4 + 8 + 4) + tagged(300)
+    body = bytes(4 * 4 + 1 + 8) + b"\2" + b"\2t" + pack_uvarint(301) + part * 300 + b"\0" + b"\1\1\0"
+    with pytest.raises(WireError, match="more than 65536"):
+        fetch.parse(memoryview(body), 0, len(body), 12)
+
+
+def test_tagged_fields_of_a_header() -> None:
+    section = memoryview(tagged(MOST_ELEMENTS + 1))
+    with pytest.raises(WireError, match="more than 65536"):
+        skip_header_tags(section, 0, len(section))
