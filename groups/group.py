@@ -18,6 +18,9 @@ from odradek.groups.records import GroupValue
 from odradek.groups.timers import Deadlines
 
 CONSUMER = "consumer"
+MOST_SUBSCRIBED = 1 << 20
+"""Topics in the subscriptions of all members that are read, a tenth of a microsecond each: what the members of a larger
+group subscribe to is not known. One JoinGroup has room for forty million, which would take the coordinator seconds."""
 Timer = tuple[str, str, str]  # group, kind ("member", "pending", "join", "sync"), member id or ""
 
 
@@ -129,7 +132,7 @@ class Group:
             self.answer_join(member, JoinResult(error, ""))
             self.answer_sync(member, SyncResult(error))
             del self.members[member_id]
-            self._support.subtract(name for name, _ in member.protocols)
+            self._withdraw(member.protocols)
             if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
                 del self.static[member.instance_id]
         if self.leader == member_id:
@@ -169,11 +172,18 @@ class Group:
 
     def update(self, member: Member, protocols: Protocols, rebalance_ms: int, session_ms: int) -> None:
         """Take over what a member's new JoinGroup says."""
-        self._support.subtract(name for name, _ in member.protocols)
+        self._withdraw(member.protocols)
         self._support.update(name for name, _ in protocols)
         member.protocols = protocols
         member.rebalance_timeout_ms = rebalance_ms
         member.session_timeout_ms = session_ms
+
+    def _withdraw(self, protocols: Protocols) -> None:
+        """A member supports these no more; nothing is kept of one that nobody supports."""
+        for name, _ in protocols:
+            self._support[name] -= 1
+            if not self._support[name]:
+                del self._support[name]
 
     def alive(self, member: Member, now: Now, timeout_ms: int | None = None) -> None:
         """The member was heard of: its session starts anew."""
@@ -199,12 +209,16 @@ class Group:
         """The topics the members subscribe to; None when that cannot be known."""
         if self.protocol_type != CONSUMER:
             return None
-        if not self.members:
-            return frozenset()
+        topics: set[str] = set()
+        left = MOST_SUBSCRIBED
         try:
-            return frozenset().union(*(subscription_topics(m.metadata(self.protocol)) for m in self.members.values()))
+            for member in self.members.values():
+                names = subscription_topics(member.metadata(self.protocol), left)
+                topics.update(names)
+                left -= len(names)
         except (struct.error, KeyError, UnicodeDecodeError):
             return None
+        return frozenset(topics)
 
     # -- waiting requests -----------------------------------------------------------------------------------
 
@@ -281,9 +295,14 @@ class Group:
         self.subscribed = self.compute_subscribed()
 
 
-def subscription_topics(metadata: bytes) -> list[str]:
-    """The topics of a consumer's subscription: version i16, count i32, strings; later versions append to that."""
+def subscription_topics(metadata: bytes, most: int) -> list[str]:
+    """The topics of a consumer's subscription: version i16, count i32, strings; later versions append to that.
+
+    struct.error for one that cannot be read, or has more than `most`.
+    """
     (count,) = struct.unpack_from(">i", metadata, 2)
+    if count > most:
+        raise struct.error("more topics than are read")
     position, topics = 6, []
     for _ in range(count):
         (length,) = struct.unpack_from(">h", metadata, position)

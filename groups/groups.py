@@ -68,7 +68,7 @@ class Groups(Ownership):
         super().__init__(self.effects)
         self.timers: Deadlines[Timer] = Deadlines()
         self._groups: dict[str, Group] = {}
-        self._open: dict[int, set[str]] = {}  # groups with offsets in a producer's open transaction
+        self._open: dict[int, set[str]] = {}  # groups that have, or had, offsets in a producer's open transaction
         self._deleted: dict[int | str, set[str]] = {}  # topics deleted while this partition, or group, was being read
 
     # -- which groups are ours --------------------------------------------------------------------------------
@@ -143,13 +143,14 @@ class Groups(Ownership):
         group = self._groups.pop(group_id, None)
         if group is not None:
             group.abandon(error)
-        for producer_id in [producer_id for producer_id, names in self._open.items() if group_id in names]:
-            self._end_open(producer_id, group_id)
+            for producer_id in group.offsets.open_producers:
+                self._end_open(producer_id, group_id)
 
     def _end_open(self, producer_id: int, group_id: str) -> None:
-        self._open[producer_id].discard(group_id)
-        if not self._open[producer_id]:
-            del self._open[producer_id]
+        names = self._open.get(producer_id, set())
+        names.discard(group_id)
+        if not names:
+            self._open.pop(producer_id, None)
 
     # -- members ----------------------------------------------------------------------------------------------
 
@@ -304,8 +305,10 @@ class Groups(Ownership):
         """The producer's marker is in this partition of `__consumer_offsets`: its offsets there count, or are gone."""
         for group_id in [name for name in self._open.get(producer_id, ()) if self.partition_of(name) == partition]:
             try:
-                self._groups[group_id].offsets.end_open(producer_id, commit)
                 self._end_open(producer_id, group_id)
+                group = self._groups.get(group_id)
+                if group is not None:  # else its offsets could not be written, and nothing else was in it
+                    group.offsets.end_open(producer_id, commit)
             except Exception:
                 self._fault(group_id, now)
 

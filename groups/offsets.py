@@ -29,6 +29,7 @@ class Offsets:
         self._committed: dict[TopicPartition, Committed] = {}
         self._pending: dict[TopicPartition, OffsetValue] = {}
         self._open: dict[int, dict[TopicPartition, Committed]] = {}  # by producer id; position -1 until in the log
+        self._open_by: dict[TopicPartition, set[int]] = {}  # the same the other way round: of whose transactions it is
 
     def __bool__(self) -> bool:
         return bool(self._committed or self._pending or self._open)
@@ -47,7 +48,7 @@ class Offsets:
         return tp in self._pending or self._in_transaction(tp)
 
     def _in_transaction(self, tp: TopicPartition) -> bool:
-        return any(tp in offsets for offsets in self._open.values())
+        return tp in self._open_by
 
     def load(self, tp: TopicPartition, committed: Committed) -> None:
         """Take over what was read from the log."""
@@ -83,13 +84,32 @@ class Offsets:
 
     def load_open(self, producer_id: int, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Take over an open transaction that was read from the log."""
-        self._open[producer_id] = dict(offsets)
+        for tp, committed in offsets.items():
+            self._enter(producer_id, tp, committed)
 
     def prepare_open(self, producer_id: int, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
         """Note that these are being appended as part of a transaction."""
-        known = self._open.setdefault(producer_id, {})
         for tp, value in offsets.items():
-            known[tp] = Committed(value, -1)
+            self._enter(producer_id, tp, Committed(value, -1))
+
+    def _enter(self, producer_id: int, tp: TopicPartition, committed: Committed) -> None:
+        self._open.setdefault(producer_id, {})[tp] = committed
+        self._open_by.setdefault(tp, set()).add(producer_id)
+
+    def _take_out(self, producer_id: int, tp: TopicPartition) -> Committed:
+        known, ids = self._open[producer_id], self._open_by[tp]
+        committed = known.pop(tp)
+        ids.discard(producer_id)
+        if not known:
+            del self._open[producer_id]
+        if not ids:
+            del self._open_by[tp]
+        return committed
+
+    @property
+    def open_producers(self) -> list[int]:
+        """Whose open transactions have offsets here."""
+        return list(self._open)
 
     def complete_open(self, producer_id: int, offsets: Mapping[TopicPartition, OffsetValue], position: int) -> None:
         """They are in the log at `position`, for the transaction's marker to decide on."""
@@ -103,21 +123,19 @@ class Offsets:
         known = self._open.get(producer_id, {})
         for tp, value in offsets.items():
             if tp in known and known[tp].value is value:
-                del known[tp]
-        if not known:
-            self._open.pop(producer_id, None)
+                self._take_out(producer_id, tp)
 
     def end_open(self, producer_id: int, commit: bool) -> None:
         """The transaction's marker is in the log: its offsets count, but for what was committed after them."""
-        for tp, pending in self._open.pop(producer_id, {}).items():
+        for tp in list(self._open.get(producer_id, ())):
+            pending = self._take_out(producer_id, tp)
             known = self._committed.get(tp)
             if commit and pending.position >= 0 and (known is None or known.position < pending.position):
                 self._committed[tp] = pending
 
     def partitions(self) -> list[TopicPartition]:
         """All partitions with a commit, also one under way."""
-        open_ones = (tp for offsets in self._open.values() for tp in offsets)
-        return list({**self._committed, **self._pending, **dict.fromkeys(open_ones)})
+        return list({**self._committed, **self._pending, **dict.fromkeys(self._open_by)})
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Drop these, pending ones too; returns those that were there and so need a tombstone."""
@@ -126,9 +144,8 @@ class Offsets:
             pending = self._pending.pop(tp, None)
             if self._committed.pop(tp, None) is not None or pending is not None or self._in_transaction(tp):
                 removed.append(tp)
-            for offsets in self._open.values():
-                offsets.pop(tp, None)
-        self._open = {producer_id: offsets for producer_id, offsets in self._open.items() if offsets}
+            for producer_id in list(self._open_by.get(tp, ())):
+                self._take_out(producer_id, tp)
         return removed
 
     def restore(self, offsets: Mapping[TopicPartition, Committed]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
+from odradek.groups import group as group_module
 from odradek.groups.errors import Error
 from odradek.groups.events import Leaving
-from odradek.groups.group import TRANSITIONS, State
+from odradek.groups.group import MOST_SUBSCRIBED, TRANSITIONS, State, subscription_topics
 
 from .world import RANGE, World
 
@@ -554,3 +557,36 @@ def test_a_cooperative_rebalance_is_two_rebalances_in_a_row() -> None:
     assert world.answer(again).generation == 2 and world.beat(second, 2) is Error.REBALANCE_IN_PROGRESS
     fourth = world.join(second, protocols=cooperative)
     assert world.answer(third).generation == world.answer(fourth).generation == 3
+
+
+# -- what one client can make of a group ------------------------------------------------------------------------
+
+
+def test_nothing_is_kept_of_protocols_that_nobody_supports_any_more() -> None:
+    world = World()
+    (member,) = world.stable(1)
+    for number in range(5):
+        token = world.join(member, protocols=(*RANGE, (f"other-{number}", b"")))
+        world.spread([world.answer(token).member_id], world.answer(token).generation)
+    assert set(world.groups.get("g")._support) == {"range", "other-4"}
+
+
+def test_a_subscription_that_would_take_seconds_is_not_read() -> None:
+    world = World()
+    count = MOST_SUBSCRIBED + 1
+    world.join(protocols=(("range", struct.pack(">hi", 0, count) + bytes(2 * count)),))
+    world.wait(2 * DELAY)
+    assert world.groups.get("g").subscribed is None
+    assert subscription_topics(struct.pack(">hi", 0, 2) + bytes(4), 2) == ["", ""]
+    with pytest.raises(struct.error):
+        subscription_topics(struct.pack(">hi", 0, 2) + bytes(4), 1)
+
+
+def test_the_subscriptions_of_all_members_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_module, "MOST_SUBSCRIBED", 3)
+    world = World()
+    world.stable(3)
+    assert world.groups.get("g").subscribed == {"t"}
+    world = World()
+    world.stable(4)
+    assert world.groups.get("g").subscribed is None

@@ -156,3 +156,29 @@ def test_they_do_not_expire_while_open() -> None:
     world.settle()
     end(world, ONE, True)
     assert world.committed() == 7
+
+
+def test_a_group_that_is_gone_when_its_failed_transaction_ends() -> None:
+    """Its offsets did not fit, and nothing else is in it: the marker is about nothing, and no fault."""
+    world = World()
+    world.journal.most = 1
+    assert result(world, world.commit(producer=ONE)) is Error.INVALID_COMMIT_OFFSET_SIZE
+    world.journal.most = 1_000_000
+    assert result(world, world.commit(generation=3, member_id="nobody")) is Error.UNKNOWN_MEMBER_ID
+    assert world.groups.get("g") is None
+    end(world, ONE, True)
+    assert world.groups.faults == 0
+    assert not world.groups._open
+
+
+def test_a_deleted_group_leaves_no_transaction_behind() -> None:
+    world = World()
+    world.commit(1, producer=ONE)
+    world.commit(1, T1, producer=TWO)
+    world.groups.topics_deleted({"t"}, world.now)
+    world.settle()
+    assert world.groups.get("g") is None
+    assert world.commit(2) and world.committed() == 2 and not is_unstable(world)
+    for producer in (ONE, TWO):
+        end(world, producer, True)
+    assert (world.committed(), world.groups.faults, len(world.groups._open)) == (2, 0, 0)

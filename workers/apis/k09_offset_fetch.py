@@ -4,10 +4,12 @@ v0 reads what OffsetCommit v0 wrote to the metadata tree. v1+ read `__consumer_o
 partitions of a group (a null list) and have an error of their own, v5+ leader epochs, v7+ `require_stable`
 (KIP-447), v8+ many groups at once (KIP-709), v10 topic ids. A partition without a commit is offset -1 without an
 error, even of a topic that does not exist. v9's member epoch is for KIP-848 groups, which are not there yet.
+A group that is named twice is told once, as it is asked for first: all its offsets may be megabytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -34,8 +36,11 @@ class Found(NamedTuple):
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     if context.version >= GROUPS:
-        answers = [_fetch(coordinator, asked, request.require_stable, context.version) for asked in request.groups]
-        return _grouped_response(request, answers)
+        once: dict[str, Any] = {}
+        for asked in request.groups:
+            once.setdefault(asked.group_id, asked)
+        answers = [_fetch(coordinator, asked, request.require_stable, context.version) for asked in once.values()]
+        return _grouped_response(once.values(), answers)
     if context.version == 0:
         _fetch_from_tree(coordinator, request, context)
         return None
@@ -132,14 +137,14 @@ def _flat_response(error: Error, found: list[Found]) -> Any:
     return response(topics=topics, error_code=error)
 
 
-def _grouped_response(request: Any, answers: list[tuple[Error, list[Found]]]) -> Any:
+def _grouped_response(asked_for: Iterable[Any], answers: list[tuple[Error, list[Found]]]) -> Any:
     response = message_class("OffsetFetchResponse")
     group_class = response.OffsetFetchResponseGroup
     topic_class = group_class.OffsetFetchResponseTopics
     partition_class = topic_class.OffsetFetchResponsePartitions
     groups = [
         group_class(group_id=asked.group_id, topics=_topics(found, topic_class, partition_class), error_code=error)
-        for asked, (error, found) in zip(request.groups, answers, strict=True)
+        for asked, (error, found) in zip(asked_for, answers, strict=True)
     ]
     return response(groups=groups)
 

@@ -2,7 +2,8 @@
 
 Subscriptions and assignments are told of stable groups only. A group that does not exist is "Dead" without an error
 up to v5, and GROUP_ID_NOT_FOUND with a message from v6 on (KIP-1043). Without an authorizer a client that asks what
-it may do (v3+) is told everything.
+it may do (v3+) is told everything. A group that is named twice is told once: a group may take a megabyte, and its name
+a few bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ READ, DELETE, DESCRIBE = 3, 6, 8  # all the operations there are on a group; the
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     response = message_class("DescribeGroupsResponse")
     asked = context.version >= 3 and request.include_authorized_operations
-    groups = [_describe(response.DescribedGroup, coordinator, name, asked, context.version) for name in request.groups]
+    groups = [
+        _describe(response.DescribedGroup, coordinator, name, asked, context.version)
+        for name in dict.fromkeys(request.groups)
+    ]
     return response(groups=groups)
 
 

@@ -1,6 +1,7 @@
 """DescribeProducers (key 61), version 0: who wrote to a partition lately, and whose transaction is open (KIP-664).
 
-Read from the partition's producer table under its lock; the answer waits while another process has it.
+Read from the partition's producer table under its lock; the answer waits while another process has it. A
+partition that is named twice is told once, however many producers it has.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class _Work:
         self._worker = worker
         self._context = context
         self._topics = request.topics
-        self._left = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+        self._left = list({(topic.name, index): None for topic in request.topics for index in topic.partition_indexes})
         self._found: dict[tuple[str, int], Found] = {}
 
     def run(self) -> bool:
@@ -71,10 +72,10 @@ def _response(topics: Any, found: dict[tuple[str, int], Found]) -> Any:
         producers = [_producer(partition_class.ProducerState, entry) for entry in entries]
         return partition_class(partition_index=index, error_code=error, error_message=None, active_producers=producers)
 
-    rows = [
-        topic_class(name=topic.name, partitions=[partition(topic.name, index) for index in topic.partition_indexes])
-        for topic in topics
-    ]
+    asked: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    rows = [topic_class(name=name, partitions=[partition(name, index) for index in asked[name]]) for name in asked]
     return response(throttle_time_ms=0, topics=rows)
 
 

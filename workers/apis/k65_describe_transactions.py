@@ -1,4 +1,7 @@
-"""DescribeTransactions (key 65), version 0: state, producer and partitions of transactional ids (KIP-664)."""
+"""DescribeTransactions (key 65), version 0: state, producer and partitions of transactional ids (KIP-664).
+
+One that is named twice is told once, however many partitions it has.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from odradek.workers.coordination import Coordinator
 
 def handle(coordinator: Coordinator, request: Any, _context: Context) -> Any:
     """An id that nobody has used is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST; their numbers are 0."""
-    states = [_state(coordinator, name) for name in request.transactional_ids]
+    states = [_state(coordinator, name) for name in dict.fromkeys(request.transactional_ids)]
     return message_class("DescribeTransactionsResponse")(throttle_time_ms=0, transaction_states=states)
 
 
