@@ -16,6 +16,7 @@ coordinator is told UNKNOWN_SERVER_ERROR.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ from odradek.workers.coordination import Wanted
 log = logging.getLogger(__name__)
 
 BUSY_S, MARK_S = 0.001, 0.05  # how soon to look again: at a locked partition, at a high watermark that does not ring
+SLICE_S = 0.02  # of writing markers, before the groups have their turn again
 RETRY_MS = 100
 ASKED_MS = 1_000  # as long as others' markers are tried
 UNTOLD_MS = 3_000  # as long as a partition that nobody knows may only not have been told of yet
@@ -100,7 +102,9 @@ class MarkerWriter:
         self._own: int = links.own
         self._jobs: dict[Job, None] = {}
         self._ours: dict[tuple[int, int], Job] = {}  # of them, those with a source: by it and the producer id
+        self._theirs: dict[int, dict[Job, None]] = {}  # and those of other coordinators, by producer id
         self._now = Now(0, 0)
+        self._until = 0.0  # monotonic seconds
         links.markers.heard = self._told
 
     def add(self, wanted: Wanted, done: Done, lost: Lost, source: int, now: Now) -> None:
@@ -114,7 +118,9 @@ class MarkerWriter:
         if source == NO_SOURCE and not wanted.only_open:
             self._give_up(wanted)
         job = Job(wanted, done, lost, source, now)
-        if source != NO_SOURCE:
+        if source == NO_SOURCE:
+            self._theirs.setdefault(wanted.producer_id, {})[job] = None
+        else:
             former = self._ours.get((source, wanted.producer_id))
             if former is not None:
                 self._drop(former)
@@ -122,11 +128,10 @@ class MarkerWriter:
         self._jobs[job] = None
 
     def _give_up(self, wanted: Wanted) -> None:
-        for job in self._jobs:
-            if job.source == NO_SOURCE and job.wanted.producer_id == wanted.producer_id:
-                for tp in job.todo & wanted.partitions:
-                    job.todo.discard(tp)
-                    job.results[tp] = Error.REQUEST_TIMED_OUT
+        for job in self._theirs.get(wanted.producer_id, ()):
+            for tp in job.todo & wanted.partitions:
+                job.todo.discard(tp)
+                job.results[tp] = Error.REQUEST_TIMED_OUT
 
     def forget(self, source: int) -> None:
         """The transactions of this partition of `__transaction_state` are another's to end."""
@@ -142,6 +147,11 @@ class MarkerWriter:
         key = job.source, job.wanted.producer_id
         if self._ours.get(key) is job:
             del self._ours[key]
+        if job.source == NO_SOURCE:
+            same = self._theirs.get(job.wanted.producer_id, {})
+            same.pop(job, None)
+            if not same:
+                self._theirs.pop(job.wanted.producer_id, None)
 
     def _forget_sent(self, job: Job) -> None:
         self._links.forget(lambda marker: marker[0] is job)
@@ -155,10 +165,14 @@ class MarkerWriter:
             job.not_before_ms = 0
 
     def write(self, now: Now) -> None:
-        """Try all that is not done and not put off."""
-        self._now = now
+        """Try all that is not done and not put off, or a part: the rest has its turn first the next time."""
+        self._now, self._until = now, time.monotonic() + SLICE_S
         for job in list(self._jobs):
             self._guarded(job, self._write_job)
+            if job in self._jobs:
+                self._jobs[job] = self._jobs.pop(job)
+            if time.monotonic() >= self._until:
+                break
         self._links.tick(now.steady_ms)
         for job in list(self._jobs):
             self._guarded(job, self._look)
@@ -185,6 +199,8 @@ class MarkerWriter:
             for tp in list(job.todo):
                 if job in self._jobs:  # one that another coordinates is dropped at the first refusal
                     self._write_one(job, tp)
+                if time.monotonic() >= self._until:
+                    return
 
     def patience(self, now: Now) -> float | None:
         """Seconds until `write` should be called again, None when there is nothing to write."""

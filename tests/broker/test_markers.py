@@ -314,6 +314,21 @@ def test_what_another_asks_for_again_is_written_once(place: Place) -> None:
         locks.close()
     assert place.await_done(2) == [{HERE: Error.REQUEST_TIMED_OUT}, {HERE: Error.NONE}]
     assert place.end(0) == 1
+    assert not place.writer._theirs
+
+
+def test_many_are_written_in_slices(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand in one request must not hold up the groups; nor must a job those behind it."""
+    place.publish(OWN, OWN)
+    for index in (0, 1):
+        place.lead(index, 1)
+    monkeypatch.setattr(markers, "SLICE_S", 0.0)
+    ends = []
+    for turn in (lambda: place.add(HERE, THERE), lambda: place.add(HERE, producer=6), place.turn):
+        turn()
+        ends.append((place.end(0) + place.end(1), place.writer.patience(place.now()) is not None))
+    assert ends == [(1, True), (2, True), (3, False)]
+    assert sorted(map(len, place.await_done(2))) == [1, 2]
 
 
 def test_of_a_transaction_that_is_read_again_each_marker_is_written_once(place: Place) -> None:

@@ -236,6 +236,23 @@ def test_a_strangers_markers_that_are_refused_have_brokers_looked_for(coordinato
     assert mark(commit=False, outcome=refused, host="127.0.0.1") == 0, "a broker's"
 
 
+def test_a_stranger_aborts_in_a_few_partitions_at_a_time(coordinator: Coordinator) -> None:
+    """A marker in each of 65,536 would hold the coordinator up for half a minute."""
+    request = message_class("WriteTxnMarkersRequest")
+    row = request.WritableTxnMarker
+
+    def taken(count: int, host: str) -> int:
+        coordinator.asked.clear()
+        topics = [row.WritableTxnMarkerTopic(name="t", partition_indexes=list(range(count)))]
+        one = row(producer_id=5, producer_epoch=2, transaction_result=False, coordinator_epoch=3, topics=topics)
+        answer = coordinator.send(MARKERS, 1, request(markers=[one]), host=host)
+        errors = {each.error_code for each in answer.markers[0].topics[0].partitions}
+        assert coordinator.asked or errors == {Error.NOT_LEADER_OR_FOLLOWER}
+        return len(coordinator.asked)
+
+    assert (taken(100, "192.0.2.9"), taken(101, "192.0.2.9"), taken(101, "127.0.0.1")) == (1, 0, 1)
+
+
 @pytest.mark.parametrize("version", versions(COMMIT))
 def test_commit_offsets(coordinator: Coordinator, version: int) -> None:
     request = message_class("TxnOffsetCommitRequest")

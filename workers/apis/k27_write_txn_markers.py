@@ -7,7 +7,8 @@ would end the producers' next transactions (broker.coordinator_links).
 
 Commits are taken from brokers alone (cluster.admitted), aborts from administrators too (`kafka-transactions.sh abort`):
 Kafka wants ClusterAction or Alter on the cluster, and there are no ACLs yet. An administrator's abort must end a
-transaction that is open, with the epochs that DescribeProducers tells of it. Others get an error on which coordinators
+transaction that is open, with the epochs that DescribeProducers tells of it, in a few partitions at a time: each is a
+turn of its lock, and a line of the log if it is refused. Others get an error on which coordinators
 retry: Apache's lets a transaction hang at CLUSTER_AUTHORIZATION_FAILED, and the address of a broker may be new. It is
 looked up again at once, so that the retry finds it known (workers.strangers).
 """
@@ -27,6 +28,7 @@ from odradek.workers.coordination import Coordinator, Wanted
 Outcome = dict[TopicPartition, Error]
 GIVEN_UP = Error.NOT_LEADER_OR_FOLLOWER  # its coordinator has asked again since
 NOT_A_BROKER = Error.NOT_LEADER_OR_FOLLOWER
+MOST_OF_ADMINISTRATORS = 100  # partitions in one request; the tool names one
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +39,8 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     if is_broker and not coordinator.admits_markers(context.client_id):
         return _response(request, [dict.fromkeys(_wanted(one).partitions, GIVEN_UP) for one in request.markers])
     outcomes: list[Outcome | None] = [None] * len(request.markers)
-    left = len(outcomes)
+    left, refused = len(outcomes), 0
+    few = sum(len(topic.partition_indexes) for one in request.markers for topic in one.topics) <= MOST_OF_ADMINISTRATORS
 
     def done(place: int, outcome: Outcome) -> None:
         nonlocal left
@@ -50,11 +53,13 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
 
     for place, marker in enumerate(request.markers):
         wanted = _wanted(marker)._replace(only_open=not is_broker)
-        if is_broker or not wanted.commit:
+        if is_broker or (few and not wanted.commit):
             coordinator.write_markers(wanted, partial(done, place))
         else:
-            log.warning("a commit from %s is refused: no registered broker's address", context.client_host)
+            refused += 1
             done(place, dict.fromkeys(wanted.partitions, NOT_A_BROKER))
+    if refused:
+        log.warning("%d markers from %s are refused: no registered broker's address", refused, context.client_host)
     return None if outcomes else _response(request, [])
 
 
