@@ -2,50 +2,117 @@
 
 An offset says where a batch of magic 2 begins, and where a message of the older formats ends: one that is a compressed
 set bears the offset of its last record.
+
+No checksum covers a base offset. So each batch must begin where the one before ends; what lies between is a hole, and
+`wire.holes` says which holes are right.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from odradek.protocol.records import batch_v2
+
 _HEAD = Struct(">qi4xb6xi")  # offset, length; magic; last offset delta of magic 2 (storage.scan has all of it)
 _FRONT = Struct(">qi4xb")  # without that: a message of magic 0 may be shorter than _HEAD
+_CRC = Struct(">17xI")
 _PREFIX, _LEAST = 12, 14  # what the length does not count, and the least it can be
+_OLD_ATTRIBUTES, _CODEC = 17, 7
+
+Hole = tuple[int, int]
+"""The first of some offsets that no batch has, and the first after them."""
 
 
 class Whole(NamedTuple):
-    """Batches in a piece of a log: bytes [begin, upto), up to offset `until`. `wanted`: the bytes of the next one."""
+    """Batches in a piece of a log: bytes [begin, upto), up to offset `until`. `wanted`: the bytes of the next one.
+
+    `holes` are those of the offsets up to `until`, or up to the batch behind; `bounded`: that one was looked at.
+    """
 
     begin: int
     upto: int
     until: int
     wanted: int
+    holes: list[Hole]
+    bounded: bool = False
 
 
-def whole(data: bytes, offset: int, end: int) -> Whole:
+def whole(data: bytes, offset: int, end: int, least: int = 0, behind: bool = True) -> Whole:
     """The whole batches at the start of `data` with records in [offset, end). ValueError at what is no batch.
 
-    Once for each batch, so it takes from a header only what it needs, and nothing is looked at behind `end`.
+    No batch may begin before `least`. `behind`: what is behind `end` are batches too; then the first one's header is
+    looked at, which tells whether the last one is where it says. Once for each batch, so it takes from a header only
+    what it needs.
     """
-    unpack, room = _HEAD.unpack_from, len(data)
+    holes: list[Hole] = []
+    unpack, room, full = _HEAD.unpack_from, len(data), len(data) - _HEAD.size
     begin = at = 0
-    until, full = offset, room - _HEAD.size
+    until = due = offset
     while room - at >= _FRONT.size:
         base, length, magic, delta = unpack(data, at) if at <= full else (*_FRONT.unpack_from(data, at), 0)
         if base >= end and magic > 1:
-            return Whole(begin, at, end, 0)
+            return Whole(begin, at, end, 0, [*holes, (until, end)] if base > until else holes, True)
         if length < _LEAST:
             raise ValueError(f"damaged after offset {until - 1}")
         after = at + length + _PREFIX
         if after > room:
-            return Whole(begin, at, until, length + _PREFIX)
+            return Whole(begin, at, until, length + _PREFIX, holes)
+        if base != due:
+            if base < due and (at or base < least):
+                raise ValueError(f"damaged: a batch with offset {base} where {max(due, least)} is due")
+            if base > until and not _is_set(data, at, magic):
+                holes.append((until, min(base, end)))
+        due = (base + delta if magic == 2 else base) + 1
         at = after
-        last = base + delta if magic == 2 else base
-        if last < offset:
+        if due <= offset:
+            if until > offset:
+                raise ValueError(f"damaged: the batch with offset {base} ends before it begins")
             begin = at
             continue
-        until = last + 1
+        until = due
         if until >= end:
-            break
-    return Whole(begin, at, until, _HEAD.size)
+            found = Whole(begin, at, until, 0, holes)
+            return _bounded(data, found) if behind else found
+    return Whole(begin, at, until, _HEAD.size, holes)
+
+
+def _bounded(data: bytes, found: Whole) -> Whole:
+    """With a look at the batch behind."""
+    if len(data) - found.upto <= _FRONT.size:
+        return found
+    base, _, magic = _FRONT.unpack_from(data, found.upto)
+    if base < found.until:
+        raise ValueError(f"damaged: a batch with offset {base} where {found.until} is due")
+    if base > found.until and not _is_set(data, found.upto, magic):
+        found.holes.append((found.until, base))
+    return found._replace(bounded=True)
+
+
+def _is_set(data: bytes, at: int, magic: int) -> bool:
+    """Whether it is a compressed set of old, which does not say where it begins."""
+    return magic < 2 and data[at + _OLD_ATTRIBUTES] & _CODEC != 0
+
+
+def checked(data: bytes) -> Iterator[tuple[int, int]]:
+    """The first offset of each whole batch in `data`, and the one after its last. ValueError at what is none.
+
+    Unlike `whole` it looks at their checksums.
+    """
+    at = due = 0
+    while len(data) - at >= _HEAD.size:
+        base, length, magic, delta = _HEAD.unpack_from(data, at)
+        after = at + length + _PREFIX
+        if after > len(data) and length >= _LEAST:
+            return
+        if length < _LEAST or base < due or (magic == 2 and not _is_sound(data[at:after])):
+            raise ValueError(f"damaged: the batch with offset {base} after offset {due - 1}")
+        due = (base + delta if magic == 2 else base) + 1
+        yield base, due
+        at = after
+
+
+def _is_sound(batch: bytes) -> bool:
+    (crc,) = _CRC.unpack_from(batch)
+    return bool(batch_v2.crc32c.crc32c(batch[batch_v2.ATTRIBUTES_AT :]) == crc)

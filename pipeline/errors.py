@@ -17,3 +17,7 @@ class UnknownTopic(PipelineError):
 
 class DataLoss(PipelineError):
     """Offsets that were to be read are no more (failOnDataLoss)."""
+
+
+class MissingOffsets(DataLoss):
+    """Offsets that should be there and that no batch has: lost, or their batch is damaged."""

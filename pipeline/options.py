@@ -20,6 +20,7 @@ KAFKA, OURS = "kafka.", "odradek."
 READ_OPTIONS = (
     "odradek.local",
     "odradek.commit.group",
+    "odradek.compacted",
     "odradek.split.bytes",
     "odradek.parquet",
     "odradek.parquet.hourly",
@@ -38,6 +39,7 @@ REFUSED_WRITING = {
     "value.serializer": _BYTES_STAY,
     "transactional.id": "odradek.transactional=true gives each task its own",
 }
+_COMPACTED = {"auto": None, "true": True, "false": False}
 _BATCH_ONLY = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
 _STREAM_ONLY = {
     "maxoffsetspertrigger": "maxOffsetsPerTrigger",
@@ -64,6 +66,7 @@ class ReadOptions:
     attempts: int  # to get offsets, `retry_ms` apart
     retry_ms: int
     local: str  # auto, off or only: reading the files of a broker on the same machine
+    compacted: bool | None  # whether offsets may be in no batch; None: as the topic's cleanup.policy says
     commit_group: str | None
     split_bytes: int
     parquet: Target | None  # what is read goes there, and files are told instead of records
@@ -98,6 +101,9 @@ class ReadOptions:
             attempts=positive("fetchOffset.numRetries", given.get("fetchoffset.numretries", "3"), INT),
             retry_ms=duration("fetchOffset.retryIntervalMs", given.get("fetchoffset.retryintervalms", "1000")),
             local=one_of("odradek.local", given.get("odradek.local", "auto"), ("auto", "off", "only")),
+            compacted=_COMPACTED[
+                one_of("odradek.compacted", given.get("odradek.compacted", "auto"), tuple(_COMPACTED))
+            ],
             commit_group=_named(given, "odradek.commit.group"),
             split_bytes=size("odradek.split.bytes", given.get("odradek.split.bytes", _split(given))),
             parquet=_target(given),

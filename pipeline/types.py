@@ -8,6 +8,9 @@ from typing import NamedTuple
 Partition = tuple[str, int]
 """Topic and index."""
 
+NO_ID = bytes(16)
+"""Of a topic: brokers before 2.8 know none."""
+
 EARLIEST, LATEST = -2, -1
 """Offsets that stand for the first and the end, in Spark's JSON as in Kafka's ListOffsets."""
 
@@ -33,7 +36,7 @@ class Range:
 
 
 class Leader(NamedTuple):
-    """The broker that leads a partition. `topic_id` has 16 bytes, zeros where the broker knows none."""
+    """The broker that leads a partition. `topic_id` has 16 bytes, NO_ID where the broker knows none."""
 
     broker: int
     host: str

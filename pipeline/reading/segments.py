@@ -11,8 +11,8 @@ its bytes stay. Only between two segments names are looked up again, at the offs
 one was opened. What compaction has put there meanwhile has the same offsets, and no batch reaches over such a border,
 so that nothing is lost or comes twice.
 
-`DataLoss` says that the log begins behind the next offset. `NotHere` is all else, be it a disk, a directory that moved
-or a log that is too short: it says nothing of the records. The leader has the last word, over the wire.
+`NotHere` says nothing of the records, be it for a disk, a directory that moved, a log that is too short or damaged, or
+one that begins later (in tiered storage the leader may have the rest). The leader has the last word, over the wire.
 
 Files are read in pieces, not mapped. In a mapped file a failing disk, or someone who cuts it, makes a SIGBUS: Python
 ends without a word. Nor is it faster: of 200 B records in batches of 16 KiB, in the page cache, `arrow.batches` made
@@ -27,9 +27,10 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
-from odradek.pipeline.batches import whole
-from odradek.pipeline.errors import DataLoss, PipelineError
+from odradek.pipeline.batches import Hole, whole
+from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Chunk, Place, Range
+from odradek.pipeline.wire.holes import Holes
 from odradek.storage import logdirs, names
 from odradek.storage.bystander import Begins, Bystander, Segment
 from odradek.storage.checkpoints import CheckpointError, read_meta_properties, read_partition_metadata
@@ -40,11 +41,14 @@ PIECE = 8 << 20  # bytes read at once
 
 
 class NotHere(PipelineError):
-    """The files are not, or no longer, the place to read from: the wire is. `offset` is where to go on."""
+    """The files are not, or no longer, the place to read from: the wire is.
 
-    def __init__(self, what: Range, offset: int, why: object) -> None:
+    `offset` is where to go on; `damaged`: what is there in the files is no batch that could be there.
+    """
+
+    def __init__(self, what: Range, offset: int, why: object, damaged: bool = False) -> None:
         super().__init__(f"{what.topic}-{what.partition}: offset {offset} cannot be read from the files: {why}")
-        self.offset = offset
+        self.offset, self.damaged = offset, damaged
 
 
 def usable(place: Place, cluster_id: str, leader_id: int, topic_id: bytes) -> bool:
@@ -80,49 +84,68 @@ def _is_readable(directory: Path) -> bool:
     return OpenFile(os.path.join(directory, last)).fd >= 0
 
 
-def read(directory: str, what: Range, committed: bool) -> Iterator[Chunk]:
+def read(directory: str, what: Range, committed: bool, holes: Holes) -> Iterator[Chunk]:
     """The batches with records of the range, from those that hold its first to those that hold its last, as chunks.
 
     `committed`: with the transactions to leave out; the range's end must then be a last stable offset, or before one.
-    Raises DataLoss and NotHere, after the chunks before that.
+    `holes` says whether offsets may be in no batch. Raises NotHere, after the chunks before that.
     """
-    offset = what.start
+    offset, where = what.start, directory
     try:
         files = Bystander(directory, committed) if offset < what.end else None
         while files is not None and offset < what.end:
             segment, begin = files.segment(offset), offset
-            for chunk in _chunks(segment, offset, what.end):
+            where = os.path.join(directory, names.offset_name(segment.base) + names.LOG)
+            for chunk in _chunks(segment, offset, what.end, holes):
                 offset = chunk.until
                 if chunk.data:
                     yield chunk
             if segment.following is not None:
+                _explain(holes, [(offset, min(segment.following, what.end))], -1)
                 offset = max(offset, segment.following)
             elif offset == begin:  # also at a second look
                 raise EOFError(f"its log ends there, before offset {what.end}")
     except Begins as log:
-        name = f"{what.topic}-{what.partition}"
-        raise DataLoss(f"{name}: offset {offset} is wanted, the log begins at offset {log.first} now") from None
+        raise NotHere(what, offset, f"{directory} begins at offset {log.first} now") from None
     except (OSError, EOFError, ValueError) as why:
-        raise NotHere(what, offset, why) from why
+        raise NotHere(what, offset, f"{where}: {why}", isinstance(why, ValueError)) from why
 
 
-def _chunks(segment: Segment, offset: int, end: int) -> Iterator[Chunk]:
+def _chunks(segment: Segment, offset: int, end: int, holes: Holes) -> Iterator[Chunk]:
     """The segment's batches with offsets in [offset, end); the last chunk may be an empty one that leads to `end`."""
-    position, size = segment.position, PIECE
+    position, size, least = segment.position, PIECE, 0 if segment.position else segment.base
     while offset < end:
         data = os.pread(segment.file.fd, size, position)
-        found = whole(data, offset, end)
+        found = whole(data, offset, end, least, behind=segment.following is not None)
         if found.until > offset:
+            _explain(holes, found.holes, -1 if least == offset else offset)
+            if found.until >= end and not found.bounded and len(data) < size:
+                _check_behind(holes, found.until, segment)
             batches = memoryview(data)[found.begin : found.upto]
             yield Chunk(batches, _aborted(segment.aborted, offset, found.until), found.until)
-            offset = found.until
+            offset = least = found.until
         elif not found.upto:
             if len(data) < size:  # that was the file
                 if data and segment.following is not None:
-                    raise EOFError(f"damaged at byte {position} of the segment at offset {segment.base}")
+                    raise EOFError(f"damaged at byte {position}")
                 return
             size = found.wanted
         position += found.upto
+
+
+def _check_behind(holes: Holes, until: int, segment: Segment) -> None:
+    """That the last batch of a sealed segment ends where the next one begins."""
+    if segment.following is not None:
+        if until > segment.following:
+            raise ValueError(f"damaged: a batch up to offset {until - 1} before the segment at {segment.following}")
+        _explain(holes, [(until, segment.following)], -1)
+
+
+def _explain(holes: Holes, found: list[Hole], begin: int) -> None:
+    """EOFError for holes that are not right, or not seen to be."""
+    found = [hole for hole in found if hole[0] < hole[1]]
+    if found and not (holes.believed and holes.proven(found, begin)):
+        raise EOFError(f"no batch has offsets {found[0][0]} to {found[0][1] - 1}")
 
 
 def _aborted(rows: list[AbortedTxn], offset: int, until: int) -> tuple[tuple[int, int], ...]:

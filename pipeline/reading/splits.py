@@ -9,7 +9,7 @@ from typing import NamedTuple
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import planning
-from odradek.pipeline.types import Leader, Partition, Place, Range
+from odradek.pipeline.types import NO_ID, Leader, Partition, Place, Range
 from odradek.pipeline.wire.brokers import Brokers
 from pyspark.sql.datasource import InputPartition
 
@@ -17,6 +17,7 @@ STREAM_RECORDS = 1_000_000  # of a stream's batch in one task, unless maxRecords
 
 Offsets = Mapping[Partition, int]
 Places = dict[Partition, Place]
+Leaders = Mapping[Partition, Leader]
 
 
 class Home(NamedTuple):
@@ -28,12 +29,16 @@ class Home(NamedTuple):
 
 
 class Split(InputPartition):
-    """A range for one task. `home` is None where the leader does not tell, or nobody wants to know."""
+    """A range for one task. `home` is None where the leader does not tell, or nobody wants to know.
 
-    def __init__(self, span: Range, home: Home | None) -> None:
+    `topic_id`, as in `Leader`, is that of the topic whose offsets were planned: no other one of its name is read.
+    """
+
+    def __init__(self, span: Range, home: Home | None, topic_id: bytes) -> None:
         super().__init__(span)
         self.span = span
         self.home = home
+        self.topic_id = topic_id
 
 
 def of_batch(
@@ -70,8 +75,10 @@ def _left_of(pieces: Sequence[Range], left: Sequence[Range]) -> list[Range]:
 
 
 def _with_homes(brokers: Brokers, pieces: Sequence[Range], places: Places) -> list[InputPartition]:
-    homes = _homes(brokers, places) if places else {}
-    return [Split(piece, homes.get(piece.key)) for piece in pieces]
+    leaders = brokers.leaders_of([each.key for each in pieces if each.size > 0])
+    homes = _homes(brokers, places, leaders) if places else {}
+    ids = {key: leader.topic_id for key, leader in leaders.items()}
+    return [Split(piece, homes.get(piece.key), ids.get(piece.key, NO_ID)) for piece in pieces]
 
 
 def _places(brokers: Brokers, ranges: Sequence[Range]) -> Places:
@@ -82,6 +89,6 @@ def _places(brokers: Brokers, ranges: Sequence[Range]) -> Places:
         return {}
 
 
-def _homes(brokers: Brokers, places: Places) -> dict[Partition, Home]:
-    leaders, cluster_id = brokers.leaders_of(places), brokers.cluster_id
-    return {key: Home(place, leaders[key], cluster_id) for key, place in places.items()}
+def _homes(brokers: Brokers, places: Places, leaders: Leaders) -> dict[Partition, Home]:
+    cluster_id = brokers.cluster_id
+    return {key: Home(place, leaders[key], cluster_id) for key, place in places.items() if key in leaders}

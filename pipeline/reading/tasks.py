@@ -9,13 +9,14 @@ from dataclasses import replace
 import pyarrow as pa
 from odradek.pipeline import between_tasks
 from odradek.pipeline.decoding import arrow
-from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
+from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError, UnknownTopic
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import losses, parquet, segments
 from odradek.pipeline.reading.splits import Split
 from odradek.pipeline.types import EARLIEST, LATEST, Chunk, Range
 from odradek.pipeline.wire import fetching
 from odradek.pipeline.wire.brokers import Brokers
+from odradek.pipeline.wire.holes import Holes
 
 log = logging.getLogger(__name__)
 
@@ -42,20 +43,32 @@ def _records(options: ReadOptions, chunks: Iterable[Chunk], span: Range) -> Iter
 
 
 def _chunks(options: ReadOptions, split: Split, rest: Range) -> Iterator[Chunk]:
-    if _is_here(options, split):
+    with Holes(options.kafka, rest, options.compacted, options.fail_on_data_loss) as holes:
+        if not _is_here(options, split):
+            yield from fetching.read(options.kafka, rest, options.committed, holes, split.topic_id)
+            return
         assert split.home is not None
         try:
-            yield from segments.read(split.home.place.directory, rest, options.committed)
-            return
+            yield from segments.read(split.home.place.directory, rest, options.committed, holes)
         except segments.NotHere as why:
-            rest = replace(rest, start=why.offset)
-            log.info("%s: over the wire", why)
-    yield from fetching.read(options.kafka, rest, options.committed)
+            yield from _from_leader(options, split, replace(rest, start=why.offset), holes, why)
+
+
+def _from_leader(
+    options: ReadOptions, split: Split, rest: Range, holes: Holes, why: segments.NotHere
+) -> Iterator[Chunk]:
+    """The rest of what could not be read from the files: if it cannot from the leader either, both reasons are told."""
+    log.info("%s: over the wire", why)
+    holes.damaged = why.damaged
+    try:
+        yield from fetching.read(options.kafka, rest, options.committed, holes, split.topic_id)
+    except MissingOffsets as missing:
+        raise MissingOffsets(f"{missing}; {why}") from None
 
 
 def _is_here(options: ReadOptions, split: Split) -> bool:
     home = split.home
-    here = home is not None and segments.usable(home.place, home.cluster_id, home.leader.broker, home.leader.topic_id)
+    here = home is not None and segments.usable(home.place, home.cluster_id, home.leader.broker, split.topic_id)
     if options.local == "only" and not here:
         raise PipelineError(
             f"{split.span.topic}-{split.span.partition}: its leader's files cannot be read by this user on this "

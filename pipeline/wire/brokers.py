@@ -11,19 +11,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kafka.protocol.admin import DescribeLogDirsRequest
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeLogDirsRequest
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
-from odradek.pipeline.errors import PipelineError, UnknownTopic
-from odradek.pipeline.types import Leader, Partition, Place
+from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
+from odradek.pipeline.types import NO_ID, Leader, Partition, Place
 from odradek.pipeline.wire.connections import Connections
 from odradek.pipeline.wire.patience import Later, check
 from odradek.pipeline.wire.settings import Address
 
 _NO_TOPIC = (3, 17)  # unknown; a name that no topic can have
 _MEMBERS_ONLY = (22, 25, 27)  # generation, member id, rebalance
-_NO_ID = bytes(16)
 _NO_OFFSET = -1
+_TOPIC = 2  # of what a configuration is
 
 
 class Brokers(Connections):
@@ -67,7 +67,8 @@ class Brokers(Connections):
             return self._ask_leaders(wanted)
         since, led = self._led
         if since != self._failures or wanted - led.keys():
-            led = self._ask_leaders(wanted)
+            former, led = led, self._ask_leaders(wanted)
+            _check_same(former, led)
             self._led = self._failures, led
         return {key: led[key] for key in sorted(wanted)}
 
@@ -131,6 +132,23 @@ class Brokers(Connections):
         for key, leader in self.leaders_of(partitions).items():
             groups[leader.host, leader.port].append(key)
         return groups
+
+    # -- how they are kept
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether its cleanup.policy has `compact`."""
+        row = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_TOPIC, resource_name=topic, configuration_keys=["cleanup.policy"]
+        )
+
+        def ask() -> bool:
+            self.ask_anybody([])
+            answer = self.call(self.informant, DescribeConfigsRequest(resources=[row], include_synonyms=False))
+            [found] = answer.results
+            check(found.error_code, f"the configuration of {topic}")
+            return any("compact" in (config.value or "") for config in found.configs)
+
+        return self.insist(ask)
 
     # -- where they lie
 
@@ -198,6 +216,13 @@ class Brokers(Connections):
         return answer.host, answer.port
 
 
+def _check_same(former: Mapping[Partition, Leader], now: Mapping[Partition, Leader]) -> None:
+    """What was planned already is of the former topic."""
+    for key in former.keys() & now.keys():
+        if former[key].topic_id != now[key].topic_id:
+            raise DataLoss(f"topic {key[0]!r} was deleted and made anew while it was asked for its offsets")
+
+
 def _check_topics(topics: Iterable[Any]) -> None:
     missing = sorted(topic.name for topic in topics if topic.error_code in _NO_TOPIC)
     if missing:
@@ -210,7 +235,7 @@ def _leader(topic: Any, row: Any, hosts: Mapping[int, Address]) -> Leader:
     if row.leader_id not in hosts:
         raise Later(f"{topic.name}-{row.partition_index} has no leader")
     return Leader(
-        row.leader_id, *hosts[row.leader_id], topic.topic_id.bytes if topic.topic_id else _NO_ID, row.leader_epoch
+        row.leader_id, *hosts[row.leader_id], topic.topic_id.bytes if topic.topic_id else NO_ID, row.leader_epoch
     )
 
 

@@ -23,6 +23,7 @@ class Connections:
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self.settings = Settings.of(kafka)
         self._open: dict[Address, Connection] = {}
+        self._muted_until: dict[Address, float] = {}  # of connections that were dropped: quotas are no connection's
         self._known: tuple[Address, ...] = ()
         self.informant = self.settings.servers[0]  # who last told of the cluster
         self._failures = 0
@@ -41,7 +42,7 @@ class Connections:
     def at(self, address: Address) -> Connection:
         """The connection to a broker; OSError when there is none to be had."""
         if address not in self._open:
-            self._open[address] = Connection(address, self.settings)
+            self._open[address] = Connection(address, self.settings, self._muted_until.get(address, 0))
         return self._open[address]
 
     def drop(self, address: Address) -> None:
@@ -49,6 +50,7 @@ class Connections:
         self._failures += 1
         connection = self._open.pop(address, None)
         if connection is not None:
+            self._muted_until[address] = connection.muted_until
             connection.close()
 
     def call(self, address: Address, request: Any) -> Any:

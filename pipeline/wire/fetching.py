@@ -5,56 +5,59 @@ The next answer is asked for before the last one is handed on, so the broker wor
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kafka.protocol.consumer import FetchRequest
-from odradek.pipeline.batches import whole
+from odradek.pipeline.batches import Hole, whole
 from odradek.pipeline.errors import DataLoss, PipelineError
-from odradek.pipeline.types import EARLIEST, LATEST, Chunk, Leader, Range
+from odradek.pipeline.types import EARLIEST, LATEST, NO_ID, Chunk, Leader, Range
+from odradek.pipeline.wire import one_partition
 from odradek.pipeline.wire.brokers import Brokers
+from odradek.pipeline.wire.holes import Holes
+from odradek.pipeline.wire.one_partition import address
 from odradek.pipeline.wire.patience import Later, Patience, check
-from odradek.pipeline.wire.settings import Address
 
 _OUT_OF_RANGE = 1
-_LAST_BY_NAME = 12  # from version 13 on topics have ids
-_NO_ID = bytes(16)
 
 
-def read(kafka: Mapping[str, str], wanted: Range, committed: bool) -> Iterator[Chunk]:
+def read(
+    kafka: Mapping[str, str], wanted: Range, committed: bool, holes: Holes, topic_id: bytes = NO_ID
+) -> Iterator[Chunk]:
     """All batches with offsets in `wanted`, from the partition's leader, whoever that is at the time.
 
     The first and the last may reach beyond it; the last chunk may be an empty one that leads to the end. With
-    `committed` nothing is read that is not decided, and chunks name the transactions that were aborted. DataLoss when
-    offsets are no more; PipelineError when there is no progress for kafka.default.api.timeout.ms, as when the range
-    ends behind what can be read, and for what is no batch.
+    `committed` nothing is read that is not decided, and chunks name the transactions that were aborted. `topic_id` is
+    that of the topic that was planned, if that is known. `holes` has the word on offsets that no batch has.
+
+    DataLoss when offsets are no more, or the topic is another one; PipelineError when there is no progress for
+    kafka.default.api.timeout.ms, as when the range ends behind what can be read, and for what is no batch.
     """
     if wanted.size <= 0:
         return
     with Brokers(kafka) as brokers:
-        yield from _Reading(brokers, wanted, committed).chunks()
+        yield from _Reading(brokers, wanted, committed, holes, topic_id).chunks()
 
 
 class _Reading:
     """One range being read: from whom, and how far it is."""
 
-    def __init__(self, brokers: Brokers, wanted: Range, committed: bool) -> None:
+    def __init__(self, brokers: Brokers, wanted: Range, committed: bool, holes: Holes, topic_id: bytes) -> None:
         self._brokers = brokers
         self._settings = brokers.settings
         self._wanted = wanted
         self._committed = committed
+        self._holes = holes
         self._at = wanted.start
         self._leader: Leader | None = None
         self._asked = False  # the leader, for what is at `_at`
-        self._topic_id = _NO_ID
+        self._topic_id = topic_id
 
     def chunks(self) -> Iterator[Chunk]:
         """Until the end of the range; every chunk brings it nearer."""
         patience = Patience(self._settings)
         while self._at < self._wanted.end:
             try:
-                part = self._take()
+                part = self._take(patience)
                 chunk = self._chunk(part)
             except Later as later:
                 self._lose()
@@ -75,61 +78,57 @@ class _Reading:
 
     # -- asking
 
-    def _take(self) -> Any:
-        """What the leader says of the partition at `_at`; Later when it does not."""
-        try:
-            if not self._asked:
-                self._ask()
-            self._asked = False
-            assert self._leader is not None
-            answer = self._brokers.at(_address(self._leader)).take()
-        except OSError as error:
-            where = f"{self._leader.host}:{self._leader.port}: " if self._leader else ""
-            raise Later(f"{where}{error}") from None
-        check(answer.error_code or 0, "its leader")
-        return answer.responses[0].partitions[0]
+    def _take(self, patience: Patience) -> Any:
+        """What the leader says of the partition at `_at`; Later when it does not. A quota is waited for."""
+        while True:
+            try:
+                if not self._asked:
+                    self._ask()
+                self._asked = False
+                assert self._leader is not None
+                connection = self._brokers.at(address(self._leader))
+                part = one_partition.part(connection.take(), self._wanted.partition)
+            except OSError as error:
+                where = f"{self._leader.host}:{self._leader.port}: " if self._leader else ""
+                raise Later(f"{where}{error}") from None
+            if part is not None:
+                return part
+            patience.allow(connection.muted)
 
     def _ask(self) -> None:
         if self._leader is None:
             self._leader = self._find()
-        self._brokers.at(_address(self._leader)).post(self._request(self._leader))
+        self._brokers.at(address(self._leader)).post(self._request(self._leader))
         self._asked = True
 
     def _ask_ahead(self) -> None:
-        if self._at < self._wanted.end:
-            try:
+        """Unless the leader wants no request yet: the batches are decoded meanwhile."""
+        if self._leader is None or self._at >= self._wanted.end:
+            return
+        try:
+            if not self._brokers.at(address(self._leader)).muted:
                 self._ask()
-            except OSError:
-                self._lose()  # to be found again in the next turn
+        except OSError:
+            self._lose()  # to be found again in the next turn
 
     def _lose(self) -> None:
         """Forget the leader, and what it was asked."""
         if self._leader is not None:
-            self._brokers.drop(_address(self._leader))
+            self._brokers.drop(address(self._leader))
         self._leader, self._asked = None, False
 
     def _find(self) -> Leader:
         leader = self._brokers.leaders_of([self._wanted.key])[self._wanted.key]
-        if self._topic_id not in (_NO_ID, leader.topic_id):
+        if self._topic_id not in (NO_ID, leader.topic_id):
             raise DataLoss(f"topic {self._wanted.topic!r} was deleted and made anew while {self._name} was read")
         self._topic_id = leader.topic_id
         return leader
 
-    def _request(self, leader: Leader) -> FetchRequest:
-        """At least one byte, for at most so long: a range that ends is there already, or nearly."""
-        row = FetchRequest.FetchTopic.FetchPartition(
-            partition=self._wanted.partition, current_leader_epoch=leader.epoch, fetch_offset=self._at,
-            last_fetched_epoch=-1, log_start_offset=-1, partition_max_bytes=self._settings.fetch_bytes,
-        )  # fmt: skip
-        topic = FetchRequest.FetchTopic(
-            topic=self._wanted.topic, topic_id=uuid.UUID(bytes=leader.topic_id), partitions=[row]
+    def _request(self, leader: Leader) -> Any:
+        settings = self._settings
+        return one_partition.request(
+            settings, self._wanted.key, leader, self._at, self._committed, settings.fetch_bytes
         )
-        return FetchRequest(
-            max_wait_ms=self._settings.fetch_wait_ms, min_bytes=1, max_bytes=self._settings.fetch_bytes,
-            isolation_level=int(self._committed), session_id=0, session_epoch=-1, topics=[topic],
-            forgotten_topics_data=[], rack_id="", min_version=4,
-            max_version=_LAST_BY_NAME if leader.topic_id == _NO_ID else FetchRequest.max_version,
-        )  # fmt: skip
 
     # -- answers
 
@@ -145,19 +144,33 @@ class _Reading:
             raise PipelineError(f"{self._name}: what its leader sent is {why}") from None
         if found.until <= self._at:
             return None
+        if found.holes:
+            self._explain(found.holes)
+        if found.until >= self._wanted.end and not found.bounded:
+            self._holes.check_behind(found.until, part.high_watermark)
         aborted = tuple((one.producer_id, one.first_offset) for one in part.aborted_transactions or ())
         return Chunk(memoryview(data)[found.begin : found.upto], aborted, found.until)
 
-    def _nothing(self, part: Any, patience: Patience) -> bool:
-        """Whether the range is at its end though it is not, for compaction left nothing there.
+    def _explain(self, holes: list[Hole]) -> None:
+        if not self._holes.believed:
+            self._holes.lose(holes)
+        elif not self._holes.proven(holes, self._at):
+            raise Later("the batches that it sent are not there any more")
 
-        An answer without records may also come from a broker that throttles, or that waits for remote storage; so
-        only time tells. It seldom has to: compaction leaves the active segment alone, which has records as a rule.
+    def _nothing(self, part: Any, patience: Patience) -> bool:
+        """Whether the range is at its end though it is not, for compaction left nothing there, or all of it is lost.
+
+        An answer without records may also come from a broker that waits for remote storage, so there is patience.
         """
-        end = part.last_stable_offset if self._committed else part.high_watermark
-        if end >= self._wanted.end and patience.over():
-            return True
-        patience.pause(f"{self._name} can be read to offset {end} only, not from {self._at} to {self._wanted.end}")
+        wanted, end = self._wanted, part.last_stable_offset if self._committed else part.high_watermark
+        if end >= wanted.end:
+            hole = (self._at, wanted.end)
+            if self._holes.believed and self._holes.proven([hole], self._at):
+                return True
+            if patience.over():
+                self._holes.silent(self._at)
+                return True
+        patience.pause(f"{self._name} can be read to offset {end} only, not from {self._at} to {wanted.end}")
         return False
 
     def _out_of_range(self) -> None:
@@ -167,7 +180,3 @@ class _Reading:
         if first <= self._at <= end:
             raise Later("its leader had it not, and has it now")
         raise DataLoss(f"offset {self._at} of {self._name} is no more: there are {first} to {end - 1}")
-
-
-def _address(leader: Leader) -> Address:
-    return leader.host, leader.port

@@ -29,6 +29,10 @@ class Patience:
         """Whether it is time to give up."""
         return time.monotonic() >= self._ends
 
+    def allow(self, seconds: float) -> None:
+        """Go on for so much longer: a quota is no failure."""
+        self._ends += seconds
+
     def pause(self, why: str) -> None:
         """Wait before the next try; PipelineError with the reason when there is to be none."""
         if self.over():

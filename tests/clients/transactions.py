@@ -29,8 +29,8 @@ class Confluent:
         self._producer.init_transactions(WAIT)
         self.begin = self._producer.begin_transaction
 
-    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
-        self._producer.produce(topic, value, partition=partition)
+    def send(self, topic: str, value: bytes, partition: int = 0, key: bytes | None = None) -> None:
+        self._producer.produce(topic, value, key, partition)
 
     def flush(self) -> None:
         assert not self._producer.flush(WAIT)

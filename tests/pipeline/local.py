@@ -7,6 +7,7 @@ from typing import Any
 
 from odradek.pipeline.reading import segments
 from odradek.pipeline.types import Chunk, Place, Range
+from odradek.pipeline.wire.holes import Holes
 from odradek.protocol.records import batch_v2, control, convert
 from odradek.storage.checkpoints import read_meta_properties
 
@@ -51,12 +52,17 @@ class Local:
         return Range(self.name, 0, start, self.end(committed) if end is None else end)
 
     def chunks(self, start: int = 0, end: int | None = None, committed: bool = False) -> Iterator[Chunk]:
-        return segments.read(self.directory, self.range(start, end, committed), committed)
+        return self.read_range(self.range(start, end, committed), committed)
+
+    def read_range(self, what: Range, committed: bool = False, directory: Any = None) -> Iterator[Chunk]:
+        """Out of the files of this directory, or of another one."""
+        with Holes({"bootstrap.servers": self.broker.bootstrap}, what) as holes:
+            yield from segments.read(str(directory or self.directory), what, committed, holes)
 
     def read(self, start: int = 0, end: int | None = None, committed: bool = False) -> list[Row]:
         """What a consumer gets of the range out of the files."""
         what = self.range(start, end, committed)
-        return rows(segments.read(self.directory, what, committed), what)
+        return rows(self.read_range(what, committed), what)
 
     def usable(self, **other: Any) -> bool:
         """Whether the files are; `other`: cluster_id, leader_id, topic_id, directory instead of the right ones."""

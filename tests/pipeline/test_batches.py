@@ -6,7 +6,7 @@ import random
 from itertools import combinations
 
 import pytest
-from odradek.pipeline.batches import Whole, whole
+from odradek.pipeline.batches import Whole, checked, whole
 from odradek.pipeline.decoding import arrow
 from odradek.pipeline.types import Chunk, Range
 
@@ -25,8 +25,8 @@ def at(offset: int, data: bytes) -> bytes:
 def test_whole_batches_only() -> None:
     three, next_three = batch([b"a", b"b", b"c"]), at(3, batch([b"d", b"e", b"f"]))
     size = len(three)
-    assert whole(three + next_three[:-1], 0, 100) == Whole(0, size, 3, size)
-    assert whole(three[:-1], 0, 100) == Whole(0, 0, 0, size)
+    assert whole(three + next_three[:-1], 0, 100) == Whole(0, size, 3, size, [])
+    assert whole(three[:-1], 0, 100) == Whole(0, 0, 0, size, [])
     assert bounds(three[:13], 0, 100) == bounds(b"", 0, 100) == (0, 0, 0)
 
 
@@ -34,13 +34,44 @@ def test_no_batch_behind_the_end_nor_before_the_offset() -> None:
     two, next_two = batch([b"a", b"b"]), at(2, batch([b"c", b"d"]))
     size = len(two)
     assert bounds(two + next_two, 0, 2) == bounds(two + next_two, 0, 1) == (0, size, 2)
-    assert bounds(two + bytes(99), 0, 1) == (0, size, 2)
+    assert whole(two + bytes(99), 0, 1, behind=False)[:3] == (0, size, 2)
     assert bounds(two + next_two, 2, 9) == (size, 2 * size, 4)
 
 
-def test_a_hole_up_to_the_end() -> None:
-    later = at(9, batch([b"a"]))
-    assert bounds(later, 3, 7) == (0, 0, 7)
+def test_holes() -> None:
+    """Before the first batch, between two, and up to the end, which a batch behind it tells."""
+    one, two, three = (at(offset, batch([b"a"] * 2)) for offset in (4, 9, 20))
+    size = len(one)
+    assert whole(three, 3, 7) == Whole(0, 0, 7, 0, [(3, 7)], True)
+    assert whole(one + two + three, 3, 15) == Whole(0, 2 * size, 15, 0, [(3, 4), (6, 9), (11, 15)], True)
+    assert whole(one + two + three, 4, 6) == Whole(0, size, 6, 0, [(6, 9)], True)
+    assert whole(one + two, 9, 11) == Whole(size, 2 * size, 11, 0, [], False)
+    assert whole(one + two, 5, 10).holes == [(6, 9)]
+    assert whole(one + two, 7, 10).holes == [(7, 9)]
+
+
+@pytest.mark.parametrize("second", [0, 3, 4, 5, -1])
+def test_batches_that_do_not_rise(second: int) -> None:
+    """Wherever the range begins: also where the second one would be passed over."""
+    one, two = at(4, batch([b"a"] * 2)), at(second & ((1 << 64) - 1), batch([b"b"] * 2))
+    for start in (0, 4, 5):
+        with pytest.raises(ValueError, match="damaged"):
+            whole(one + two, start, 9)
+    with pytest.raises(ValueError, match=f"offset {second} where 6 is due"):
+        whole(one + two, 4, 6)
+    if second >= 0:
+        assert whole(two, second, second + 2, least=second).holes == []
+        with pytest.raises(ValueError, match=f"where {second + 1} is due"):
+            whole(two, second + 1, second + 2, least=second + 1)
+
+
+def test_checksums_are_looked_at() -> None:
+    one, two = at(4, batch([b"a"] * 2)), at(6, batch([b"b"] * 2))
+    assert list(checked(one + two + one[:40])) == [(4, 6), (6, 8)]
+    with pytest.raises(ValueError, match="damaged: the batch with offset 4 after offset 7"):
+        list(checked(two + one))
+    with pytest.raises(ValueError, match="damaged: the batch with offset 6"):
+        list(checked(one + two[:-1] + b"x"))
 
 
 @pytest.mark.parametrize("length", [0, -12, 13])
@@ -69,6 +100,7 @@ def test_every_range_has_its_records(magic: int, codec: int) -> None:
         log.batch(records, codec) if magic == 2 else log.message_set(records, magic, codec)
     data = b"".join(part.data for part in log.parts)
     for start, end in combinations(range(log.next_offset + 1), 2):
-        begin, upto, until, _ = whole(data, start, end)
+        begin, upto, until, _, holes, _ = whole(data, start, end)
         found = shown(arrow.batches([Chunk(data[begin:upto], (), until)], Range(TOPIC, PARTITION, start, end), True))
         assert until >= end and found == log.rows(start, end, committed=False), (start, end)
+        assert not holes, (start, end)

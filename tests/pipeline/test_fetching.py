@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from odradek.pipeline.errors import DataLoss, PipelineError, UnknownTopic
+from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError, UnknownTopic
 from odradek.pipeline.types import Chunk, Range
 from odradek.pipeline.wire.fetching import read
+from odradek.pipeline.wire.holes import Holes
 
 from ..clients.admin import create_named, create_topic, unique
 from ..clients.raw.batches import batch, parse
@@ -31,7 +32,9 @@ SHORT = {"default.api.timeout.ms": "700", "retry.backoff.ms": "20", "fetch.max.w
 
 
 def reading(broker: Any, topic: str, start: int, end: int, committed: bool = False, **more: str) -> Iterator[Chunk]:
-    return read({"bootstrap.servers": broker.bootstrap, **more}, Range(topic, 0, start, end), committed)
+    kafka, wanted = {"bootstrap.servers": broker.bootstrap, **more}, Range(topic, 0, start, end)
+    with Holes(kafka, wanted) as holes:
+        yield from read(kafka, wanted, committed, holes)
 
 
 def fill(broker: Any, topic: str, batches: int, records: int = 3) -> None:
@@ -66,7 +69,8 @@ def test_every_offset_of_a_range(broker: Any, start: int, end: int, more: dict[s
 
 
 def test_an_empty_range_asks_nobody() -> None:
-    assert list(read({}, Range("nowhere", 0, 5, 5), False)) == []
+    nothing = Range("nowhere", 0, 5, 5)
+    assert list(read({}, nothing, False, Holes({}, nothing))) == []
 
 
 def test_a_batch_larger_than_a_fetch(broker: Any) -> None:
@@ -176,19 +180,26 @@ def _first_after(broker: Any, topic: str, offset: int) -> int:
     return found[0]
 
 
-def test_a_hole_up_to_the_end_of_the_log(fresh_broker: Callable[..., Any]) -> None:
+def test_a_hole_up_to_the_end_of_the_log(fresh_broker: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
     """Compaction can empty the last segments before an active one that has nothing yet; then only patience tells."""
     broker = fresh_broker()
-    topic = create_topic(broker)
-    fill(broker, topic, 2)
+    compacted, other = (create_topic(broker, cleanup_policy=policy) for policy in ("compact,delete", "delete"))
+    for topic in (compacted, other):
+        with broker.wire() as wire:
+            for at in range(6):
+                produce(wire, topic, batch([b"%099d" % at], key=b"k%d" % at))
     broker.stop()
-    Path(broker.data_dir, f"{topic}-0", f"{20:020}.log").touch()
+    for topic in (compacted, other):
+        Path(broker.data_dir, f"{topic}-0", f"{20:020}.log").touch()
     broker.start()
-    chunks = list(reading(broker, topic, 0, 20, **SHORT))
+    chunks = list(reading(broker, compacted, 0, 20, **SHORT))
     assert offsets(chunks, 0, 20) == list(range(6))
-    assert list(reading(broker, topic, 9, 15, **SHORT)) == []
-    with pytest.raises(PipelineError, match=f"^{topic}-0 can be read to offset 20 only, not from 9 to 21"):
-        list(reading(broker, topic, 9, 21, **SHORT))
+    assert list(reading(broker, compacted, 9, 15, **SHORT)) == []
+    assert f"{compacted}-0: its leader sends no batch with offsets 9 to 14, nor any behind" in caplog.text
+    with pytest.raises(PipelineError, match=f"^{compacted}-0 can be read to offset 20 only, not from 9 to 21"):
+        list(reading(broker, compacted, 9, 21, **SHORT))
+    with pytest.raises(MissingOffsets, match=f"^{other}-0: its leader sends no batch with offsets 6 to 19, nor any"):
+        list(reading(broker, other, 0, 20, **SHORT))
 
 
 # -- transactions

@@ -39,6 +39,7 @@ def test_defaults_of_a_batch() -> None:
         attempts=3,
         retry_ms=1000,
         local="auto",
+        compacted=None,
         commit_group=None,
         split_bytes=128 * 1024 * 1024,
         parquet=None,
@@ -176,6 +177,7 @@ def test_durations(text: str, ms: int) -> None:
         ({"odradek.commit.group": " "}, "odradek.commit.group is empty"),
         ({"odradek.split.bytes": "0m"}, "above 0"),
         ({"odradek.split.bytes": "2 bags"}, "odradek.split.bytes is a size"),
+        ({"odradek.compacted": "no"}, "odradek.compacted is auto, true or false"),
         ({"odradek.locale": "auto"}, "no option odradek.locale here, only odradek.local,"),
     ],
 )

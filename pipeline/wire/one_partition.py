@@ -1,0 +1,47 @@
+"""A Fetch for one partition, without a session."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from kafka.protocol.consumer import FetchRequest
+from odradek.pipeline.types import NO_ID, Leader, Partition
+from odradek.pipeline.wire.patience import Later, check
+from odradek.pipeline.wire.settings import Address, Settings
+
+_LAST_BY_NAME = 12  # from version 13 on topics have ids
+
+
+def request(settings: Settings, key: Partition, leader: Leader, offset: int, committed: bool, most: int) -> Any:
+    """At least one byte, for at most so long: a range that ends is there already, or nearly. `most` bytes, or a batch.
+
+    From version 13 on it asks by the topic's id, so that no topic of the same name that was made anew answers.
+    """
+    row = FetchRequest.FetchTopic.FetchPartition(
+        partition=key[1], current_leader_epoch=leader.epoch, fetch_offset=offset,
+        last_fetched_epoch=-1, log_start_offset=-1, partition_max_bytes=most,
+    )  # fmt: skip
+    topic = FetchRequest.FetchTopic(topic=key[0], topic_id=uuid.UUID(bytes=leader.topic_id), partitions=[row])
+    return FetchRequest(
+        max_wait_ms=settings.fetch_wait_ms, min_bytes=1, max_bytes=most,
+        isolation_level=int(committed), session_id=0, session_epoch=-1, topics=[topic],
+        forgotten_topics_data=[], rack_id="", min_version=4,
+        max_version=_LAST_BY_NAME if leader.topic_id == NO_ID else FetchRequest.max_version,
+    )  # fmt: skip
+
+
+def part(answer: Any, index: int) -> Any:
+    """What the answer says of the partition; None when a quota answers without any (KIP-219). Later for an error."""
+    check(answer.error_code or 0, "its leader")
+    rows = [row for topic in answer.responses for row in topic.partitions]
+    if not rows and answer.throttle_time_ms > 0:
+        return None
+    if [row.partition_index for row in rows] != [index]:
+        raise Later("its leader answers of other partitions")
+    return rows[0]
+
+
+def address(leader: Leader) -> Address:
+    """Whom to ask."""
+    return leader.host, leader.port

@@ -1,0 +1,112 @@
+"""What became of each offset of a partition, by other clients: librdkafka's consumers, and kafka-python's batches.
+
+Nothing here is of the pipeline's, so that what its reader says can be held against it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from kafka.record.memory_records import MemoryRecords
+
+from ..clients.admin import unique
+from ..clients.raw.calls import fetch
+
+RECORD, ABORTED, CONTROL, COMPACTED, DELETED = "record", "aborted", "control", "compacted", "deleted"
+WAIT = 60
+
+
+class Seen(NamedTuple):
+    """A record, as both sides can tell it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Account(NamedTuple):
+    """Each offset from 0 to `stable`, the last stable one, and the records that a consumer of each level has."""
+
+    fates: list[str]
+    committed: list[Seen]
+    uncommitted: list[Seen]
+
+    @property
+    def stable(self) -> int:
+        return len(self.fates)
+
+
+def account(broker: Any, topic: str) -> Account:
+    """Of partition 0, where nobody writes. AssertionError where the clients contradict one another."""
+    first, _ = _bounds(broker, topic)
+    committed, stable = consumed(broker, topic, "read_committed")
+    uncommitted, _ = consumed(broker, topic, "read_uncommitted")
+    control, batches = _batches(broker, topic, first)
+    shown, all_of_them = {one.offset for one in committed}, {one.offset for one in uncommitted}
+    fates = [_fate(at, first, shown, all_of_them, control) for at in range(stable)]
+    assert shown <= all_of_them
+    assert not control & all_of_them
+    assert all(at in batches for at, fate in enumerate(fates) if fate not in (COMPACTED, DELETED))
+    return Account(fates, committed, [one for one in uncommitted if one.offset < stable])
+
+
+def _fate(at: int, first: int, shown: set[int], all_of_them: set[int], control: set[int]) -> str:
+    if at < first:
+        return DELETED
+    if at in control:
+        return CONTROL
+    if at in all_of_them:
+        return RECORD if at in shown else ABORTED
+    return COMPACTED
+
+
+def consumed(broker: Any, topic: str, isolation: str) -> tuple[list[Seen], int]:
+    """What a consumer of that level gets of partition 0, and where it is at the end."""
+    settings = {"group.id": unique("reader"), "enable.partition.eof": True, "isolation.level": isolation}
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "enable.auto.commit": False, "auto.offset.reset": "earliest"} | settings
+    )
+    consumer.assign([TopicPartition(topic, 0, _bounds(broker, topic)[0])])
+    found: list[Seen] = []
+    try:
+        while (message := consumer.poll(WAIT)) is not None:
+            if message.error():
+                assert message.error().code() == KafkaError._PARTITION_EOF
+                return found, int(message.offset())
+            headers = tuple((name, value) for name, value in message.headers() or ())
+            where = message.offset(), message.key(), message.value(), message.timestamp()[1]
+            found.append(Seen(*where, headers))
+        raise AssertionError("the end did not come")
+    finally:
+        consumer.close()
+
+
+def _bounds(broker: Any, topic: str) -> tuple[int, int]:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
+    try:
+        first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), WAIT)
+        return first, end
+    finally:
+        consumer.close()
+
+
+def _batches(broker: Any, topic: str, first: int) -> tuple[set[int], set[int]]:
+    """The offsets of control records, and all that any batch spans, from the first one of the log on."""
+    control: set[int] = set()
+    spanned: set[int] = set()
+    at, end = first, _bounds(broker, topic)[1]
+    with broker.wire() as wire:
+        while at < end:
+            batches = list(MemoryRecords(bytes(fetch(wire, topic, at).records or b"")))
+            if not batches:
+                break
+            for one in batches:
+                assert one.validate_crc()
+                spanned.update(range(one.base_offset, one.last_offset + 1))
+                if one.is_control_batch:
+                    control.update(range(one.base_offset, one.last_offset + 1))
+            at = batches[-1].last_offset + 1
+    return control, spanned

@@ -1,0 +1,113 @@
+"""A stand-in for a broker: it passes on what a real one says, and lies where it is told to.
+
+Clients that ask it who leads are told of the stand-in alone, so all they read comes by it.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Self
+
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
+from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+
+FETCH, LIST_OFFSETS, METADATA, CONFIGS = 1, 2, 3, 32
+_KNOWN: dict[int, tuple[Any, Any]] = {
+    FETCH: (FetchRequest, FetchResponse),
+    LIST_OFFSETS: (ListOffsetsRequest, ListOffsetsResponse),
+    METADATA: (MetadataRequest, MetadataResponse),
+    CONFIGS: (DescribeConfigsRequest, DescribeConfigsResponse),
+}
+Lie = Callable[[Any, Any], Any]
+"""Of a request and its true answer: what is answered instead; None closes the connection."""
+
+
+class StandIn:
+    """For the broker at `bootstrap`; a context manager. `lies` by API key may change at any time; `asked` are all
+    requests of those kinds so far, with the monotonic seconds at which each came."""
+
+    def __init__(self, bootstrap: str, lies: dict[int, Lie] | None = None) -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self._broker = host, int(port)
+        self.lies = lies or {}
+        self.asked: list[tuple[float, Any]] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in [self._listening, *self._open]:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, broker = self._listening.accept()[0], socket.create_connection(self._broker)
+                self._open += [client, broker]
+                self._threads.append(threading.Thread(target=self._serve, args=(client, broker), daemon=True))
+                self._threads[-1].start()
+
+    def _serve(self, client: socket.socket, broker: socket.socket) -> None:
+        with suppress(OSError), client, broker:
+            while (question := _frame(client)) is not None:
+                broker.sendall(_framed(question))
+                answer = _frame(broker)
+                said = None if answer is None else self._said(question, answer)
+                if said is None:
+                    return
+                client.sendall(said)
+
+    def _said(self, question: bytes, answer: bytes) -> bytes | None:
+        key, version = struct.unpack_from(">hh", question)
+        if key not in _KNOWN:
+            return _framed(answer)
+        kinds = _KNOWN[key]
+        request = kinds[0].decode(question, version=version, header=True)
+        head = 5 if kinds[1].flexible_version_q(version) else 4  # a correlation id, and a byte for tags
+        true = kinds[1].decode(answer[head:], version=version)
+        self.asked.append((time.monotonic(), request))
+        if key == METADATA:
+            for one in true.brokers:
+                one.host, one.port = "127.0.0.1", self._listening.getsockname()[1]
+        true._header = None
+        said = self.lies.get(key, lambda _, true: true)(request, true)
+        return None if said is None else _framed(answer[:head] + bytes(said.encode(version=version)))
+
+
+def _framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def _frame(peer: socket.socket) -> bytes | None:
+    head = _exactly(peer, 4)
+    return None if head is None else _exactly(peer, struct.unpack(">i", head)[0])
+
+
+def _exactly(peer: socket.socket, count: int) -> bytes | None:
+    """None at the end of what comes."""
+    found = bytearray()
+    while len(found) < count:
+        part = peer.recv(count - len(found))
+        if not part:
+            return None
+        found += part
+    return bytes(found)

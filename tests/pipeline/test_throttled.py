@@ -1,0 +1,134 @@
+"""Quotas (KIP-219): an answer at once, which says for how long the broker wants no request more."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.pipeline.types import LATEST
+from odradek.pipeline.wire.brokers import Brokers
+from odradek.pipeline.wire.connection import Connection
+
+from ..clients.admin import create_topic
+from ..harness.apache import Apache
+from ..harness.broker import ExternalBroker
+from .reads import SHORT, read
+from .stand_in import CONFIGS, FETCH, LIST_OFFSETS, METADATA, Lie, StandIn
+from .test_fetching import PIECES, fill, offsets, reading
+
+THROTTLE_MS = 120
+
+
+class Quota:
+    """Throttles some answers. Of each throttled one it knows when the next request may come."""
+
+    def __init__(self, chance: float, whole: bool) -> None:
+        """`whole`: answers are as they were but for the time; else without topics, as those to fetches."""
+        self._rnd, self._chance, self._whole = random.Random(7), chance, whole
+        self.until = 0.0
+        self.early: list[float] = []  # seconds by which requests came too early
+        self.throttled = 0
+
+    def __call__(self, _: Any, true: Any) -> Any:
+        now = time.monotonic()
+        if now < self.until:
+            self.early.append(self.until - now)
+        if self._rnd.random() < self._chance:
+            true.throttle_time_ms = THROTTLE_MS
+            if not self._whole:
+                true.responses = []
+            self.until, self.throttled = now + THROTTLE_MS / 1000, self.throttled + 1
+        return true
+
+
+def test_a_throttled_fetch_is_asked_again(broker: Any) -> None:
+    """It takes longer in all than there is patience without progress."""
+    topic, quota = create_topic(broker), Quota(0.6, whole=False)
+    fill(broker, topic, 100)
+    short = {name.removeprefix("kafka."): value for name, value in SHORT.items()}
+    with StandIn(broker.bootstrap, {FETCH: quota}) as stand_in:
+        found = list(reading(stand_in, topic, 0, 300, **PIECES, **short))
+    assert offsets(found, 0, 300) == list(range(300))
+    assert quota.throttled * THROTTLE_MS > 700
+    assert not quota.early
+
+
+def test_it_is_not_silence_either(broker: Any) -> None:
+    """Throttled for longer than default.api.timeout.ms, one answer after the other, and then all is there."""
+    topic, left = create_topic(broker), [9]
+    fill(broker, topic, 3)
+
+    def lie(_: Any, true: Any) -> Any:
+        left[0] -= 1
+        if left[0] >= 0:
+            true.responses, true.throttle_time_ms = [], THROTTLE_MS
+        return true
+
+    with StandIn(broker.bootstrap, {FETCH: lie}) as stand_in:
+        assert len(read(stand_in, topic, odradek_local="off", **_dotted(SHORT))) == 9
+    assert left[0] < 0
+
+
+@pytest.mark.parametrize("key", [METADATA, LIST_OFFSETS, CONFIGS])
+def test_every_answer_may_be_throttled(broker: Any, key: int) -> None:
+    """And whatever is asked next waits, as all of a client's requests come under one quota."""
+    topic, quota = create_topic(broker), Quota(1, whole=True)
+    fill(broker, topic, 1)
+    lies: dict[int, Lie] = {other: _watching(quota) for other in (METADATA, LIST_OFFSETS, CONFIGS) if other != key}
+    with (
+        StandIn(broker.bootstrap, {**lies, key: quota}) as stand_in,
+        Brokers({"bootstrap.servers": stand_in.bootstrap}) as brokers,
+    ):
+        for _ in range(3):
+            assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 3}
+            assert not brokers.is_compacted(topic)
+            brokers.drop(brokers.informant)  # a new connection is under the same quota
+    assert quota.throttled >= 3
+    assert not quota.early
+
+
+def _watching(quota: Quota) -> Callable[[Any, Any], Any]:
+    def lie(_: Any, true: Any) -> Any:
+        now = time.monotonic()
+        if now < quota.until:
+            quota.early.append(quota.until - now)
+        return true
+
+    return lie
+
+
+def _dotted(options: dict[str, str]) -> dict[str, str]:
+    return {name.replace(".", "_"): value for name, value in options.items()}
+
+
+@pytest.mark.needs("java-3.9.1")
+def test_a_consumers_quota_of_apache_kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 KB/s, measured over eleven seconds, and a megabyte to read."""
+    heard: list[int] = []
+    heed = Connection._heed
+    monkeypatch.setattr(Connection, "_heed", lambda self, ms: (heard.append(ms), heed(self, ms))[1])
+    apache = Apache("3.9.1", tmp_path).start()
+    try:
+        broker = ExternalBroker(apache.bootstrap)
+        _set_quota(broker, 60_000)
+        topic = create_topic(broker)
+        fill(broker, topic, 100, records=100)
+        rows = read(broker, topic, odradek_local="off")
+        assert [one.offset for one in rows] == list(range(10_000))
+        assert max(heard) > 0
+    finally:
+        apache.stop()
+
+
+def _set_quota(broker: Any, rate: int) -> None:
+    from kafka.protocol.admin import AlterClientQuotasRequest as Request
+
+    entity = Request.EntryData.EntityData(entity_type="client-id", entity_name=None)
+    op = Request.EntryData.OpData(key="consumer_byte_rate", value=float(rate), remove=False)
+    with broker.wire() as wire:
+        answer = wire.call(Request[1](entries=[Request.EntryData(entity=[entity], ops=[op])], validate_only=False))
+    assert [one.error_code for one in answer.entries] == [0]
