@@ -129,7 +129,8 @@ def _distrust(partition: Partition, values: Fields, offset: int) -> None:
     So is the log start where the log may end before it, as an unclean leader's may: of a log that ends before its log
     start by the checkpoint a start leaves nothing, and fetches what it lacks from there on only.
     """
-    if offset >= values[slots.F_FLUSHED] and offset > values[F_LOG_START]:
+    start = values[F_LOG_START]
+    if offset >= values[slots.F_FLUSHED] and (offset > start or not start):
         return
     bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
     published = partition.slot.fields()

@@ -11,7 +11,8 @@ Where the high watermark waits for others than the ISR that is known here (a wri
 outcome, or this process died behind it), the next look writes what it reads, changed or not, and only a write that is
 done settles it. Reading alone would not do: the server that is asked may be behind, and even the newest state (`sync`)
 may be followed by a write of ours that was on its way when the connection was lost. Of two writes that name the same
-version one is refused; if it is the later one, the next look reads what the earlier one has written.
+version one is refused; if it is the later one, the next look reads what the earlier one has written. The same goes for
+what the slot says of the ISR's size, by which min.insync.replicas is kept.
 
 Who joins must have fetched just now: a follower's row outlives it, and says nothing of the log that it comes back with.
 Nor does who is offline by the controller's word: a broker in controlled shutdown fetches for a while after it has left
@@ -119,6 +120,7 @@ class IsrKeeper:
         leaving = rules.leaving(known, row[ISR], values[slots.F_LEO], now_ms, self._lag_ms)
         unsure = self._unknown.get((topic, index)) == row[EPOCH]
         unsure |= any((one.standing != OUT) != (one.broker in row[ISR]) for one in known)
+        unsure |= values[slots.F_ISR_COUNT] != len(row[ISR])  # a process died between a write and `decided`
         if not (joining or leaving or unsure):
             return None
         return _Change(topic, index, row, partition, joining, leaving)

@@ -55,6 +55,7 @@ class Scene:
         self.tree.create(STATE, znodes.encode_state(PartitionState(1, 0, isr, 1)))
         self.other.see(self.servers.zxid)
         self.led = Led()
+        self.led.slot.update(isr_count=len(isr))
         view = View(1, "c")
         self.row = view.tell(Told("t", b"t" * 16, 0, 1, 1, 0, isr, 0, [1, 2]))
         self.keeper = IsrKeeper(view, self, self.tree, 1000, lambda: None)  # type: ignore[arg-type]
@@ -98,6 +99,26 @@ def test_what_was_never_written_is_settled_by_a_write() -> None:
     scene.look()
     assert (scene.led.standing(), scene.isr()) == (OUT, [1])
     assert scene.servers.nodes[STATE].version == version + 1, "a write that is still on its way is refused"
+
+
+@pytest.mark.parametrize(("isr", "standing", "count"), [([1, 2], JOINING, 1), ([1], OUT, 2)])
+def test_a_successor_brings_the_size_of_the_isr_into_order(isr: list[int], standing: int, count: int) -> None:
+    """Its forerunner has written an ISR and died before the slot said so: it is read from the tree at the start.
+
+    Else acks=all would be refused for ever where a follower has joined, and taken from a leader alone where one left.
+    """
+    scene = Scene(isr)
+    replicas.stand(scene.led.slot, {2: standing})
+    scene.led.slot.update(isr_count=count)
+    replicas.fetched(
+        scene.led.slot, scene.led.slot.fields(), replicas.find(scene.led.slot, 2), 5 if 2 in isr else 0, 0, 5, 10**15
+    )
+    scene.look()
+    assert (scene.led.slot.state().isr_count, scene.isr()) == (len(isr), isr)
+    assert scene.led.standing() == (IN if 2 in isr else OUT)
+    version = scene.servers.nodes[STATE].version
+    scene.look()
+    assert scene.servers.nodes[STATE].version == version, "it is settled"
 
 
 @pytest.mark.parametrize("done", [True, False])

@@ -227,6 +227,8 @@ class Cluster:
             leads = values[slots.F_STATE] == slots.LEADER
             if leads != (number == state.leader) or values[slots.F_LEADER_EPOCH] != state.leader_epoch:
                 return f"broker {number} is in epoch {values[slots.F_LEADER_EPOCH]}, {leads=}; the tree: {state}"
+            if leads and values[slots.F_ISR_COUNT] != len(state.isr):
+                return f"broker {number} leads {values[slots.F_ISR_COUNT]} in sync; the tree: {state}"
             if values[slots.F_HW] != values[slots.F_LEO]:
                 return f"broker {number} shows {values[slots.F_HW]} of {values[slots.F_LEO]}"
             logs.append(partition.directory.records)

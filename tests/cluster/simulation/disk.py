@@ -178,6 +178,9 @@ class MemoryPartition:
         if changed:
             self.owner.changed()
 
+    def bases(self, active_base: int, generation: int) -> list[int]:
+        return [self.directory.base]
+
     def close_files(self) -> None:
         pass
 

@@ -161,6 +161,13 @@ class Truncate:
         partition.slot.publish(values)
 
 
+def lower(partition: Any, fields: Fields) -> None:
+    """broker.checkpoint_turns for broker.copies."""
+    directory = partition.directory
+    directory.start_checkpoint = min(directory.start_checkpoint, fields[slots.F_LOG_START])
+    partition.slot.publish(fields)
+
+
 def recover(partition: Any, values: Fields) -> None:
     """storage.opening: what is on the disk, shown up to where it is known that others have it."""
     directory = partition.directory
