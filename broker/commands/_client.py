@@ -143,7 +143,9 @@ class Cluster:
         names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
         return self.ask(MetadataRequest(topics=names, allow_auto_topic_creation=False))
 
-    def configs(self, resource_type: int, names: Iterable[str], *, synonyms: bool = False) -> dict[str, Any]:
+    def configs(
+        self, resource_type: int, names: Iterable[str], *, synonyms: bool = False, docs: bool = False
+    ) -> dict[str, Any]:
         """{name: entries of DescribeConfigs}, brokers (type 4 and 8) asked themselves. Raises RequestFailed."""
         resource = DescribeConfigsRequest.DescribeConfigsResource
         found = {}
@@ -153,6 +155,7 @@ class Cluster:
                     resource(resource_type=resource_type, resource_name=name, configuration_keys=None) for name in group
                 ],
                 include_synonyms=synonyms,
+                include_documentation=docs,
             )
             for result in self.ask(request, node).results:
                 check(result.error_code, result.error_message)

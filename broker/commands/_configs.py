@@ -19,6 +19,7 @@ from odradek.broker.commands._client import (
 from odradek.broker.commands._groups import listed
 from odradek.broker.commands._tables import print_json
 from odradek.broker.errors import OdradekError
+from odradek.cluster.configtypes import NO_EFFECT
 
 _TYPES = {
     "topics": TOPIC,
@@ -69,7 +70,8 @@ def _title(kind: str, name: str | None, *, everything: bool) -> str:
 def _line(entry: Mapping[str, Any]) -> str:
     synonyms = ", ".join(f"{s['source']}:{s['name']}={_shown(s['value'])}" for s in entry["synonyms"])
     value, sensitive = _shown(entry["value"]), str(entry["sensitive"]).lower()
-    return f"  {entry['name']}={value} sensitive={sensitive} synonyms={{{synonyms}}}"
+    mark = " (no effect in this broker)" if entry["noEffect"] else ""
+    return f"  {entry['name']}={value} sensitive={sensitive} synonyms={{{synonyms}}}{mark}"
 
 
 def _shown(value: str | None) -> str:
@@ -92,7 +94,7 @@ def _entries(cluster: Cluster, kind: int, name: str, *, everything: bool) -> lis
     own = _OWN_SOURCE.get(kind) if name else _BROKER_DEFAULT_SOURCE
     return [
         _entry(config)
-        for config in sorted(cluster.configs(kind, [name], synonyms=True)[name], key=lambda c: c.name)
+        for config in sorted(cluster.configs(kind, [name], synonyms=True, docs=True)[name], key=lambda c: c.name)
         if everything or own is None or config.config_source == own
     ]
 
@@ -107,6 +109,7 @@ def _entry(config: Any) -> dict[str, Any]:
         "source": _SOURCES.get(config.config_source, "UNKNOWN"),
         "readOnly": bool(config.read_only),
         "sensitive": bool(config.is_sensitive),
+        "noEffect": (config.documentation or "").startswith(NO_EFFECT),
         "synonyms": synonyms,
     }
 

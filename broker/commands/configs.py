@@ -76,7 +76,10 @@ class ConfigsCommand(ClientCommand):
 @flag("--force", "Accepted for scripts written for Kafka; nothing is asked anyway.")
 @json_option
 def command(**options: Any) -> None:
-    """Describe or alter configurations of topics, brokers, groups and clients."""
+    """Describe or alter configurations of topics, brokers, groups and clients.
+
+    --describe marks what is known from Kafka and has no effect in an Odradek broker; --alter cannot set it.
+    """
     action = exactly_one({"--describe": options["describe"], "--alter": options["alter"]})
     types, names = _entities(options)
     _check(action, options, types, names)

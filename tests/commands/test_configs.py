@@ -44,6 +44,28 @@ def test_broker_configs(run: Run, topic: str) -> None:
     run("configs", "--alter", "--broker-defaults", "--delete-config", "message.max.bytes")
 
 
+def test_what_has_no_effect_is_marked_and_refused(run: Run, topic: str) -> None:
+    broker = json.loads(run("topics", "--describe", "--topic", topic, "--json").stdout)[0]["partitions"][0]["leader"]
+    one = ("--broker", str(broker))
+    text = run("configs", "--describe", *one, "--all").stdout.decode()
+    marked = {line.split("=")[0].strip() for line in text.splitlines() if line.endswith(" (no effect in this broker)")}
+    assert {"num.io.threads", "ssl.keystore.location", "process.roles"} <= marked
+    assert marked.isdisjoint({"listeners", "log.cleaner.threads", "num.partitions", "replica.selector.class"})
+    rows = json.loads(run("configs", "--describe", *one, "--all", "--json").stdout)[0]["configs"]
+    assert {row["name"] for row in rows if row["noEffect"]} == marked
+    fixed = {row["name"] for row in rows if row["readOnly"]}
+    assert marked | {"listeners"} <= fixed and "log.cleaner.threads" not in fixed
+    refused = run("configs", "--alter", *one, "--add-config", "num.io.threads=4", code=1)
+    assert b"num.io.threads has no effect in this broker" in refused.stderr
+    topics = run("configs", "--describe", "--topic", topic, "--all").stdout.decode()
+    assert "local.retention.ms=-2 sensitive=false synonyms={" in topics
+    idle = {line.split("=")[0].strip() for line in topics.splitlines() if line.endswith(" (no effect in this broker)")}
+    assert idle == {
+        "local.retention.bytes", "local.retention.ms", "message.format.version", "remote.log.copy.disable",
+        "remote.log.delete.on.disable", "remote.storage.enable",
+    }  # fmt: skip
+
+
 def test_refusals(run: Run, topic: str) -> None:
     for bad in ("retention.ms=soon", "no.such.config=1"):
         refused = run("configs", "--alter", "--topic", topic, "--add-config", bad, code=1)
