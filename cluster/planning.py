@@ -126,6 +126,7 @@ def _replicas(request: TopicRequest, snapshot: Snapshot, defaults: Defaults) -> 
     racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
     partitions = defaults.partitions if request.partitions == -1 else request.partitions
     factor = defaults.factor if request.factor == -1 else request.factor
+    check_total(partitions)  # num.partitions may be any number
     return assign(racks, partitions, factor)
 
 

@@ -177,6 +177,12 @@ def test_defaults_and_given_assignments_make_plans() -> None:
     assert (plan.replicas, plan.configs, plan.factor) == ({0: [0], 1: [0]}, {"retention.ms": "5"}, 1)
 
 
+def test_a_default_number_of_partitions_is_no_way_round_the_most_of_a_request() -> None:
+    """A list of 2**31 of them holds the controller up, whoever has set num.partitions to that."""
+    error = refused(lambda: plan_topic(TopicRequest("n"), ONE, Defaults(planning.MOST_PARTITIONS + 1, 1)))
+    assert error.code == errors.POLICY_VIOLATION
+
+
 def test_internal_topics_fit_the_brokers_there_are() -> None:
     config = {name: configdef.broker_default(name) for name in configdef.BROKER}
     request = planning.automatic("__consumer_offsets", 1, config)
