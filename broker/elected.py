@@ -248,6 +248,12 @@ class Elected:
         """Other leaders and ISRs where brokers have failed; how many partitions were changed."""
         return self.settle(lambda: self.leadership.brokers_failed(self._unclean))
 
+    def configs_changed(self, topics: Collection[str]) -> None:
+        """unclean.leader.election.enable may be another for these: what waits for a leader may get one."""
+        if not self._stale:
+            waiting = [name for name in topics if self._unclean(name)]
+            self.settle(lambda: self.leadership.brokers_started(self._unclean, waiting))
+
     def _unclean(self, topic: str) -> bool:
         return bool(self._setting(topic, "unclean.leader.election.enable"))
 

@@ -198,6 +198,8 @@ class Member(Administration):
     def _configs_changed(self, topics: Collection[str]) -> None:
         self.changed = True
         self._replicas.configs_changed(topics)
+        if self.elected is not None:
+            self.elected.configs_changed(topics)
 
     # -- ZooKeeper
 

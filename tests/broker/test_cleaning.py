@@ -378,8 +378,11 @@ def test_configs_that_change_while_it_runs(bench: Maker) -> None:
     one = cleaner(log)
     values = dict(log.config) | {"log.cleaner.io.max.bytes.per.second": 1e3}
     one.step()
-    one.configure(values.__getitem__)
+    assert one.configure(values.__getitem__)
+    assert not one.configure(values.__getitem__), "nothing has changed"
     assert one.step() > 100_000
+    one.configure((values | {"log.cleaner.io.max.bytes.per.second": 1e9}).__getitem__)
+    assert one.step() < 10_000, "what was owed at the former rate is forgotten"
     one.configure((values | {"log.cleaner.backoff.ms": 7, "log.cleaner.dedupe.buffer.size": 4800}).__getitem__)
     one.close()
     one.step()

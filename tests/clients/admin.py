@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from odradek.protocol import interbroker
 
 from ..harness.process import wait_until
 from ..harness.wire import Wire
@@ -59,3 +63,27 @@ def topic_id(wire: Wire, name: str) -> uuid.UUID:
     answer = wire.call(Request[10](topics=[topic], allow_auto_topic_creation=False))
     assert answer.topics[0].error_code == 0, answer
     return answer.topics[0].topic_id
+
+
+def alter_broker(wire: Wire, broker: str = "", **configs: str | None) -> tuple[int, str | None]:
+    """IncrementalAlterConfigs for the cluster or one broker: the code and message. `_` in a name stands for `.`."""
+    row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource
+    changes = [
+        row.AlterableConfig(name=name.replace("_", "."), config_operation=0 if value is not None else 1, value=value)
+        for name, value in configs.items()
+    ]
+    resource = row(resource_type=4, resource_name=broker, configs=changes)
+    request = interbroker.message_class("IncrementalAlterConfigsRequest")[0](resources=[resource], validate_only=False)
+    answer = wire.call(request).responses[0]
+    return answer.error_code, answer.error_message
+
+
+@contextmanager
+def changed_brokers(broker: Any, **configs: str) -> Iterator[None]:
+    """With these for the whole cluster."""
+    with broker.wire() as wire:
+        assert alter_broker(wire, **configs) == (0, None)
+        try:
+            yield
+        finally:
+            assert alter_broker(wire, **dict.fromkeys(configs)) == (0, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
 from odradek.protocol import interbroker
@@ -12,7 +12,7 @@ from odradek.storage import checkpoints
 from ..harness.broker import Broker
 from ..harness.process import wait_until
 from ..harness.wire import Wire
-from .admin import create_topic
+from .admin import alter_broker, changed_brokers, create_topic
 from .raw.batches import NOW, batch, parse
 from .raw.calls import fetch, list_offsets, produce, producer_id
 
@@ -44,30 +44,6 @@ def wires(broker: Broker) -> Iterator[list[Wire]]:
         yield [stack.enter_context(broker.wire()) for _ in range(4)]
 
 
-def alter(wire: Wire, broker: str = "", **configs: str | None) -> tuple[int, str | None]:
-    """IncrementalAlterConfigs for the cluster or one broker: the code and message. `_` in a name stands for `.`."""
-    row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource
-    changes = [
-        row.AlterableConfig(name=name.replace("_", "."), config_operation=0 if value is not None else 1, value=value)
-        for name, value in configs.items()
-    ]
-    resource = row(resource_type=4, resource_name=broker, configs=changes)
-    request = interbroker.message_class("IncrementalAlterConfigsRequest")[0](resources=[resource], validate_only=False)
-    answer = wire.call(request).responses[0]
-    return answer.error_code, answer.error_message
-
-
-@contextmanager
-def changed(broker: Broker, **configs: str) -> Iterator[None]:
-    """With these for the whole cluster."""
-    with broker.wire() as wire:
-        assert alter(wire, **configs) == (0, None)
-        try:
-            yield
-        finally:
-            assert alter(wire, **dict.fromkeys(configs)) == (0, None)
-
-
 def everywhere(wires: list[Wire], call: Callable[[Wire], int], code: int) -> None:
     """Every worker comes to answer `code`."""
     for wire in wires:
@@ -85,24 +61,24 @@ def test_what_a_produce_request_goes_by(broker: Broker, wires: list[Wire]) -> No
         ({"log_message_timestamp_before_max_ms": "1000"}, batch([b"x"], timestamp=NOW - DAY_MS), INVALID_TIMESTAMP),
         ({"log_cleanup_policy": "compact"}, batch([b"x"]), INVALID_RECORD),
     ):
-        with changed(broker, **configs):
+        with changed_brokers(broker, **configs):
             everywhere(wires, lambda wire, data=data: produce(wire, topic, data).error_code, code)
         everywhere(wires, lambda wire, data=data: produce(wire, topic, data).error_code, 0)
 
 
 def test_a_topics_own_config_goes_first(broker: Broker, wires: list[Wire]) -> None:
     topic, other = create_topic(broker, max_message_bytes=100_000), create_topic(broker)
-    with changed(broker, message_max_bytes="500"):
+    with changed_brokers(broker, message_max_bytes="500"):
         everywhere(wires, lambda wire: produce(wire, other, batch([b"x" * 1000])).error_code, TOO_LARGE)
         assert produce(wires[0], topic, batch([b"x" * 1000])).error_code == 0
 
 
 def test_a_brokers_own_config_goes_before_the_clusters(broker: Broker, wires: list[Wire]) -> None:
     topic = create_topic(broker)
-    with changed(broker, message_max_bytes="500"):
-        assert alter(wires[0], "0", message_max_bytes="5000") == (0, None)
+    with changed_brokers(broker, message_max_bytes="500"):
+        assert alter_broker(wires[0], "0", message_max_bytes="5000") == (0, None)
         everywhere(wires, lambda wire: produce(wire, topic, batch([b"x" * 1000])).error_code, 0)
-        assert alter(wires[0], "0", message_max_bytes=None) == (0, None)
+        assert alter_broker(wires[0], "0", message_max_bytes=None) == (0, None)
         everywhere(wires, lambda wire: produce(wire, topic, batch([b"x" * 1000])).error_code, TOO_LARGE)
 
 
@@ -114,7 +90,7 @@ def codec(wire: Wire, topic: str) -> int:
 
 def test_compression(broker: Broker, wires: list[Wire]) -> None:
     topic = create_topic(broker)
-    with changed(broker, compression_type="gzip"):
+    with changed_brokers(broker, compression_type="gzip"):
         everywhere(wires, lambda wire: codec(wire, topic), 1)
     everywhere(wires, lambda wire: codec(wire, topic), 0)
 
@@ -122,7 +98,7 @@ def test_compression(broker: Broker, wires: list[Wire]) -> None:
 def test_conversion_for_old_consumers(broker: Broker, wires: list[Wire]) -> None:
     topic = create_topic(broker)
     produce(wires[0], topic, batch([b"x"]))
-    with changed(broker, log_message_downconversion_enable="false"):
+    with changed_brokers(broker, log_message_downconversion_enable="false"):
         for version in (0, 1, 3):
             everywhere(wires, lambda w, v=version: fetch(w, topic, 0, version=v).error_code, UNSUPPORTED_VERSION)
         assert fetch(wires[0], topic, 0, version=4).error_code == 0
@@ -135,19 +111,19 @@ def test_segments_and_retention(broker: Broker, wires: list[Wire]) -> None:
         for topic in (by_size, by_age):
             assert produce(wire, topic, batch([b"x" * 1000], timestamp=NOW - DAY_MS)).error_code == 0
     assert (start_of(wires[0], by_size), start_of(wires[0], by_age)) == (0, 0)
-    with changed(broker, log_segment_bytes="500"):  # the next append seals what is there
+    with changed_brokers(broker, log_segment_bytes="500"):  # the next append seals what is there
         for topic in (by_size, by_age):
             assert produce(wires[0], topic, batch([b"x" * 1000])).error_code == 0
-        with changed(broker, log_retention_bytes="1"):
+        with changed_brokers(broker, log_retention_bytes="1"):
             wait_until(lambda: start_of(wires[0], by_size) == 4, what="only the active segment is left")
-        with changed(broker, log_retention_ms="3600000"):
+        with changed_brokers(broker, log_retention_ms="3600000"):
             wait_until(lambda: start_of(wires[0], by_age) == 4, what="what is a day old is gone")
 
 
 def test_removal_of_files(broker: Broker, wires: list[Wire]) -> None:
     """Without the change they would stay for a minute."""
     topic = create_topic(broker)
-    with changed(broker, log_segment_delete_delay_ms="0"):
+    with changed_brokers(broker, log_segment_delete_delay_ms="0"):
         request = interbroker.message_class("DeleteTopicsRequest")[1](topic_names=[topic], timeout_ms=10_000)
         assert wires[0].call(request).responses[0].error_code == 0
         wait_until(lambda: not list(broker.data_dir.glob(f"{topic}-0*")), what="its directory is removed")
@@ -161,7 +137,7 @@ def test_flushing(broker: Broker, wires: list[Wire], configs: dict[str, str]) ->
     def synced() -> int:
         return checkpoints.read_offsets(broker.data_dir, checkpoints.RECOVERY_POINT).get((topic, 0), 0)
 
-    with changed(broker, **configs):
+    with changed_brokers(broker, **configs):
         for wire in wires:
             produce(wire, topic, batch([b"x"]))
         wait_until(lambda: synced() == 4, what="all is synced")
@@ -177,7 +153,7 @@ def test_expiry_of_producers(broker: Broker, wires: list[Wire]) -> None:
 
     assert produce(wires[0], topic, batch([b"x"], producer=number, epoch=epoch, sequence=0)).error_code == 0
     assert known(wires[0]) == 1
-    with changed(broker, producer_id_expiration_ms="1"):
+    with changed_brokers(broker, producer_id_expiration_ms="1"):
         everywhere(wires, known, 0)
 
 
@@ -190,10 +166,10 @@ def test_the_cleaner(broker: Broker, wires: list[Wire]) -> None:
     def cleaned() -> int:
         return checkpoints.read_offsets(broker.data_dir, checkpoints.CLEANER).get((topic, 0), 0)
 
-    with changed(broker, log_cleaner_io_max_bytes_per_second="1", log_cleaner_backoff_ms="10"):
+    with changed_brokers(broker, log_cleaner_io_max_bytes_per_second="1", log_cleaner_backoff_ms="10"):
         wait_until(lambda: (topic, 0) in checkpoints.read_offsets(broker.data_dir, checkpoints.CLEANER))
         assert f"{topic}-0: compacted up to offset" not in broker.log
-    with changed(broker, log_cleaner_backoff_ms="10"):
+    with changed_brokers(broker, log_cleaner_backoff_ms="10"):
         wait_until(lambda: cleaned() > 0, what="the topic is compacted")
     assert [record.value for record in parse(fetch(wires[0], topic, 0).records)][:1] == [b"x" * 500]
 
@@ -209,7 +185,7 @@ def answers(broker: Broker) -> bool:
 
 def test_connections(broker: Broker, wires: list[Wire]) -> None:
     for configs in ({"max_connections_per_ip": "1"}, {"max_connections_per_ip_overrides": "127.0.0.1:1"}):
-        with changed(broker, **configs):
+        with changed_brokers(broker, **configs):
             wait_until(lambda: not answers(broker), what="no further connection is taken")
         wait_until(lambda: answers(broker), what="they are again")
 
@@ -235,6 +211,6 @@ def test_connections(broker: Broker, wires: list[Wire]) -> None:
 )
 def test_what_is_refused_names_the_key(broker: Broker, wires: list[Wire], name: str, value: str) -> None:
     for whose in ("", "0"):
-        code, message = alter(wires[0], whose, **{name: value})
+        code, message = alter_broker(wires[0], whose, **{name: value})
         assert code == INVALID_REQUEST
         assert name.replace("_", ".") in (message or "")
