@@ -175,9 +175,9 @@ def _override(text: str) -> tuple[str, str]:
 def resolve(given: Mapping[str, str]) -> BrokerConfig:
     """Type every key and apply the rules between keys. Raises ConfigFault with a line for each bad value."""
     given = {key: value.strip() for key, value in given.items()}
-    if "node.id" in given:
-        given.setdefault("broker.id", given["node.id"])
     values, warnings = _typed(given)
+    if "node.id" in given and "broker.id" not in given:
+        values["broker.id"], given["broker.id"] = values["node.id"], given["node.id"]
     if not values.get("odradek.workers"):
         values["odradek.workers"] = os.cpu_count() or 1
     try:
@@ -272,7 +272,7 @@ def _check_inter_broker(given: Mapping[str, str], advertised: list[Endpoint]) ->
 
 
 def _log_dirs(values: Mapping[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:
-    text = given.get("log.dirs") or given.get("log.dir") or values["log.dir"]
+    text = given["log.dirs"] if "log.dirs" in given else given.get("log.dir", values["log.dir"])
     folders = [os.path.abspath(part.strip()) for part in text.split(",") if part.strip()]
     if not folders:
         raise ConfigFault("log.dirs: at least one directory is needed")
@@ -301,6 +301,8 @@ def _check(config: BrokerConfig) -> None:
 def _broker_id(config: BrokerConfig) -> list[str]:
     """Kafka's rule: in a cluster the numbers above reserved.broker.max.id are those that are given out."""
     number, most = config["broker.id"], config["reserved.broker.max.id"]
+    if "node.id" in config.given and config["node.id"] != number:
+        return [f"node.id and broker.id must be the same number, not {config['node.id']} and {number}"]
     if number < -1:
         return [f"broker.id must be 0 or above, not {number}"]
     if config.clustered and not config["broker.id.generation.enable"] and number < 0:

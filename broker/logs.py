@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker import journal
+from odradek.broker.errors import OdradekError
 
 LEVELS_FILE = "log-levels.json"
 ROOT = "odradek"
@@ -112,17 +113,22 @@ def _handler(role: str, config: Mapping[str, Any]) -> logging.Handler:
     path = config.get("odradek.log.file")
     handler: logging.Handler
     if path:
-        handler = logging.handlers.RotatingFileHandler(
-            file_of(role, Path(path)),
-            maxBytes=config["odradek.log.file.max.bytes"],
-            backupCount=config["odradek.log.file.backups"],
-        )
+        handler = _file_handler(role, Path(path), config)
     elif journal.is_stderr():
         return journal.JournalHandler(role)
     else:
         handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines(f"%(asctime)s %(levelname)s {role} %(name)s: %(message)s"))
     return handler
+
+
+def _file_handler(role: str, path: Path, config: Mapping[str, Any]) -> logging.Handler:
+    """Raises OdradekError where there can be no such file, which may be mended while a broker runs."""
+    most, backups = config["odradek.log.file.max.bytes"], config["odradek.log.file.backups"]
+    try:
+        return logging.handlers.RotatingFileHandler(file_of(role, path), maxBytes=most, backupCount=backups)
+    except OSError as error:
+        raise OdradekError(f"odradek.log.file: {path}: {error.strerror}") from None
 
 
 def _apply_all(config: Mapping[str, Any], run_dir: Path | None) -> None:

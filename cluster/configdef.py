@@ -221,6 +221,8 @@ def resolve_one(
         return parse_topic(name, overrides[name])
     for synonym, factor in _SYNONYMS.get(name, ()):
         value = broker_value(synonym, dynamic, static)
+        if value is not None and name == "retention.ms":
+            return max(value * factor, -1)  # any negative number is for ever, and told as -1
         if value is not None:
             return value * factor if factor != 1 else value
     return topic_default(name)

@@ -70,6 +70,8 @@ def parse_value(key: ConfigKey, text: str | None) -> Any:
         if key.default is not None:
             raise invalid(key.name, "null", "a value is required")
         return None
+    if "\0" in text:  # no name of a file may have one
+        raise invalid(key.name, text.replace("\0", "\\0"), "must not contain NUL")
     value = _convert(key, text)
     problem = key.check(value) if key.check is not None else None
     if problem is not None:

@@ -13,6 +13,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+LONGEST = 107 - len("/control-coordinator.ipc")  # bytes of a run directory's path: no socket has a longer name
+
 
 class RunDirError(Exception):
     """The run directory cannot be trusted or made; the message says what to change."""
@@ -41,8 +43,13 @@ def run_dir(data_dir: str | os.PathLike[str]) -> Path:
 
 def make_run_dir(path: Path) -> Path:
     """Create `path` with mode 0700 and check that it and its parent belong to us; RunDirError otherwise."""
+    if len(os.fsencode(path)) > LONGEST:
+        raise RunDirError(f"{path}: no socket fits below a path of more than {LONGEST} bytes: change odradek.run.dir")
     for part in (path.parent, path):
-        part.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            part.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunDirError(f"{path}: {error.strerror}: change odradek.run.dir, or ODRADEK_RUN_DIR") from None
     _check_parent(path.parent)
     _check_private(path)
     return path

@@ -60,6 +60,23 @@ def test_fatal_boot_errors_have_their_own_code(tmp_path: Path, overrides: list[s
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "code"),
+    [
+        ("odradek.run.dir", "x" * 100, 3),
+        ("odradek.run.dir", "/proc/nowhere", 3),
+        ("odradek.log.file", "/proc/nowhere", 1),
+        ("odradek.log.file", "/tmp", 1),
+    ],
+)
+def test_paths_that_cannot_be_are_one_line_that_names_the_key(tmp_path: Path, key: str, value: str, code: int) -> None:
+    words = ("--override", f"{key}={value}", "--override", "listeners=PLAINTEXT://127.0.0.1:0")
+    done = odradek("start", *words, cwd=tmp_path)
+    assert done.returncode == code
+    (line,) = done.stderr.splitlines()
+    assert key in line
+
+
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data" / "holiday pictures").mkdir(parents=True)
     done = odradek("start", cwd=tmp_path)

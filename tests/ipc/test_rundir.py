@@ -24,6 +24,14 @@ def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
         rundir.make_run_dir(tmp_path / "run")
 
 
+def test_a_path_that_no_socket_fits_below_is_refused(tmp_path: Path) -> None:
+    """It is made of two-byte characters: bytes count."""
+    with pytest.raises(RunDirError, match=r"odradek\.run\.dir"):
+        rundir.make_run_dir(Path("/tmp") / ("ü" * 40))
+    with pytest.raises(RunDirError, match=r"exists: change odradek\.run\.dir"):
+        rundir.make_run_dir(Path("/dev/null/run"))
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
 def test_a_parent_of_someone_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
