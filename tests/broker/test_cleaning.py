@@ -372,6 +372,17 @@ def test_as_many_logs_at_the_same_time_as_there_are_threads(bench: Maker) -> Non
     assert cleaner(log, log_cleaner_threads=0).step() == 15000.0
 
 
+@pytest.mark.parametrize("rate", [0.0, -1.0])
+def test_no_rate_at_all_is_a_long_pause(bench: Maker, rate: float) -> None:
+    """Kafka takes such numbers, and waits."""
+    log = bench()
+    write(log.partition(), 3000, keys=3000)
+    one = cleaner(log, log_cleaner_io_max_bytes_per_second=rate)
+    one.step()
+    assert one.step() > 100_000
+    assert not one._uncleanable
+
+
 def test_configs_that_change_while_it_runs(bench: Maker) -> None:
     log = bench()
     write(log.partition(), 3000, keys=3000)
