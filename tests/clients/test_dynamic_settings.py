@@ -30,7 +30,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    running = Broker(tmp_path_factory.mktemp("settings"), **QUICK)
+    running = Broker(tmp_path_factory.mktemp("settings"), **QUICK, num_io_threads=8, queued_max_requests=5)
     try:
         yield running.start()
     finally:
@@ -52,6 +52,12 @@ def everywhere(wires: list[Wire], call: Callable[[Wire], int], code: int) -> Non
 
 def start_of(wire: Wire, topic: str) -> int:
     return int(list_offsets(wire, topic, EARLIEST).offset)
+
+
+def test_a_start_says_once_what_has_no_effect(broker: Broker) -> None:
+    (line,) = [line for line in broker.log.splitlines() if "num.io.threads" in line]
+    assert " WARNING " in line
+    assert line.endswith("without effect in this broker: num.io.threads, queued.max.requests")
 
 
 def test_what_a_produce_request_goes_by(broker: Broker, wires: list[Wire]) -> None:
