@@ -12,7 +12,7 @@ import math
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,10 +83,16 @@ class Janitor:
             self._keeping,
             Task(config["log.retention.check.interval.ms"], self._retain),
             Task(config["producer.id.expiration.check.interval.ms"], self._expire),
-            Task(config["log.flush.offset.checkpoint.interval.ms"], self._checkpoint(checkpoints.RECOVERY_POINT)),
-            Task(config["log.flush.start.offset.checkpoint.interval.ms"], self._checkpoint(checkpoints.LOG_START)),
             Task(
-                config["replica.high.watermark.checkpoint.interval.ms"],
+                _period_ms(config, "log.flush.offset.checkpoint.interval.ms"),
+                self._checkpoint(checkpoints.RECOVERY_POINT),
+            ),
+            Task(
+                _period_ms(config, "log.flush.start.offset.checkpoint.interval.ms"),
+                self._checkpoint(checkpoints.LOG_START),
+            ),
+            Task(
+                _period_ms(config, "replica.high.watermark.checkpoint.interval.ms"),
                 self._checkpoint(checkpoints.HIGH_WATERMARK),
             ),
             Task(FORGET_MS, self._aging.forget),
@@ -286,6 +292,11 @@ def _flush_due(partition: Partition) -> None:
         flushing.sync(partition)
     elif state.flushed < state.active_base:
         flushing.sync(partition, lambda now: now.active_base)
+
+
+def _period_ms(config: Mapping[str, Any], name: str) -> float:
+    """Kafka's scheduler repeats nothing whose period is 0 or less; here it would be done all the time."""
+    return config[name] if config[name] > 0 else math.inf
 
 
 def _now_ms() -> int:

@@ -50,12 +50,22 @@ def _overrides(value: str) -> str | None:
     return None
 
 
+_SERVER = re.compile(r"([^\s:\[\]]+|\[[^\s\[\]]+\])(:(?P<port>[0-9]{1,5}))?")
+
+
+def _servers(value: str) -> str | None:
+    found = [_SERVER.fullmatch(part.strip()) for part in value.partition("/")[0].split(",")]
+    good = all(server is not None and int(server["port"] or 0) <= 0xFFFF for server in found)
+    return None if good or not value else "must be host:port,host:port/chroot"
+
+
 # fmt: off
 BROKER_CONFIGS = (
     ConfigKey(
         "zookeeper.connect", STRING, None, HIGH,
         "ZooKeeper servers as host:port,host:port/chroot. Without it the metadata tree is kept in a "
         "file of the first log directory.",
+        check=_servers,
     ),
     ConfigKey(
         "zookeeper.session.timeout.ms", INT, "18000", HIGH,

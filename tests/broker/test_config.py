@@ -172,6 +172,10 @@ def test_numbers_of_brokers_in_a_cluster() -> None:
         ({"listeners": "SSL://:9093"}, "SSL is not there yet"),
         ({"listeners": "A://:1"}, "add A:PLAINTEXT"),
         ({"log.dirs": "/a,/b/../a"}, "twice"),
+        *(
+            ({"zookeeper.connect": bad}, "zookeeper.connect")
+            for bad in ("/chroot", "a,,b", "a:x", "a:65536", ":1", "a b:1")
+        ),
         ({"log.dirs": " , "}, "at least one directory"),
         ({"log.dirs": "", "log.dir": "d"}, "at least one directory"),
         ({"inter.broker.listener.name": "X"}, "X is not among"),
@@ -184,6 +188,11 @@ def test_bad_values(given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigFault, match=message) as caught:
         configuration.resolve({"log.dirs": "d", **given})
     assert caught.value.exit_code == FATAL_BOOT
+
+
+@pytest.mark.parametrize("good", ["", "a", "a:1,b:2", "[::1]:2181, b/chroot/of,mine", "10.0.0.1:2181/x"])
+def test_servers_of_zookeeper(good: str) -> None:
+    assert configuration.resolve({"log.dirs": "d", "zookeeper.connect": good}).clustered == bool(good)
 
 
 def test_all_bad_values_are_told_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -477,3 +478,8 @@ def test_a_fault_in_one_log_costs_no_other(bench: Maker, caplog: pytest.LogCaptu
         tasks._each("flush", act)
     assert done == [1, 1]
     assert caplog.text.count("flush: t-0") == 1, "told once"
+
+
+@pytest.mark.parametrize(("given", "period"), [(5000, 5000), (1, 1), (0, math.inf), (-1, math.inf)])
+def test_what_has_no_period_is_not_done_all_the_time(given: int, period: float) -> None:
+    assert janitor._period_ms({"x.ms": given}, "x.ms") == period
