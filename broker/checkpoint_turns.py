@@ -69,19 +69,41 @@ def lower(partition: Partition, fields: Fields) -> None:
     OSError as the disk does.
     """
     with Turns(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
-        _lower(partition, checkpoints.RECOVERY_POINT, fields[F_FLUSHED])
-        _lower(partition, checkpoints.LOG_START, fields[F_LOG_START])
+        _lower(partition, checkpoints.RECOVERY_POINT, fields[F_FLUSHED], fields[F_FLUSHED])
+        _lower(partition, checkpoints.LOG_START, fields[F_LOG_START], fields[F_LOG_START])
         partition.slot.publish(fields)
 
 
-def _lower(partition: Partition, name: str, offset: int) -> None:
-    log_dir, key = os.path.dirname(partition.directory), (partition.topic, partition.index)
-    try:
-        offsets = checkpoints.read_offsets(log_dir, name)
-    except CheckpointError:  # nobody goes by it
+def lower_cleaner_point(partition: Partition, offset: int) -> None:
+    """Have the cleaner's checkpoint call nothing clean of a compacted log that is about to be cut at `offset`.
+
+    Unless it ends at or below that. The janitor writes the same once it has seen the cut, but a broker that dies first
+    would take what came behind it for clean at its next start (see broker.cleaner_offsets). A round of the cleaner that
+    ends just now may still write its line over this one: that is left to the janitor. Errors as above.
+    """
+    if _offsets(partition, checkpoints.CLEANER).get(_key(partition), 0) <= offset:
         return
-    if offsets.get(key, 0) > offset:
-        checkpoints.write_offsets(log_dir, name, {**offsets, key: offset})
+    fields = partition.slot.read()
+    with Turns(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
+        _lower(partition, checkpoints.CLEANER, offset, fields[F_LOG_START])
+
+
+def _lower(partition: Partition, name: str, most: int, offset: int) -> None:
+    """Where checkpoint `name` says more than `most`, have it say `offset`."""
+    offsets, key = _offsets(partition, name), _key(partition)
+    if offsets.get(key, 0) > most:
+        checkpoints.write_offsets(os.path.dirname(partition.directory), name, {**offsets, key: offset})
+
+
+def _key(partition: Partition) -> tuple[str, int]:
+    return partition.topic, partition.index
+
+
+def _offsets(partition: Partition, name: str) -> checkpoints.Offsets:
+    try:
+        return checkpoints.read_offsets(os.path.dirname(partition.directory), name)
+    except CheckpointError:  # nobody goes by it
+        return {}
 
 
 class FormerLines:

@@ -44,9 +44,12 @@ class CleanerOffsets:
         return offset if offset is None or incarnation not in self._cut else 0
 
     def put(self, partition: Partition, offset: int, others: Iterable[Partition]) -> None:
-        """Write where the dirty part begins, and leave out partitions that are none of the `others`. Raises OSError."""
-        self._cut.discard(partition.incarnation)
+        """Write where the dirty part begins, and leave out partitions that are none of the `others`. Raises OSError.
+
+        A log that was cut stays dirty until the file says so: where the disk refuses it, the old line is still there.
+        """
         self._write(partition.state().log_dir, [(partition, offset)], others)
+        self._cut.discard(partition.incarnation)
 
     def begin(self, partitions: Iterable[Partition], others: Iterable[Partition]) -> None:
         """Enter logs that were never cleaned: they are dirty from their start on. Raises OSError."""
@@ -56,15 +59,21 @@ class CleanerOffsets:
             self._write(index, new, others)
 
     def note_truncations(self, partitions: Iterable[Partition], others: Callable[[], Iterable[Partition]]) -> None:
-        """Write down which cleaned logs are dirty because they were cut, for a start that cannot know. Raises OSError.
+        """Write down which cleaned logs are dirty because they were cut, for a start that cannot know.
 
         Else a record behind the cut, of which no pass has looked for older ones of its key, would count as clean; were
-        it a tombstone, it would go one day, and the older ones would be there again.
+        it a tombstone, it would go one day, and the older ones would be there again. What the disk refuses is tried
+        again at the next call, and holds up no other log: raises the last OSError when all had their turn.
         """
+        refused: OSError | None = None
         for partition in partitions:
-            state, known = partition.state(), self._truncations.get(partition.incarnation, 0)
-            if state.truncations != known and self.get(partition) is not None:
-                self.put(partition, state.log_start, others())
+            if self.get(partition) is not None and partition.incarnation in self._cut:
+                try:
+                    self.put(partition, partition.state().log_start, others())
+                except OSError as error:
+                    refused = error
+        if refused is not None:
+            raise refused
 
     def _write(self, index: int, new: list[tuple[Partition, int]], others: Iterable[Partition]) -> None:
         """Slots are looked at when it is our turn: see broker.checkpoint_turns."""

@@ -4,8 +4,9 @@ Every change holds only for the leader epoch in which its answer was asked for: 
 since a former leader's records must not come behind those of a newer one (KIP-101, KIP-279).
 Crash rule: what takes synced records away first lowers the checkpoints to below its cut, publishes that recovery point
             within the same turn, then cuts; the lock is held throughout. So a death between any two of them leaves no
-            checkpoint that trusts, after a power failure, what comes instead of those records. The checkpoint's turn is
-            taken within the lock: none of its holders takes a partition's lock. One who writes the checkpoint may wait
+            checkpoint that trusts, after a power failure, what comes instead of those records. The cleaner's checkpoint
+            is lowered first too, or what comes would count as compacted after a kill. A checkpoint's turn is taken
+            within the lock: none of its holders takes a partition's lock. One who writes the checkpoint may wait
             for a slow disk; that is not waited for here (Busy, and the cut is tried again), since whoever holds a
             partition's lock for odradek.lock.stall.ms is killed, and the other copies stand still meanwhile.
 """
@@ -16,7 +17,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from odradek.broker.checkpoint_turns import lower
+from odradek.broker.checkpoint_turns import lower, lower_cleaner_point
 from odradek.cluster.following import Position
 from odradek.ipc import slots
 from odradek.ipc.slots import F_EPOCH_NOTED, F_HW, F_LEADER_EPOCH, F_LEO, F_LOG_START, F_STATE, FOLLOWER, Fields
@@ -123,18 +124,23 @@ def _cut(partition: Partition, values: Fields, offset: int) -> Position:
 
 
 def _distrust(partition: Partition, values: Fields, offset: int) -> None:
-    """Lower the recovery point before a cut at `offset`, to the base of its segment: the batch that holds it goes
-    whole, and may begin before it. `values` keep what is synced, of which the cut publishes what stays.
+    """Lower the checkpoints before a cut at `offset`, that of what is synced to the base of its segment: the batch
+    that holds it goes whole, and may begin before it. `values` keep what is synced, of which the cut publishes what
+    stays.
 
     So is the log start where the log may end before it, as an unclean leader's may: of a log that ends before its log
     start by the checkpoint a start leaves nothing, and fetches what it lacks from there on only.
     """
     start = values[F_LOG_START]
-    if offset >= values[slots.F_FLUSHED] and (offset > start or not start):
+    if offset >= values[F_LEO]:
         return
     bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
-    published = partition.slot.fields()
     base = max((base for base in bases if base <= offset), default=offset)
+    if partition.config.compacted:
+        lower_cleaner_point(partition, base)
+    if offset >= values[slots.F_FLUSHED] and (offset > start or not start):
+        return
+    published = partition.slot.fields()
     published[slots.F_FLUSHED] = min(published[slots.F_FLUSHED], base)
     published[F_LOG_START] = min(published[F_LOG_START], base)
     published[slots.F_UNFLUSHED_SINCE] = published[slots.F_UNFLUSHED_SINCE] or time.time_ns() // 1_000_000

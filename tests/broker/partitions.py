@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -33,32 +34,58 @@ class Bench:
         for path in (self.data, self.run_dir):
             path.mkdir(exist_ok=True)
         self.shared = Shared.create(f"/odradek-test-{os.getpid()}-{time.monotonic_ns()}-", 1, 16)
-        self._publish(count, {key.replace("_", "."): str(value) for key, value in topic_config.items()})
+        self._count = count
+        self._begin(1)
+        self._publish(topic_config)
         self.partitions = Partitions(self.shared, self.run_dir, self.config, roles.JANITOR)
-        self.partitions.follow()
-        opening.open_all(self.partitions.log, self.partitions.names(), self.partitions.log_dirs(), lambda: None)
+        self._open()
 
-    def _publish(self, count: int, topic_config: dict[str, str]) -> None:
-        for index in range(count):
+    def _begin(self, incarnation: int) -> None:
+        """Empty directories, and slots from `incarnation` on."""
+        for index in range(self._count):
             (self.data / f"t-{index}").mkdir(exist_ok=True)
-            self.shared.slots[index].publish(SlotState(incarnation=index + 1, state=slots.RECOVERING))
-        rows = [[index, index + 1, 0, 0, [0], [0], 0] for index in range(count)]
-        topic = {"id": "01" * 16, "internal": False, "config": topic_config, "partitions": rows}
+            self.shared.slots[index].publish(SlotState(incarnation=incarnation + index, state=slots.RECOVERING))
+
+    def _publish(self, topic_config: dict[str, Any]) -> None:
+        self._topic_config = topic_config
+        config = {key.replace("_", "."): str(value) for key, value in topic_config.items()}
+        rows = [[n, self.shared.slots[n].state().incarnation, 0, 0, [0], [0], 0] for n in range(self._count)]
+        topic = {"id": "01" * 16, "internal": False, "config": config, "partitions": rows}
         version = self.shared.metadata.version + 1
         raw = raw_snapshot(version, "c", 0, [], {"t": topic}, {})
         self.shared.metadata.publish(version, json.dumps(raw).encode())
+
+    def _open(self) -> None:
+        self.partitions.follow()
+        opening.open_all(self.partitions.log, self.partitions.names(), self.partitions.log_dirs(), lambda: None)
+
+    def configure(self, **topic_config: Any) -> None:
+        """The topic's configs become others."""
+        self._publish({**self._topic_config, **topic_config})
+        self.partitions.follow()
+
+    def make_again(self) -> None:
+        """The topic is deleted and made again under its name, in the same directories and slots."""
+        for index in range(self._count):
+            shutil.rmtree(self.data / f"t-{index}")
+        self._begin(self.shared.slots[0].state().incarnation + self._count)
+        self._publish(self._topic_config)
+        self._open()
 
     def partition(self, index: int = 0) -> Partition:
         found = self.partitions.log.get("t", index)
         assert found is not None
         return found
 
-    def append(self, index: int = 0, timestamp: int | None = None, producer: int = -1, sequence: int = 0) -> int:
+    def append(
+        self, index: int = 0, timestamp: int | None = None, producer: int = -1, sequence: int = 0,
+        key: bytes | None = None,
+    ) -> int:  # fmt: skip
         """One record; the log end."""
         when = timestamp if timestamp is not None else now_ms()
         data = bytearray(
             batch_v2.build(
-                [(0, when, None, b"x" * 100, ())],
+                [(0, when, key, b"x" * 100, ())],
                 producer_id=producer,
                 producer_epoch=0 if producer >= 0 else -1,
                 base_sequence=sequence if producer >= 0 else -1,

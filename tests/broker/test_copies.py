@@ -145,6 +145,29 @@ def test_a_cut_does_not_wait_for_who_writes_the_checkpoint(log: Bench) -> None:
     assert log.partition().state().leo == 4 and points(log)[0] <= 4
 
 
+@pytest.mark.parametrize("offset", [0, 4, 5, 9])
+def test_a_death_leaves_no_log_clean_beyond_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+    """What comes instead was looked at by no pass of the cleaner. Segments begin at every second offset."""
+    log = Bench(tmp_path, count=2, segment_bytes=400, cleanup_policy="compact")
+    try:
+        for _ in range(10):
+            log.append(key=b"k")
+        log.partition().slot.update(state=slots.FOLLOWER, leader_epoch=EPOCH)
+        clean = {("t", 0): 4, ("t", 1): 8}
+        checkpoints.write_offsets(log.data, checkpoints.CLEANER, clean)
+
+        def dying(*_: object) -> None:
+            raise Died
+
+        monkeypatch.setattr(truncate, "truncate", dying)
+        with pytest.raises(Died):
+            copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), offset))
+        found = checkpoints.read_offsets(log.data, checkpoints.CLEANER)
+        assert found == ({**clean, ("t", 0): 0} if offset < 4 else clean)
+    finally:
+        log.close()
+
+
 @pytest.mark.parametrize("janitor_writes", [True, False])
 def test_a_death_between_the_checkpoint_and_the_slot(
     log: Bench, monkeypatch: pytest.MonkeyPatch, janitor_writes: bool
