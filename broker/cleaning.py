@@ -229,10 +229,14 @@ class Cleaner:
         log.debug("%r: compacting offsets %d to %d", partition, what.first_dirty, what.upto)
 
     def _dirty(self, now_ms: int) -> Iterator[tuple[Partition, Range]]:
-        taken = {one.compaction.partition.incarnation for one in self._running}
+        # By directory: a topic that is made again under its name has that of the former one, whose compaction may not
+        # have heard yet that its log is gone. Both would write to the same `.cleaned` files.
+        taken = {one.compaction.partition.directory for one in self._running}
         for partition in self._partitions():
             state = partition.state()
-            if not partition.config.compacted or partition.incarnation in self._uncleanable | taken:
+            if partition.directory in taken or partition.incarnation in self._uncleanable:
+                continue
+            if not partition.config.compacted:
                 continue
             if state.state not in (slots.LEADER, slots.FOLLOWER) or state.incarnation != partition.incarnation:
                 continue

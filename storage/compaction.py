@@ -332,6 +332,8 @@ class Compaction:
             replaced = [segment.base for segment in group]
             if not state or values[slots.F_TRUNCATIONS] != self._truncations or not set(replaced) <= set(bases):
                 raise Moved("its segments are others now")
+            if not self.partition.config.compacted:
+                raise Moved("its cleanup.policy is no longer compact")
             self._writing = -1  # first: where a rename fails, `.cleaned` files tell repair to undo the others
             swap.put_in_place(self.partition, values, replaced)
             self.swaps += 1

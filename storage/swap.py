@@ -50,7 +50,11 @@ _BUSY_WITH_IT_NO_MORE = 1
 
 
 def put_in_place(partition: Partition, values: Fields, replaced: list[int]) -> None:
-    """Replace the segments at `replaced` by the `.cleaned` one at the first of them. Caller holds the lock."""
+    """Replace the segments at `replaced` by the `.cleaned` one at the first of them. Caller holds the lock.
+
+    FileNotFoundError, with nothing changed, when the `.cleaned` log is not there: nothing may go that nothing replaces.
+    """
+    os.stat(names.segment_path(partition.directory, replaced[0], names.LOG, names.CLEANED))
     slot = partition.slot
     slot.dirty = SWAPPING
     for kind in _KINDS:

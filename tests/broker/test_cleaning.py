@@ -337,6 +337,46 @@ def test_a_truncation_is_known_after_the_next_start(bench: Maker) -> None:
     assert cleaner(log)._offsets.get(log.partition(0)) == 0
 
 
+def test_a_truncation_that_the_cleaner_has_seen_is_written_down_all_the_same(bench: Maker) -> None:
+    log = bench()
+    write(log.partition(), 30)
+    one = cleaner(log)
+    until_idle(one)
+    log.partition().slot.update(truncations=1)
+    assert one._offsets.get(log.partition()) == 0
+    one.note_truncations()
+    assert checkpoint(log) == {("t", 0): 0}
+
+
+def test_a_truncation_that_the_disk_does_not_let_write_down_is_not_forgotten(
+    bench: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line in the file is that of before the cut; the other logs are written down."""
+    log = bench(count=2)
+    for index in (0, 1):
+        write(log.partition(index), 30)
+    one = cleaner(log)
+    while until_idle(one):
+        pass
+    upto = checkpoint(log)
+    for index in (0, 1):
+        log.partition(index).slot.update(truncations=1)
+    write_offsets = checkpoints.write_offsets
+
+    def full(log_dir: Any, name: str, offsets: checkpoints.Offsets, **_: Any) -> None:
+        if offsets["t", 0] != upto["t", 0]:
+            raise OSError(errno.ENOSPC, "full")
+        write_offsets(log_dir, name, offsets)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
+        patch.setattr(checkpoints, "write_offsets", full)
+        one.note_truncations()
+    assert checkpoint(log) == {("t", 0): upto["t", 0], ("t", 1): 0}
+    assert one._offsets.get(log.partition()) == 0
+    one.note_truncations()
+    assert checkpoint(log) == {("t", 0): 0, ("t", 1): 0}
+
+
 def test_a_truncation_within_a_round_that_changes_nothing_moves_no_checkpoint(bench: Maker) -> None:
     log = bench()
     write(log.partition(), 3000, keys=3000)
@@ -381,6 +421,36 @@ def test_no_rate_at_all_is_a_long_pause(bench: Maker, rate: float) -> None:
     one.step()
     assert one.step() > 100_000
     assert not one._uncleanable
+
+
+def test_a_topic_made_again_waits_for_the_compaction_of_the_former_one(bench: Maker) -> None:
+    """Both have the same directory, and would write to the same `.cleaned` files."""
+    log = bench()
+    write(log.partition(), 600, keys=600)
+    one = cleaner(log, log_cleaner_threads=2)
+    one.step()
+    former = one._running[0]
+    log.make_again()
+    write(log.partition(), 30)
+    assert not one._begin()
+    assert one._running == [former]
+    until_idle(one)
+    assert one._begin()
+
+
+def test_of_a_topic_that_is_no_longer_compacted_nothing_more_goes(bench: Maker) -> None:
+    """As when cleanup.policy is set to compact by mistake, and set back."""
+    log = bench()
+    write(log.partition(), 30)
+    before = [(log.data / "t-0" / name).read_bytes() for name in log.files(".log")]
+    one = cleaner(log)
+    one.step()
+    assert one.partition is not None
+    log.configure(cleanup_policy="delete")
+    until_idle(one)
+    assert one.partition is None
+    assert [(log.data / "t-0" / name).read_bytes() for name in log.files(".log")] == before
+    assert log.files(".cleaned") == []
 
 
 def test_configs_that_change_while_it_runs(bench: Maker) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from odradek.ipc import slots
 from odradek.protocol.records import batch_v2, convert
 from odradek.storage import check, checkpoints, compaction, names, recovery, swap
 from odradek.storage.compaction import Compaction, Memory, Moved
@@ -293,6 +294,26 @@ def test_a_rename_that_fails_leaves_the_old_segment_with_its_own_index(tmp_path:
         assert _faults(world) == []
         blocked.rmdir()
         assert consume(world.partition(2)) == before
+        assert _faults(world) == []
+        compact(partition, world)
+        assert _values(consume(partition)) == expected
+
+
+def test_nothing_goes_where_what_should_replace_it_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when another process has removed it: the round is given up, and the old segments stay."""
+    with live(tmp_path, **CONFIG) as world:
+        partition = world.partition()
+        expected = _fill(partition)
+        before, put_in_place = consume(partition), swap.put_in_place
+
+        def bereft(partition: Partition, values: slots.Fields, replaced: list[int]) -> None:
+            os.unlink(names.segment_path(partition.directory, replaced[0], names.LOG, names.CLEANED))
+            put_in_place(partition, values, replaced)
+
+        with monkeypatch.context() as patch, pytest.raises(Moved):
+            patch.setattr(swap, "put_in_place", bereft)
+            compact(partition, world)
+        assert consume(world.partition(3)) == before
         assert _faults(world) == []
         compact(partition, world)
         assert _values(consume(partition)) == expected
