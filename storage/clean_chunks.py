@@ -148,11 +148,14 @@ class ChunkCleaner:
     def _with_horizon(self, chunk: Chunk, index: int, judged: Judged, changed: dict[int, bytes]) -> None:
         """Tombstones that compaction sees for the first time: KIP-534."""
         payload = chunk.payload(index)
-        body, head = batch_v2.payload(payload, LIMIT), batch_v2.header(payload)
         first, last = np.searchsorted(judged.records.batches, (index, index + 1))
         stays = judged.stays[first:last].tolist()
-        kept = [one for one, wanted in zip(slices.slices(body, head), stays, strict=True) if wanted]
-        changed[index] = slices.with_records(head, body, kept, self.cleaner.horizon())
+        try:
+            body, head = batch_v2.payload(payload, LIMIT), batch_v2.header(payload)
+            kept = [one for one, wanted in zip(slices.slices(body, head), stays, strict=True) if wanted]
+            changed[index] = slices.with_records(head, body, kept, self.cleaner.horizon())
+        except RecordError as error:  # what reads records one by one is stricter
+            self._unreadable.note(chunk.batch(index), error)
 
 
 def _messages(data: bytes) -> Iterator[tuple[message_sets.Message, int, int]]:

@@ -193,6 +193,22 @@ def _damaged(dice: random.Random) -> Batch:
     return Batch(memoryview(bytearray(data)), count, NOW)
 
 
+def test_a_record_too_short_to_have_all_its_fields(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Read in bulk it is a tombstone; what gives tombstones their delete horizon reads one by one, and refuses it."""
+    with live(tmp_path, cleanup_policy="compact") as world, caplog.at_level(logging.WARNING):
+        partition = world.partition()
+        short = bytes((5 << 1, 0, 0, 1 << 1, 0, 1))  # ends with the length of its value
+        body = batch_v2.encode_records([(0, NOW, b"first", None, ())], 0)[0] + short
+        data = batch_v2.assemble(body, batch_v2.Span(0, 1, NOW, NOW, 2), codecs.NONE)
+        put(partition, keyed([(b"a", b"1")]), Batch(memoryview(bytearray(data)), 2, NOW))
+        put(partition, *[keyed([(b"a", b"%d" % n), (b"%d" % n, None)]) for n in range(100)])
+        seal(partition)
+        assert compact(partition, world) is not None
+        assert body in names.segment_path(tmp_path / "t-0", 0).read_bytes()
+        assert [head.num_records for head in headers(partition)] == [2] + [1] * 99 + [2]
+        assert "batch at offset 1 stays" in caplog.text
+
+
 @pytest.mark.parametrize("far", [batch_v2.LATEST, batch_v2.EARLIEST])
 def test_times_that_cannot_be_written(tmp_path: Path, far: int, caplog: pytest.LogCaptureFixture) -> None:
     """A delta adds up to more than 64 bits: compaction would have to write the sum."""
