@@ -17,11 +17,13 @@ import os
 import socket
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 log = logging.getLogger(__name__)
 
 FRAGMENT = 65536
 _MAX_FDS = 16
+_PASSES = (errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)  # the packet may go through later
 _MORE, _LAST = b"\x00", b"\x01"
 
 
@@ -61,11 +63,16 @@ class Channel:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno == errno.ENOBUFS or error.errno == errno.ETOOMANYREFS:
-                    return
-                self._out.clear()  # the peer is gone: `receive` will say so
+                if error.errno not in _PASSES:
+                    self._end()
                 return
             self._out.popleft()
+
+    def _end(self) -> None:
+        """The peer is gone, or cannot be sent to: `receive` says so on both sides. What is lost has to be answered."""
+        self._out.clear()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def _send_packet(self, packet: bytes, fds: tuple[int, ...]) -> None:
         if fds:

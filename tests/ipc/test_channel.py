@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,38 @@ def test_descriptors_travel(pair: tuple[Channel, Channel]) -> None:
     assert not os.get_inheritable(taken)
     os.close(taken)
     os.close(read)
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS])
+def test_what_cannot_be_sent_now_is_sent_later(
+    pair: tuple[Channel, Channel], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "_send_packet", _failing(number))
+        pair[0].send(b"one")
+        assert pair[0].wants_write
+    assert _receive(pair[1], pair[0], 1) == [b"one"]
+
+
+def test_what_can_never_be_sent_is_the_end_for_both(
+    pair: tuple[Channel, Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or who has sent it would wait for its answer for ever."""
+    pair[1].send(b"sent before")
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "_send_packet", _failing(errno.EBADF))
+        pair[0].send(b"lost")
+    assert _receive(pair[0], pair[1], 1) == [b"sent before"]
+    for end in pair:
+        with pytest.raises(EOFError):
+            end.receive()
+
+
+def _failing(number: int) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
 
 
 def test_death_is_eof_after_what_was_sent(pair: tuple[Channel, Channel]) -> None:
