@@ -17,10 +17,12 @@ _NEVER = 1 << 62
 
 @dataclass
 class Transaction:
-    """One transaction; `commit` is None while it is open."""
+    """One transaction; `commit` is None while it is open, `marker` the offset of what has ended it."""
 
+    producer_id: int
     first: int
     commit: bool | None = None
+    marker: int = _NEVER
 
 
 @dataclass
@@ -52,6 +54,7 @@ class Model:
     open: dict[int, Transaction] = field(default_factory=dict)  # by producer id
     looked_upto: int = 0  # all rounds that were begun
     cleaned_upto: int = 0  # all rounds that came to their end
+    looked_leo: int = 0  # the log end when the last round was begun: what it has seen decided stays decided
 
     # --- what happens
 
@@ -63,18 +66,29 @@ class Model:
 
     def begin(self, producer_id: int) -> Transaction:
         """The producer's open transaction; one that begins at the log end if it has none."""
-        return self.open.setdefault(producer_id, Transaction(self.leo))
+        return self.open.setdefault(producer_id, Transaction(producer_id, self.leo))
 
     def end(self, producer_id: int, commit: bool) -> None:
         """A marker stands at the log end."""
         transaction = self.open.pop(producer_id, None)
         if transaction is not None:
-            transaction.commit = commit
+            transaction.commit, transaction.marker = commit, self.leo
         self.leo += 1
+
+    def truncate(self, leo: int, log_start: int) -> None:
+        """The log ends earlier, behind all that a round has seen; what was decided behind that is open again."""
+        self.written = {offset: one for offset, one in self.written.items() if offset < leo}
+        self.leo, self.log_start = leo, log_start
+        self.open = {producer_id: one for producer_id, one in self.open.items() if one.first < leo}
+        for transaction in (one.transaction for one in self.written.values()):
+            if transaction is not None and transaction.marker >= leo:
+                transaction.commit, transaction.marker = None, _NEVER
+                self.open[transaction.producer_id] = transaction
 
     def look(self, upto: int, now_ms: int) -> None:
         """A round begins over what is below `upto`."""
         self.looked_upto = max(self.looked_upto, upto)
+        self.looked_leo = self.leo
         for offset, one in self.written.items():
             if offset < upto:
                 one.looked_at = min(one.looked_at, now_ms)
@@ -82,7 +96,7 @@ class Model:
     @property
     def lso(self) -> int:
         """The last stable offset."""
-        return min((one.first for one in self.open.values()), default=self.leo)
+        return max(self.log_start, min((one.first for one in self.open.values()), default=self.leo))
 
     # --- what is seen
 

@@ -29,8 +29,7 @@ def view(partition: Partition, committed: bool, offset: int | None = None, max_b
 
 def stable(values: tuple[int, ...]) -> int:
     """The last stable offset."""
-    unstable = values[slots.F_UNSTABLE]
-    return values[slots.F_HW] if unstable < 0 else min(values[slots.F_HW], unstable)
+    return slots.last_stable(values)
 
 
 def _records(partition: Partition, committed: bool, offset: int | None, max_bytes: int) -> Iterator[Seen]:

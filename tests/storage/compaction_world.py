@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -9,12 +10,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
 from odradek.broker.aging import Aging
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.records import batch_v2
-from odradek.storage import check, checkpoints, compaction, opening, roll, snapshots, transactions, trim
+from odradek.storage import check, checkpoints, compaction, opening, roll, snapshots, transactions, trim, truncate
 from odradek.storage.append import Batch, append
+from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.compaction import BUSY, Compaction, Memory, Moved
 from odradek.storage.opening import LogDir
 from odradek.storage.partition import Partition
@@ -185,17 +188,49 @@ class World:
         self.model.log_start = start
         checkpoints.write_offsets(self.root, checkpoints.LOG_START, {TP: start})
 
+    def configure(self, **config: Any) -> None:
+        """The topic's configs become others."""
+        self.config |= config
+        self.live.config |= {name.replace("_", "."): value for name, value in config.items()}
+        for log in self.live.logs:
+            log.refresh()
+
+    def truncate(self, part: int) -> None:
+        """Follow another leader for a moment, which lacks the end of the log; then the producers begin again."""
+        first = max(self.model.looked_leo, self.model.log_start)
+        offset = first + (self.model.leo - first) * part // 4
+        slot = self.partition.slot
+        with self.partition.locked() as values:
+            values[slots.F_STATE] = slots.FOLLOWER
+            slot.publish(values)
+            truncate.truncate(self.partition, values, offset)
+            values[slots.F_STATE] = slots.LEADER
+            slot.publish(values)
+        state = self.partition.state()
+        assert state.leo <= offset
+        self.model.truncate(state.leo, state.log_start)
+        checkpoints.write_offsets(self.root, checkpoints.LOG_START, {TP: state.log_start})
+        for producer in self.producers:
+            self.fence(producer)
+
     # --- the cleaner
 
     def _look(self) -> compaction.Range | None:
-        offsets = checkpoints.read_offsets(self.root, checkpoints.CLEANER)
+        try:
+            offsets = checkpoints.read_offsets(self.root, checkpoints.CLEANER)
+        except CheckpointError:  # as broker.cleaner_offsets
+            offsets = {}
         what = compaction.look(self.partition, offsets.get(TP), self.now_ms)
-        if not what.due(0.0):
+        if not self.partition.config.compacted or not what.due(0.0):
             return None
         assert what.upto <= self.model.lso
         checkpoints.write_offsets(self.root, checkpoints.CLEANER, {TP: what.first_dirty})
         self.model.look(what.upto, self.now_ms)
         return what
+
+    def spoil_checkpoint(self, text: str) -> None:
+        """Put something else into the cleaner's checkpoint; nothing is known to be clean then."""
+        (self.root / checkpoints.CLEANER).write_text(text)
 
     def begin_round(self, memory: Memory) -> None:
         """Begin a round of the cleaner that other things come between."""
@@ -217,6 +252,39 @@ class World:
                     self._finished(going)
             except Moved:
                 self.going = None
+
+    def clean_refused(self, memory: Memory, call: int) -> None:
+        """A whole round, of which the disk refuses one of the calls that change something."""
+        calls = iter(range(call))
+
+        def around(do: Callable[..., Any]) -> Callable[..., Any]:
+            def refusing(*args: Any, **keywords: Any) -> Any:
+                if next(calls, None) is None and next(once, False):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                return do(*args, **keywords)
+
+            return refusing
+
+        once = iter([True])
+        self.begin_round(memory)
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("pwrite", "fsync", "rename", "replace", "open", "utime"):
+                patch.setattr(os, name, around(getattr(os, name)))
+            while self.going is not None:
+                self._go_on_refused()
+        with self.live.partition(3).locked():
+            pass  # repairs
+
+    def _go_on_refused(self) -> None:
+        assert self.going is not None
+        going, steps = self.going
+        try:
+            if next(steps, None) is None:
+                self.going = None
+        except (Moved, OSError):
+            self.going = None
+        if self.going is None:
+            self.model.cleaned_upto = max(self.model.cleaned_upto, going.cleaned_upto)
 
     def give_up(self) -> None:
         """The round that is under way ends here."""

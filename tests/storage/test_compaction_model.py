@@ -142,6 +142,24 @@ class Machine(RuleBasedStateMachine):
         self.log.clean_and_die(memory, _dies_at, step)
         self.log.compare_files()
 
+    @rule(memory=MEMORY, call=st.integers(0, 40))
+    def clean_refused(self, memory: Memory, call: int) -> None:
+        self.log.clean_refused(memory, call)
+        self.log.compare_files()
+
+    @rule(policy=st.sampled_from(["compact", "delete", "compact,delete"]))
+    def change_policy(self, policy: str) -> None:
+        self.log.configure(cleanup_policy=policy)
+
+    @rule(part=st.integers(0, 4))
+    def truncate(self, part: int) -> None:
+        self.log.truncate(part)
+        self.log.compare_files()
+
+    @rule(text=st.sampled_from(["", "0\n0\n", "no checkpoint", "0\n1\nt 0 999999999\n", "0\n1\nt 0 -5\n"]))
+    def spoil_checkpoint(self, text: str) -> None:
+        self.log.spoil_checkpoint(text)
+
     @rule(clean=st.booleans(), part=st.integers(0, 4))
     def restart(self, clean: bool, part: int) -> None:
         model = self.log.model
