@@ -75,7 +75,7 @@ def lower(partition: Partition, fields: Fields) -> None:
 
 
 def lower_cleaner_point(partition: Partition, offset: int) -> None:
-    """Have the cleaner's checkpoint call nothing clean of a compacted log that is about to be cut at `offset`.
+    """Have the cleaner's checkpoint call nothing clean of a log that is about to be cut at `offset`.
 
     Unless it ends at or below that. The janitor writes the same once it has seen the cut, but a broker that dies first
     would take what came behind it for clean at its next start (see broker.cleaner_offsets). A round of the cleaner that
@@ -85,7 +85,7 @@ def lower_cleaner_point(partition: Partition, offset: int) -> None:
         return
     fields = partition.slot.read()
     with Turns(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
-        _lower(partition, checkpoints.CLEANER, offset, fields[F_LOG_START])
+        _lower(partition, checkpoints.CLEANER, offset, min(offset, fields[F_LOG_START]))
 
 
 def _lower(partition: Partition, name: str, most: int, offset: int) -> None:

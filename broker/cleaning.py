@@ -155,8 +155,11 @@ class Cleaner:
             self._met(partition, error)
 
     def note_truncations(self) -> None:
-        """Logs that were cut are dirty, also after the next start. Raises OSError."""
-        self._offsets.note_truncations((one for one in self._partitions() if one.config.compacted), self._partitions)
+        """Logs that were cut are dirty, also after the next start. Raises OSError.
+
+        Also those that are not compacted at present, but were and may be again.
+        """
+        self._offsets.note_truncations(self._partitions(), self._partitions)
 
     @property
     def partition(self) -> Partition | None:

@@ -337,11 +337,14 @@ def test_a_truncation_is_known_after_the_next_start(bench: Maker) -> None:
     assert cleaner(log)._offsets.get(log.partition(0)) == 0
 
 
-def test_a_truncation_that_the_cleaner_has_seen_is_written_down_all_the_same(bench: Maker) -> None:
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_a_truncation_that_the_cleaner_has_seen_is_written_down_all_the_same(bench: Maker, policy: str) -> None:
+    """Also of a topic that is not compacted at present."""
     log = bench()
     write(log.partition(), 30)
     one = cleaner(log)
     until_idle(one)
+    log.configure(cleanup_policy=policy)
     log.partition().slot.update(truncations=1)
     assert one._offsets.get(log.partition()) == 0
     one.note_truncations()

@@ -145,10 +145,13 @@ def test_a_cut_does_not_wait_for_who_writes_the_checkpoint(log: Bench) -> None:
     assert log.partition().state().leo == 4 and points(log)[0] <= 4
 
 
+@pytest.mark.parametrize("policy", ["compact", "delete"])
 @pytest.mark.parametrize("offset", [0, 4, 5, 9])
-def test_a_death_leaves_no_log_clean_beyond_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+def test_a_death_leaves_no_log_clean_beyond_a_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int, policy: str
+) -> None:
     """What comes instead was looked at by no pass of the cleaner. Segments begin at every second offset."""
-    log = Bench(tmp_path, count=2, segment_bytes=400, cleanup_policy="compact")
+    log = Bench(tmp_path, count=2, segment_bytes=400, cleanup_policy=policy)
     try:
         for _ in range(10):
             log.append(key=b"k")

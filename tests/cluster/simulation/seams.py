@@ -155,8 +155,8 @@ def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterat
         (replicas, "Log", disk.MemoryLog), (leading, "roll", store.Roll),
         (repair, "roll", store.Roll), (k21_delete_records, "trim", store.Trim),
         (copies, "EpochCache", store.Epochs), (copies, "follow", store.Follow), (copies, "truncate", store.Truncate),
-        (copies, "lower", store.lower), (copies, "lower_cleaner_point", lambda *_: None), (epoch_caches, "EpochCache", store.Epochs), (following, "read", store.Read),
-        (followers, "QUICK_TRIES", 0),
+        (copies, "lower", store.lower), (copies, "lower_cleaner_point", lambda *_: None),
+        (epoch_caches, "EpochCache", store.Epochs), (following, "read", store.Read), (followers, "QUICK_TRIES", 0),
     ]  # fmt: skip
     former = [(module, name, getattr(module, name)) for module, name, _ in changes]
     for module, name, value in changes:
