@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.records import batch_v2, codecs
-from odradek.storage import check, names, recovery, swap, transactions, trim
+from odradek.storage import check, names, recovery, swap, transactions, trim, truncate
 from odradek.storage.compaction import Compaction, Memory, Moved, Unclean, look
 from odradek.storage.offset_map import ENTRY_BYTES
 from odradek.storage.partition import Partition
@@ -313,7 +313,7 @@ def world_partition_at(world: Live, values: Any) -> Partition:
     return reader
 
 
-def test_deleted_records_and_truncation_end_a_round(tmp_path: Path) -> None:
+def test_deleted_records_end_a_round(tmp_path: Path) -> None:
     with live(tmp_path, segment_bytes=300, **{"cleanup_policy": "compact,delete"}) as world:
         partition = world.partition()
         for _ in range(9):
@@ -332,6 +332,30 @@ def test_deleted_records_and_truncation_end_a_round(tmp_path: Path) -> None:
             list(begun)
         assert not list((tmp_path / "t-0").glob("*.cleaned"))
         assert consume(partition)[0].offset == 5
+        assert faults(world) == []
+
+
+@pytest.mark.parametrize("offset", [1, 3, 4])
+def test_a_truncation_ends_a_round(tmp_path: Path, offset: int) -> None:
+    """A new leader lacks records that the cleaner has read: its segment must not bring them back."""
+    with live(tmp_path, segment_bytes=1000, cleanup_policy="compact") as world:
+        partition, other = world.partition(), world.partition(1)
+        for n in range(12):
+            put(partition, keyed([(b"%d" % n, b"v" * 100), (b"a", b"%d" % n)]))
+        going = Compaction(partition, look(partition, None, NOW), Memory(), NOW)
+        begun, originally = going.steps(), going._swap
+
+        def cut(group: Any) -> Any:
+            with other.locked() as values:
+                values[slots.F_STATE] = slots.FOLLOWER
+                truncate.truncate(other, values, offset)
+            yield from originally(group)
+
+        going._swap = cut  # type: ignore[method-assign]
+        with pytest.raises(Moved):
+            list(begun)
+        assert going.cleaned_upto == 0
+        assert [one.offset for one in consume(partition)] == list(range(offset // 2 * 2))
         assert faults(world) == []
 
 
