@@ -75,6 +75,7 @@ def _without(entry: ProducerEntry, offset: int) -> ProducerEntry | None:
 def _is_new(entry: ProducerEntry, offset: int, behind: Written) -> bool:
     """Whether it wrote nothing before the offset, no marker either; sequences begin at 0 again after 2^31 records."""
     earlier = bool(entry.batches) and entry.batches[0].last_offset < offset
+    earlier |= 0 <= entry.txn_first < offset  # by a batch without sequences, which no list of batches has
     return entry.producer_id in behind.begun and entry.coordinator_epoch < 0 and not earlier
 
 

@@ -20,6 +20,7 @@ from odradek.storage.partition import Busy, Partition
 
 from ..harness.process import die_with_parent, turns
 from . import logs
+from .compaction_world import World
 from .following import differences, faults, follower, histories, receive, sent, stored
 from .live import NOW, Live, batch, put
 from .test_append_and_read import broken
@@ -492,3 +493,20 @@ def test_killed_at_random_again_and_again(tmp_path: Path) -> None:
             assert stored(world.partition(3)) == (data[: edges[leo - 1]] if leo else b"")
             assert not faults(world)
         assert world.partition().state().truncations > 10
+
+
+def test_a_transaction_that_a_batch_without_sequences_has_begun_stays_open(tmp_path: Path) -> None:
+    """What goes is its producer's first batch with sequences, as if it had not been there before."""
+    world = World(tmp_path, cleanup_policy="compact", delete_retention_ms=0)
+    try:
+        producer = world.producers[0]
+        world.send_as_coordinator([(b"a", b"1", ())], producer)
+        world.roll()
+        world.send([(b"a", b"2", ())], 0, producer, inside=True)
+        with world.partition.locked() as values:
+            values[slots.F_STATE] = slots.FOLLOWER
+            truncate.truncate(world.partition, values, 1)
+        state = world.partition.state()
+        assert (state.leo, state.unstable) == (1, 0)
+    finally:
+        world.close()
