@@ -60,8 +60,11 @@ class ConfigKey(NamedTuple):
 
 
 def invalid(name: str, value: object, why: str) -> ConfigError:
-    """The error for `value` of `name`, worded as Kafka's so that scripts which look for it find it."""
-    return ConfigError(f"Invalid value {value} for configuration {name}: {why}")
+    """The error for `value` of `name`, worded as Kafka's so that scripts which look for it find it; one line."""
+    shown = str(value)
+    if not shown.isprintable():
+        shown = shown.encode("unicode_escape").decode()
+    return ConfigError(f"Invalid value {shown} for configuration {name}: {why}")
 
 
 def parse_value(key: ConfigKey, text: str | None) -> Any:
@@ -71,7 +74,7 @@ def parse_value(key: ConfigKey, text: str | None) -> Any:
             raise invalid(key.name, "null", "a value is required")
         return None
     if "\0" in text:  # no name of a file may have one
-        raise invalid(key.name, text.replace("\0", "\\0"), "must not contain NUL")
+        raise invalid(key.name, text, "must not contain NUL")
     value = _convert(key, text)
     problem = key.check(value) if key.check is not None else None
     if problem is not None:

@@ -165,6 +165,7 @@ def test_numbers_of_brokers_in_a_cluster() -> None:
         ({"log.roll.ms": "0"}, "log.roll.ms"),
         ({"broker.id": "-2"}, "broker.id"),
         ({"broker.id": "1", "node.id": "2"}, "node.id and broker.id"),
+        ({"num.partitions": "1\n2"}, r"^Invalid value 1\\n2 for configuration num.partitions: [^\n]*$"),
         ({"node.id": "x"}, "^Invalid value x for configuration node.id: [^\n]*$"),
         ({"log.dirs": "/a\0b"}, "log.dirs: must not contain NUL"),
         ({"odradek.workers": "65"}, "odradek.workers"),
