@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +27,8 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 log = logging.getLogger(__name__)
 
 Offsets = dict[Partition, int]
+Seen = dict[Partition, tuple[int, bytes]]
+"""The offset up to which a partition was read, and its topic's id."""
 
 
 class BatchReader(DataSourceReader):
@@ -62,6 +64,8 @@ class StreamReader(DataSourceStreamReader):
         self._brokers: Brokers | None = None
         self._start: Offsets | None = None  # where the options say that it begins
         self._at: Offsets | None = None  # the end of the last batch
+        self._seen: Seen = {}  # of every partition there was where its last batch ended, but for the batch `_planned`
+        self._planned: tuple[Offsets, Seen] = {}, {}
         self._went: float | None = None  # when there was one (monotonic seconds)
         _warn(options)
 
@@ -103,11 +107,16 @@ class StreamReader(DataSourceStreamReader):
     def _end(self, brokers: Brokers, at: Offsets, available: Offsets) -> Offsets:
         options = self._options
         new = available.keys() - at.keys()
-        start = at | (brokers.offsets(new, EARLIEST) if new else {})
+        start = at | (self._starts(brokers, new) if new else {})
         waited = None if self._went is None else (time.monotonic() - self._went) * 1000
         if planning.delayed(planning.pending(start, available), options.min_offsets, waited, options.max_delay_ms):
             return at
         return planning.limited(start, available, options.max_offsets)
+
+    def _starts(self, brokers: Brokers, new: Collection[Partition]) -> Offsets:
+        """Where those begin that the last batch had not; a metadata answer may have left them out for once."""
+        ids = {key: leader.topic_id for key, leader in brokers.leaders_of(new).items()}
+        return brokers.offsets(new, EARLIEST) | _ends(self._seen | self._planned[1], ids)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The pieces of the batch between two offsets."""
@@ -117,9 +126,19 @@ class StreamReader(DataSourceStreamReader):
         self._went = time.monotonic()
         brokers = self._open()
         with brokers.steady():
-            left, lost = losses.between(begin, self._at, self._first(brokers, self._at))
+            first = self._first(brokers, self._at)
+            ids = {key: leader.topic_id for key, leader in brokers.leaders_of(first).items()}
+            self._note(begin, {key: (self._at[key], topic) for key, topic in ids.items()})
+            begin = _ends(self._seen, ids) | begin
+            left, lost = losses.between(begin, self._at, first)
             _tell(lost, self._options)
             return splits.of_stream(brokers, planning.stream(begin, self._at), left, self._options)
+
+    def _note(self, begin: Offsets, ends: Seen) -> None:
+        """A batch is planned, perhaps not for the first time."""
+        if self._planned[0] != begin:
+            self._seen |= self._planned[1]
+        self._planned = begin, ends
 
     def _first(self, brokers: Brokers, wanted: Mapping[Partition, int]) -> Offsets:
         """The first offsets of those partitions that exist."""
@@ -146,6 +165,11 @@ class StreamReader(DataSourceStreamReader):
         if self._brokers is None:
             self._brokers = Brokers(self._options.kafka)
         return self._brokers
+
+
+def _ends(seen: Seen, ids: Mapping[Partition, bytes]) -> Offsets:
+    """Of those that are still of the same topic."""
+    return {key: seen[key][0] for key, topic_id in ids.items() if key in seen and seen[key][1] == topic_id}
 
 
 def _tell(lost: list[losses.Loss], options: ReadOptions) -> None:

@@ -13,16 +13,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self
 
-from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
+from kafka.protocol.admin import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-FETCH, LIST_OFFSETS, METADATA, CONFIGS = 1, 2, 3, 32
+FETCH, LIST_OFFSETS, METADATA, CONFIGS, LOG_DIRS = 1, 2, 3, 32, 35
 _KNOWN: dict[int, tuple[Any, Any]] = {
     FETCH: (FetchRequest, FetchResponse),
     LIST_OFFSETS: (ListOffsetsRequest, ListOffsetsResponse),
     METADATA: (MetadataRequest, MetadataResponse),
     CONFIGS: (DescribeConfigsRequest, DescribeConfigsResponse),
+    LOG_DIRS: (DescribeLogDirsRequest, DescribeLogDirsResponse),
 }
 Lie = Callable[[Any, Any], Any]
 """Of a request and its true answer: what is answered instead; None closes the connection."""

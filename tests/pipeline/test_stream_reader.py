@@ -15,7 +15,8 @@ from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading.reader import StreamReader
 from odradek.pipeline.reading.splits import Split
 
-from ..clients.admin import create_topic
+from ..clients.admin import create_named, create_topic, unique
+from .stand_in import METADATA, StandIn
 from .topics import send
 
 RECORDS = 20
@@ -59,3 +60,78 @@ def test_the_cut_is_the_same_though_something_is_lost(broker: Any, topic: str) -
         pieces = [piece for piece in reader.partitions(start, end) if isinstance(piece, Split)]
         assert [(each.span.start, each.span.end) for each in pieces] == [(0, 5), (5, 10), (5, 5), (7, 10)]
         assert [sum(batch.num_rows for batch in reader.read(each)) for each in pieces] == [5, 5, 0, 3]
+
+
+@contextmanager
+def hidden(stand_in: StandIn, topic: str) -> Iterator[None]:
+    """Metadata answers leave the topic out, as a broker's may that has just begun."""
+
+    def lie(_: Any, true: Any) -> Any:
+        true.topics = [one for one in true.topics if one.name != topic]
+        return true
+
+    stand_in.lies[METADATA] = lie
+    yield
+    del stand_in.lies[METADATA]
+
+
+class Stream:
+    """Batches as Spark plans them; `read` are the offsets of each topic so far."""
+
+    def __init__(self, broker: Any, pattern: str, **options: str) -> None:
+        given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": pattern, "odradek.local": "off"}
+        given |= {"startingOffsets": "earliest", "failOnDataLoss": "false", **options}
+        self.reader = StreamReader(ReadOptions.parse(given, streaming=True))
+        self.reader.latestOffset()
+        self._at = self.reader.initialOffset()
+        self.read: dict[str, list[int]] = {}
+
+    def batch(self) -> None:
+        end = self.reader.latestOffset()
+        for _ in range(2):  # as where the stream is joined with itself
+            tasks = self.reader.partitions(self._at, end)
+        for task in tasks:
+            for batch in self.reader.read(task):
+                for name, offset in zip(batch["topic"].to_pylist(), batch["offset"].to_pylist(), strict=True):
+                    self.read.setdefault(name, []).append(offset)
+        self._at = end
+
+
+@pytest.mark.parametrize("options", [{}, {"maxOffsetsPerTrigger": "3"}], ids=["all", "a few"])
+def test_a_partition_that_is_missing_for_once_is_not_new(broker: Any, options: dict[str, str]) -> None:
+    stem = unique("seen")
+    one, other = create_topic(broker, stem), create_topic(broker, stem)
+    for name in (one, other):
+        send(broker, name, range(6))
+    with StandIn(broker.bootstrap) as stand_in:
+        stream = Stream(stand_in, stem, **options)
+        for _ in range(3):
+            stream.batch()
+        with hidden(stand_in, one):
+            stream.batch()
+            send(broker, other, range(2))
+            stream.batch()
+        send(broker, one, range(4))
+        for _ in range(5):
+            stream.batch()
+        stream.reader.stop()
+    assert stream.read == {one: list(range(10)), other: list(range(8))}
+
+
+def test_a_partition_of_a_topic_made_anew_is_new(broker: Any) -> None:
+    stem = unique("seen")
+    one, other = create_topic(broker, stem), create_topic(broker, stem)
+    for name in (one, other):
+        send(broker, name, range(3))
+    stream = Stream(broker, stem)
+    stream.batch()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([one])[one].result(30)
+    send(broker, other, range(1))
+    stream.batch()
+    with broker.wire() as wire:
+        create_named(wire, one)
+    send(broker, one, range(5))
+    stream.batch()
+    stream.reader.stop()
+    assert stream.read == {one: [0, 1, 2, *range(5)], other: list(range(4))}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from odradek.pipeline.types import LATEST
+from odradek.pipeline.wire import connection, patience
 from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.wire.connection import Connection
 
@@ -57,20 +58,39 @@ def test_a_throttled_fetch_is_asked_again(broker: Any) -> None:
     assert not quota.early
 
 
-def test_it_is_not_silence_either(broker: Any) -> None:
-    """Throttled for longer than default.api.timeout.ms, one answer after the other, and then all is there."""
-    topic, left = create_topic(broker), [9]
+class Clock:
+    """Nobody waits; it is later then."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_it_is_not_silence_either(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Throttled for longer than default.api.timeout.ms, one answer after the other; then nothing, and then all."""
+    clock, topic = Clock(), create_topic(broker)
     fill(broker, topic, 3)
+    for module in (patience, connection):
+        monkeypatch.setattr(module, "time", clock)
+    left = [12]
 
     def lie(_: Any, true: Any) -> Any:
         left[0] -= 1
-        if left[0] >= 0:
-            true.responses, true.throttle_time_ms = [], THROTTLE_MS
+        if left[0] > 0:
+            true.responses, true.throttle_time_ms = [], 10_000
+        elif left[0] == 0:
+            true.responses[0].partitions[0].records = None
         return true
 
     with StandIn(broker.bootstrap, {FETCH: lie}) as stand_in:
-        assert len(read(stand_in, topic, odradek_local="off", **_dotted(SHORT))) == 9
+        assert len(read(stand_in, topic, odradek_local="off")) == 9
     assert left[0] < 0
+    assert clock.now > 100
 
 
 @pytest.mark.parametrize("key", [METADATA, LIST_OFFSETS, CONFIGS])
@@ -99,10 +119,6 @@ def _watching(quota: Quota) -> Callable[[Any, Any], Any]:
         return true
 
     return lie
-
-
-def _dotted(options: dict[str, str]) -> dict[str, str]:
-    return {name.replace(".", "_"): value for name, value in options.items()}
 
 
 @pytest.mark.needs("java-3.9.1")

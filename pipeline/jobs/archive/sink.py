@@ -43,7 +43,7 @@ class Sink:
         self.rows = rows
         self._store = store
         self._source = source
-        self._at, self._ids = begin.begin, begin.ids
+        self._at, self._ids = {**store.state.offsets, **begin.begin}, begin.ids
         self._columns = columns
         self._direct = direct.possible(store.files, columns)
         self._folder = f"{STAGING}/{self.stream}"
@@ -56,14 +56,18 @@ class Sink:
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Raises PipelineError when the batch cannot be archived; the stream ends then."""
         end = self._end(batch)
-        ranges = {key: (self._at.get(key, 0), max(self._at.get(key, 0), offset)) for key, offset in end.items()}
+        ranges = self._ranges(end)
         moves, added = [], []
         for move, file in self._staged(frame, ranges):
             moves.append(move)
             added.append(file)
         note(self.rows, (self.name, batch), sum(file.rows for file in added))
         self._store.commit(moves, Commit(self.stream, batch, ranges, tuple(added), at_ms=now_ms(), ids=self._new(end)))
-        self._at = {key: until for key, (_, until) in ranges.items()}
+        self._at = {**self._at, **{key: until for key, (_, until) in ranges.items()}}  # also what is not in this batch
+
+    def _ranges(self, end: Mapping[Partition, int]) -> Ranges:
+        """From where the archive ends, whether or not the cluster told of the partition when the run began."""
+        return {key: (self._at.get(key, 0), max(self._at.get(key, 0), offset)) for key, offset in end.items()}
 
     def _new(self, read: Iterable[Partition]) -> dict[str, str]:
         """The ids of topics that the archive does not know yet; PipelineError where one was made again meanwhile."""

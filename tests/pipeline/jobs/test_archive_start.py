@@ -11,8 +11,9 @@ from odradek.pipeline.errors import DataLoss, PipelineError
 from odradek.pipeline.jobs.archive import start
 from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.job import Job
-from odradek.pipeline.jobs.archive.manifest import State
+from odradek.pipeline.jobs.archive.manifest import File, Span, State
 from odradek.pipeline.jobs.archive.sink import Sink
+from odradek.pipeline.jobs.archive.sink import _check as check_written
 from odradek.pipeline.jobs.archive.store import Store
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.options import ReadOptions
@@ -134,3 +135,17 @@ def test_a_run_that_knows_its_topics(spark: SparkSession, broker: Any, tmp_path:
     assert_whole(spark, tmp_path, topic, archived)
     assert_whole(spark, tmp_path, other, ids(sent))
     assert state.offsets[topic, 0] == archived[-1][1] + 1
+
+
+def test_a_partition_that_no_answer_told_of_at_the_start(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The stream takes it for new when it turns up: what is archived of it must not be archived again."""
+    topic, other = create_topic(broker), create_topic(broker)
+    send(broker, topic, range(10))
+    send(broker, other, range(3))
+    archive(spark, tmp_path, Job(source(broker, topic, other)))
+    with Store(Files(spark, str(tmp_path))) as store:
+        sink = Sink(store, start.find(options(broker, other), store.state), Columns(), options(broker, other), {})
+        ranges = sink._ranges({(topic, 0): 12, (other, 0): 3})
+    assert ranges == {(topic, 0): (10, 12), (other, 0): (3, 3)}
+    with pytest.raises(PipelineError, match=f"^{topic}-0: offsets 0 to 11 were written where 10 to 11 were to be read"):
+        check_written([File("f", topic, {0: Span(12, 0, 11)}, 1, 1, "")], ranges)
