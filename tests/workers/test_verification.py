@@ -18,7 +18,7 @@ class Counted(dict[str, dict[str, str]]):
 
 
 def test_the_setting_is_looked_up_once_a_snapshot(bench: Bench) -> None:
-    configs = bench.worker.snapshot._dynamic = Counted()
+    configs = bench.worker.snapshot._in_force = Counted()
     assert bench.worker.verification.enabled
     before = configs.lookups
     assert before
