@@ -38,7 +38,7 @@ class Terminal:
     def start_broker(self, name: str) -> None:
         self.begin(f"bin/kafka-server-start.sh config/{name}.properties")
         log = self.here.folder / f"log-{len(self.started) - 1}"
-        wait_until(lambda: "\nREADY " in log.read_text(), 60, f"{name} to be ready")
+        wait_until(lambda: "\nREADY " in "\n" + log.read_text(), 60, f"{name} to be ready")
 
     def described(self, topic: str, factor: int) -> tuple[str, list[str], list[str]]:
         """The leader, the replicas and those in sync."""
