@@ -59,7 +59,7 @@ format: $(VENV)/.tested  ## let ruff lay the code out and mend what it can
 typecheck: $(VENV)/.tested
 	@mkdir -p .typecheck/odradek
 	@for folder in $(FOLDERS); do ln -sfn ../../$$folder .typecheck/odradek/$$folder; done
-	MYPYPATH=.typecheck $(BIN)/mypy -p odradek
+	MYPYPATH=.typecheck $(BIN)/mypy -p odradek -p tests
 
 bench: $(VENV)/.tested  ## measure beside Kafka and RabbitMQ (ARGS=--quick: short; ARGS='--rows batch1'); writes loadtest/RESULTS.md
 	@$(COMPILE)

@@ -180,9 +180,10 @@ def test_a_death_between_the_checkpoint_and_the_slot(
     def dying(*_: object) -> None:
         raise Died
 
-    for where in ((checkpoints, "write_offsets"), (slots.Slot, "publish")):
+    places: list[tuple[object, str]] = [(checkpoints, "write_offsets"), (slots.Slot, "publish")]
+    for target, name in places:
         with monkeypatch.context() as patch, pytest.raises(Died):
-            patch.setattr(*where, dying)
+            patch.setattr(target, name, dying)
             copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 4))
         if janitor_writes:
             keeper(log).write(log.partitions, checkpoints.RECOVERY_POINT)

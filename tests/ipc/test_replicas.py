@@ -75,7 +75,9 @@ class Words:
     (([2, 3], [1, 3]), ([4, 2], [1, 4, 2])),
     (([3, 4, 5, 6, 7, 8, 9, 2], [1, 2, 3]), ([2, 10, 3], [1, 2, 3])),
 ])  # fmt: skip
-def test_who_counts_before_or_after_is_waited_for_wherever_the_writer_dies(before: Any, after: Any) -> None:
+def test_who_counts_before_or_after_is_waited_for_wherever_the_writer_dies(
+    before: tuple[list[int], list[int]], after: tuple[list[int], list[int]]
+) -> None:
     """2 is behind 3 by ten records: wherever rows are half written these are not committed, though 3 fetches on."""
     ends, survived = {2: 30, 3: 40}, False
     for step in range(200):
