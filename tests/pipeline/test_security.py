@@ -15,6 +15,7 @@ from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.types import LATEST, Range
 from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.wire.fetching import read
+from odradek.pipeline.wire.holes import Holes
 from odradek.pipeline.wire.patience import Patience
 from odradek.pipeline.wire.settings import Settings
 
@@ -158,7 +159,9 @@ def _reads(broker: Secured, kafka: dict[str, str]) -> None:
     send(broker, topic, range(50))
     with Brokers(kafka) as brokers:
         assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 50}
-    assert [chunk.until for chunk in read(kafka, Range(topic, 0, 0, 50), False)][-1] == 50
+    wanted = Range(topic, 0, 0, 50)
+    with Holes(kafka, wanted) as holes:
+        assert [chunk.until for chunk in read(kafka, wanted, False, holes)][-1] == 50
 
 
 @pytest.mark.needs(f"java-{VERSION}")
