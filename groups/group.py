@@ -59,7 +59,7 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.generation = 0
-        self.leader: str | None = None
+        self._leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static: dict[str, str] = {}  # instance id -> member id
         self.pending: set[str] = set()  # ids handed out by MEMBER_ID_REQUIRED that have not joined yet
@@ -112,14 +112,26 @@ class Group:
 
     # -- members --------------------------------------------------------------------------------------------
 
+    @property
+    def leader(self) -> str | None:
+        """The id of the member that assigns partitions; when it is gone, the eldest that is there when this is asked.
+
+        Not when it leaves: with all members in one LeaveGroup, each would look past all that left before it.
+        """
+        if self._leader not in self.members:
+            self._leader = next(iter(self.members), None)
+        return self._leader
+
+    @leader.setter
+    def leader(self, member_id: str | None) -> None:
+        self._leader = member_id
+
     def add(self, member: Member, token: Any, protocol_type: str) -> None:
-        """Add a member whose JoinGroup is `token` (None: loaded from the log); the first one becomes leader."""
+        """Add a member whose JoinGroup is `token` (None: loaded from the log)."""
         if not self.members:
             self.protocol_type = protocol_type
         if member.instance_id is not None:
             self.static[member.instance_id] = member.id
-        if self.leader is None:
-            self.leader = member.id
         self.members[member.id] = member
         self._support.update(name for name, _ in member.protocols)
         self.pending.discard(member.id)
@@ -135,8 +147,6 @@ class Group:
             self._withdraw(member.protocols)
             if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
                 del self.static[member.instance_id]
-        if self.leader == member_id:
-            self.leader = next(iter(self.members), None)
         self.pending.discard(member_id)
         self.unsynced.discard(member_id)
         self.timers.cancel((self.id, "member", member_id))
@@ -160,9 +170,9 @@ class Group:
         """A static member gets a new member id, keeping its place, its leadership and its assignment."""
         assert member.instance_id is not None
         self.timers.cancel((self.id, "member", member.id))
-        del self.members[member.id]
         if self.leader == member.id:
             self.leader = new_id
+        del self.members[member.id]
         if member.id in self.unsynced:
             self.unsynced.remove(member.id)
             self.unsynced.add(new_id)

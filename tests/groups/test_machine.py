@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from odradek.groups import group as group_module
 from odradek.groups.errors import Error
 from odradek.groups.events import Leaving
 from odradek.groups.group import MOST_SUBSCRIBED, TRANSITIONS, State, subscription_topics
+from odradek.groups.member import Member
 
 from .world import RANGE, World
 
@@ -590,3 +593,31 @@ def test_the_subscriptions_of_all_members_are_bounded_together(monkeypatch: pyte
     world = World()
     world.stable(4)
     assert world.groups.get("g").subscribed is None
+
+
+class Counted(dict[str, Member]):
+    """Members; `looks` counts how often somebody began to go through them."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.looks += 1
+        return super().__iter__()
+
+    def values(self) -> Any:
+        self.looks += 1
+        return super().values()
+
+
+@pytest.mark.parametrize("count", [10, 100])
+def test_a_request_with_which_all_leave_goes_through_the_members_a_few_times(count: int) -> None:
+    """Eldest first: each that leaves is the leader, and leaves a hole that the next look would have to pass."""
+    world = World(initial_delay_ms=0)
+    world.stable(count)
+    group = world.groups.get("g")
+    group.members = members = Counted(group.members)
+    result = world.groups.leave("g", [Leaving(name) for name in list(dict.keys(members))], world.now)
+    world.settle()
+    assert {error for _, error in result.members} == {Error.NONE}
+    assert (group.state, group.leader) == (State.EMPTY, None)
+    assert members.looks < 10
