@@ -84,7 +84,7 @@ class GroupCoordinator:
                 self._writer.add(effect, now)
                 self._row[COLUMN_APPENDS] += 1
 
-        settle(self.machine.effects, do, self._writer, self._journal, now)
+        settle(self.machine, do, self._writer, self._journal, now)
 
 
 def limits(config: Any) -> Limits:

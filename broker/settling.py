@@ -9,18 +9,22 @@ from typing import Any
 from odradek.broker.offsets_journal import OffsetsJournal
 from odradek.groups.events import Now
 from odradek.groups.journal import Writer
+from odradek.groups.ownership import Ownership
 
 log = logging.getLogger(__name__)
 
 
-def settle(effects: list[Any], do: Callable[[Any], None], writer: Writer, journal: OffsetsJournal, now: Now) -> None:
-    """Do the effects, write what they append, and do the effects of that; ask to be rung for what is awaited then."""
+def settle(
+    machine: Ownership, do: Callable[[Any], None], writer: Writer, journal: OffsetsJournal, now: Now
+) -> None:  # fmt: skip
+    """Do its effects, write what they append, and do the effects of that; ask to be rung for what is awaited then."""
+    effects = machine.effects
     writer.write(now)
     while True:
         while effects:
             some, effects[:] = list(effects), []
             for effect in some:
-                _do_one(effect, do)
+                _do_one(effect, do, machine, now)
             writer.write(now)
         if not writer.awaited:
             return
@@ -30,9 +34,12 @@ def settle(effects: list[Any], do: Callable[[Any], None], writer: Writer, journa
             return
 
 
-def _do_one(effect: Any, do: Callable[[Any], None]) -> None:
-    """A fault in what one effect comes to costs the others nothing."""
+def _do_one(effect: Any, do: Callable[[Any], None], machine: Ownership, now: Now) -> None:
+    """A fault in what one effect comes to costs the others nothing; what it was for is read from its log again."""
     try:
         do(effect)
     except Exception:
-        log.exception("%.200r could not be carried out", effect)
+        log.exception("unexpected error: %.200r could not be carried out", effect)
+        key = getattr(effect, "key", None)
+        if key is not None:
+            machine.reset(key, now)

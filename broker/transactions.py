@@ -134,7 +134,7 @@ class TransactionCoordinator:
         def do(effect: Any) -> None:
             self._do(effect, now, deliver)
 
-        settle(self.machine.effects, do, self._writer, self._journal, now)
+        settle(self.machine, do, self._writer, self._journal, now)
 
     def _do(self, effect: Any, now: Now, deliver: Callable[[Answer], None]) -> None:
         if isinstance(effect, Answer):

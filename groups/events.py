@@ -129,3 +129,8 @@ class Append(NamedTuple):
     records: list[Record]
     done: Callable[[Error, int, Now], None]
     producer: tuple[int, int] | None = None
+
+    @property
+    def key(self) -> str:
+        """What is to be read again if this could not be carried out."""
+        return self.group

@@ -32,7 +32,7 @@ class Ownership:
     def __init__(self, effects: list[Any]) -> None:
         self.partitions = 0
         self.faults = 0
-        self._effects = effects
+        self.effects = effects
         self._loading: set[int] = set()
         self._loaded: set[int] = set()
         self._unreadable_partitions: set[int] = set()
@@ -99,7 +99,7 @@ class Ownership:
 
     def _answer_fault(self, token: Any, result: Any, key: str, now: Now) -> None:
         """`_fault`, and the answer to the request that has it, before all others of this key are told to ask again."""
-        self._effects.append(Answer(token, result))
+        self.effects.append(Answer(token, result))
         self._fault(key, now)
 
     def _fault(self, key: str, now: Now) -> None:
@@ -110,7 +110,7 @@ class Ownership:
     def reset(self, key: str, now: Now) -> None:
         """What is known of this key may be wrong: read it from the log again."""
         self.faults += 1
-        if not self._served(key):
+        if not self._served(key) or key in self._resetting:  # in the second case its reading could not begin
             self._resetting.add(key)
             self._reload_at.set(key, now.steady_ms + RELOAD_PAUSE_MS)
         self._forget(key)
@@ -122,7 +122,7 @@ class Ownership:
     def _reload_due(self, now: Now) -> None:
         for key in self._reload_at.expired(now.steady_ms):
             if key in self._resetting:
-                self._effects.append(Reload(key))
+                self.effects.append(Reload(key))
 
     def _unloadable(self, key: str) -> None:
         """Called where an exception was caught: what the log says of this key cannot be taken over."""

@@ -44,6 +44,11 @@ class Markers(NamedTuple):
     commit: bool
     partitions: frozenset[TopicPartition]
 
+    @property
+    def key(self) -> str:
+        """What is to be read again if this could not be carried out."""
+        return self.transactional_id
+
 
 class NeedIds(NamedTuple):
     """Get a block of producer ids and call `Transactions.take_ids`."""

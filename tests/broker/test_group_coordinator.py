@@ -341,6 +341,34 @@ def leader_of(place: Place, name: str) -> str:
     return group.leader
 
 
+def test_an_effect_that_fails_costs_its_group_alone(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That group is read again after a pause; effects behind it in the same turn are carried out."""
+    place.begin()
+    for offset, name in enumerate(("bad", "worse", "good")):
+        place.commit(offset, name)
+    reload, failures = place.coordinator.topic.reload, iter([ValueError("a fault")])
+
+    def fails(key: str) -> None:
+        for failure in failures if key == "bad" else ():
+            raise failure
+        reload(key)
+
+    monkeypatch.setattr(place.coordinator.topic, "reload", fails)
+    place.groups.reset("bad", place.now)
+    place.groups.reset("worse", place.now)
+    place.turn(RELOAD_PAUSE_MS)
+    place.commit(9, "good")
+    assert (place.committed("worse"), place.committed("good")) == (1, 9)
+    assert place.committed("bad") is Error.COORDINATOR_LOAD_IN_PROGRESS
+    place.turn(RELOAD_PAUSE_MS)
+    place.turn()
+    assert place.committed("bad") == 0
+    (said,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert said.exc_info and "bad" in said.message
+
+
 def test_a_reset_group_is_read_behind_all_that_was_on_its_way(place: Place, tmp_path: Path) -> None:
     """A commit that waits for the partition's lock is in the log before the group is read."""
     place.begin(isr=(OWN, OTHER))
