@@ -8,7 +8,8 @@ Crash rule: the file is a wish, not state: a process without it logs as configur
 Each process reads the file when it starts and on SIGUSR2. Files are one for each role, as two processes
 cannot rotate the same one.
 Names of clients, groups and their like are the clients' own, and may hold anything: no line break of theirs begins a
-line of the log (`Lines`).
+line of the log (`Lines`), and none is longer than `LONGEST`, of which clients could otherwise fill disks: an id has
+32 KiB, and a request can have thousands of them.
 """
 
 from __future__ import annotations
@@ -38,11 +39,27 @@ _CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F,
 _IN_TRACES = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\n\t"}
 
 
+LONGEST = 4096  # characters of a message, or of a line of a trace
+_LAST = 1024  # of them, those at its end, which says what came of it
+
+
 class LevelError(ValueError):
     """No such log level."""
 
 
-class Lines(logging.Formatter):
+class Cut(logging.Formatter):
+    """As it is, but for what is too long; the journal takes any character."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        return cut(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        """See logging.Formatter."""
+        return "\n".join(cut(line) for line in super().formatException(ei).split("\n"))
+
+
+class Lines(Cut):
     """A line for each record, and its trace below, indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -52,6 +69,14 @@ class Lines(logging.Formatter):
     def formatException(self, ei: Any) -> str:
         """See logging.Formatter."""
         return "  " + super().formatException(ei).translate(_IN_TRACES).replace("\n", "\n  ")
+
+
+def cut(text: str) -> str:
+    """The text without its middle if it is longer than `LONGEST`, and how much that was."""
+    left_out = len(text) - LONGEST
+    if left_out <= 0:
+        return text
+    return f"{text[: LONGEST - _LAST]} [… {left_out} characters …] {text[-_LAST:]}"
 
 
 def level_number(name: str) -> int:
@@ -115,7 +140,9 @@ def _handler(role: str, config: Mapping[str, Any]) -> logging.Handler:
     if path:
         handler = _file_handler(role, Path(path), config)
     elif journal.is_stderr():
-        return journal.JournalHandler(role)
+        handler = journal.JournalHandler(role)
+        handler.setFormatter(Cut())
+        return handler
     else:
         handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines(f"%(asctime)s %(levelname)s {role} %(name)s: %(message)s"))

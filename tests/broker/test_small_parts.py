@@ -168,6 +168,25 @@ def test_no_client_begins_a_line_of_the_log(tmp_path: Path) -> None:
     assert all(line.startswith("  ") for line in trace)
 
 
+@pytest.mark.parametrize("formatter", [logs.Lines, logs.Cut])
+def test_a_name_of_many_characters_makes_no_long_line(formatter: type[logs.Cut]) -> None:
+    """What is said of it stays: it stands before and behind."""
+    name = "x" * 32_767
+    record = logging.LogRecord("odradek.x", logging.INFO, "", 0, "group %s: %s left: done", (name, name), None)
+    formatted = formatter("%(name)s: %(message)s").format(record)
+    assert formatted.startswith("odradek.x: group xxx")
+    assert formatted.endswith("xxx left: done")
+    assert len(formatted) < logs.LONGEST + 100
+    try:
+        raise KeyError(name)
+    except KeyError:
+        record.exc_info = sys.exc_info()
+    lines = formatter("%(name)s: %(message)s").format(record).splitlines()
+    assert lines[-1].strip().startswith("KeyError: 'xxx")
+    assert all(len(line) < logs.LONGEST + 100 for line in lines)
+    assert logs.cut("y" * logs.LONGEST) == "y" * logs.LONGEST
+
+
 def test_sockets_by_environment() -> None:
     environment = systemd.listen_environment(["A", "B"])
     first = os.open("/dev/null", os.O_RDONLY)
