@@ -19,6 +19,8 @@ TRANSACTIONAL, CONTROL, APPEND_TIME = 1 << 4, 1 << 5, 1 << 3
 class Values(OddValues):
     """`sequences`: the next of each producer id that this client believes in; it may be wrong."""
 
+    MANY, EQUAL, LARGE_SHARE = 300, (1,), 0.0  # how much a request may hold is each broker's own
+
     def __init__(
         self, dice: random.Random, pools: Mapping[str, Sequence[Any]], spice: float, version: int,
         sequences: dict[Any, int],
@@ -47,9 +49,9 @@ class Values(OddValues):
         """Kafka does not answer a Produce request without records."""
         return name != "records" and super().null(name)
 
-    def repeats(self, name: str) -> bool:
+    def repeats(self, name: str, size: int) -> int:
         """Kafka counts a protocol that a member names twice as those of two members; here it counts once."""
-        return name != "protocols" and super().repeats(name)
+        return super().repeats(name, size) if name != "protocols" else 0
 
     def _another(self, api: str, name: str, drawn: set[Any]) -> Any:
         value = super().known(api, name)

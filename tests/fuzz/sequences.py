@@ -30,15 +30,18 @@ Pools = Mapping[str, Sequence[Any]]
 
 
 class Step(NamedTuple):
-    """One request of one client."""
+    """One request of one client; `given`: pools that go before what the client knows. A `hasty` one is not awaited."""
 
     client: int
     api: str
     version: int
     seed: str
+    given: Mapping[str, Sequence[Any]] = {}
+    hasty: bool = False
 
     def __str__(self) -> str:
-        return f"client {self.client}: {self.api} v{self.version} (dice {self.seed!r})"
+        given = {name: values if len(repr(values)) < 100 else "…" for name, values in self.given.items()}
+        return f"client {self.client}: {self.api} v{self.version} (dice {self.seed!r}) {given or ''}"
 
 
 class Api(NamedTuple):
@@ -74,22 +77,28 @@ def script(name: str, apis: list[Api], clients: list[Pools], length: int) -> Scr
 
 
 class Player:
-    """Plays scripts against one broker. `learns`: fields of answers, and the fields that then have such a value."""
+    """Plays scripts against one broker. `learns`: fields of answers, and the fields that then have such a value.
+
+    What is learnt for those in `shared` all clients of a script know.
+    """
 
     def __init__(
-        self, address: tuple[str, int], pools: Pools, apis: Iterable[Api], learns: Mapping[str, Sequence[str]]
-    ) -> None:
+        self, address: tuple[str, int], pools: Pools, apis: Iterable[Api], learns: Mapping[str, Sequence[str]],
+        shared: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self._address = address
         self._pools = pools
         self._patience = {api.name: PATIENCE_S if api.waits else ANSWER_S for api in apis}
         self._learns = learns
+        self._shared = shared
 
     def play(self, played: Script) -> int:
         """Send it all; returns how many answers there were. AssertionError for an answer that is none."""
-        clients = [_Client(self._address, {**self._pools, **pools}, self._learns) for pools in played.clients]
+        shared: dict[str, list[Any]] = {name: [] for name in self._shared}
+        clients = [_Client(self._address, {**self._pools, **pools}, self._learns, shared) for pools in played.clients]
         try:
             for step in played.steps:
-                clients[step.client].send(step, self._patience[step.api])
+                clients[step.client].send(step, 0 if step.hasty else self._patience[step.api])
             return sum(client.answers for client in clients)
         finally:
             for client in clients:
@@ -104,9 +113,12 @@ class _Asked(NamedTuple):
 class _Client:
     """One client: its connection, those on which it still waits, and what it knows."""
 
-    def __init__(self, address: tuple[str, int], pools: Pools, learns: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, address: tuple[str, int], pools: Pools, learns: Mapping[str, Sequence[str]], shared: dict[str, list[Any]]
+    ) -> None:
         self._address = address
-        self._pools = {name: values if isinstance(values, tuple) else list(values) for name, values in pools.items()}
+        own = {name: values if isinstance(values, tuple) else list(values) for name, values in pools.items()}
+        self._pools: dict[str, Any] = {**own, **shared}
         self._learns = learns
         self._sock: socket.socket | None = None
         self._waiting: list[_Asked] = []
@@ -141,7 +153,7 @@ class _Client:
     def _frame(self, step: Step) -> bytes:
         dice = random.Random(step.seed)
         request = interbroker.message_class(step.api + "Request")
-        values = OddValues(dice, self._pools, dice.choice(SPICES))
+        values = OddValues(dice, {**self._pools, **step.given}, dice.choice(SPICES))
         flexible = request.flexible_version_q(step.version)
         head = header(request.API_KEY, step.version, CORRELATION, flexible=flexible, client=dice.choice(CLIENT_IDS))
         frame = head + valid_body(request, step.version, values)

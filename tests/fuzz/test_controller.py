@@ -34,7 +34,7 @@ MOST_GROWTH = 32 << 20
 
 BETWEEN_BROKERS = (1, 2, 4, 5, 6, 7, 23, 27)
 ADMINISTRATION = (3, 19, 20, 21, 32, 33, 35, 37, 43, 44, 45, 46, 48, 50, 60, 61, 74, 75)
-WEIGHTS = {4: 6, 5: 4, 6: 4, 1: 3, 19: 3, 37: 2}
+WEIGHTS = {1: 4, 4: 6, 5: 4, 6: 4, 19: 3, 37: 2}
 
 TOPICS = [b"fuzz-a", b"fuzz-b", b"fuzz-c", b"fuzz-none"]
 INDEXES = [0, 0, 1, 2, 7, -1]
@@ -51,13 +51,15 @@ POOLS: Pools = {
     "ControlledShutdown.broker_id": (1, 7, -1, (1 << 31) - 1), "host": HOSTS, "host_name": HOSTS, "v0_host": HOSTS,
     "port": (1, 0, -1, 65_536, 99_999), "v0_port": (1, -1), "listener": [b"PLAINTEXT"],
     "security_protocol": [0, 0, 3, 9], "id": [0, 0, 1, 5],
-    "max_wait_ms": (0, 10), "min_bytes": (0, 1), "num_partitions": COUNTS, "count": COUNTS,
+    "max_wait_ms": (0, 10), "min_bytes": (0, 1), "session_epoch": [0, 0, 1, 1, 2],
+    "num_partitions": COUNTS, "count": COUNTS,
     "replication_factor": (1, 1, -1, 0, 3, 32_767), "timeout_ms": (0, 100, 1000, -1), "election_type": [0, 1],
     "CreateTopics.CreatableTopicConfig.name": [b"retention.ms"], "value": [b"1000", b"compact", b"", b"x"],
     "config_operation": [0, 1, 2, 3], "producer_id": [0, 1000], "producer_epoch": [0, 1], "fetch_offset": [0, 0, 1, 5],
     **RESOURCES,
 }  # fmt: skip
 LEARNS = {"session_id": ["session_id"]}
+SHARED = ("session_id",)  # so that one worker gets another's
 
 
 def apis(clustered: bool) -> list[Api]:
@@ -136,7 +138,7 @@ def _target(brokers: list[Broker], innocent: Innocent, connect: str) -> Target:
         **POOLS, "topic_id": ids, "port": (*POOLS["port"], *[each.port for each in brokers]),
         "controller_epoch": [epoch] * 8 + [epoch - 1, epoch + 1, (1 << 31) - 1],
     }  # fmt: skip
-    player = Player((broker.host, broker.port), pools, played, LEARNS)
+    player = Player((broker.host, broker.port), pools, played, LEARNS, SHARED)
 
     def made(number: int) -> Script:
         return script(f"{SEED}/{number}", played, [{}, {}], LENGTH)

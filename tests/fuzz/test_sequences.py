@@ -19,12 +19,14 @@ from ..harness.broker import Broker
 from .innocent_group import InnocentGroups
 from .playing import Target
 from .sequences import Api, Player, Pools, Script, script
+from .stories import PLANS, WIDE, WIDTH, story
 from .watch import Watch
 
 SEED = int(os.environ.get("ODRADEK_FUZZ_SEED", "1"))
 LENGTH = 14
 PARTITIONS = 4  # of __consumer_offsets
 MOST_GROWTH = 32 << 20
+STORIES = 10  # one of so many
 
 WEIGHTS = {11: 6, 14: 4, 12: 3, 8: 3, 22: 3, 24: 3, 25: 2, 28: 3, 26: 2, 13: 2}
 WAITING = (11, 14)
@@ -66,16 +68,20 @@ def apis() -> list[Api]:
 
 
 def clients(number: int) -> list[Pools]:
-    """Three clients: two of one group or transactional id, one of others."""
+    """Three clients: two of one group or transactional id, one of others; at times the third of the same."""
     group, name = GROUPS[number % len(GROUPS)], IDS[number % len(IDS)]
     other = {"group_id": GROUPS, "transactional_id": IDS, "v3_and_below_transactional_id": IDS}
     same = {"group_id": [group], "transactional_id": [name], "v3_and_below_transactional_id": [name]}
     static = {"group_instance_id": [b"i1", b"i2"]}
-    return [{**same, **static}, same, {**other, **static}]
+    return [{**same, **static}, same, {**(same if number % 5 == 4 else other), **static}]
 
 
 def made(number: int) -> Script:
-    """Sequence `number`."""
+    """Sequence `number`; each tenth is a story."""
+    if number % STORIES == STORIES - 1:
+        plan = PLANS[number // STORIES % len(PLANS)]
+        together = clients(5 * (number // (STORIES * len(PLANS))) + 4 - number % 2)
+        return story(f"{SEED}/{number}", plan, apis(), together)
     return script(f"{SEED}/{number}", apis(), clients(number), LENGTH)
 
 
@@ -90,6 +96,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         with broker.wire() as wire:
             for name in ("seq-a", "seq-b"):
                 create_named(wire, name, 2)
+            create_named(wire, WIDE.decode(), WIDTH)
             ids = [topic_id(wire, name).bytes for name in ("seq-a", "seq-b")]
         innocent = InnocentGroups(broker, PARTITIONS)
         player = Player((broker.host, broker.port), {**POOLS, "topic_id": ids}, apis(), LEARNS)

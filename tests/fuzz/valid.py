@@ -6,8 +6,9 @@
 
 A field takes a value of its pool if it has one, and nothing else where that is a tuple; else an ordinary value of its
 type. A share `spice` of them is odd: an extreme number, an empty, huge or non-ASCII string, an array of many or equal
-elements. Null is drawn where it is allowed. Nothing here lies about a length; what a decoder refuses of these is a
-string that is too long for Kafka.
+elements, one or many tags that nobody knows. One request in hundreds has room for more than 2 MB. Null is drawn where
+it is allowed. Nothing here lies about a length; what a decoder refuses of these is a string that is too long for Kafka,
+or more elements than a request may have.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ NULL_SHARE = 0.2
 POOL_SHARE = 0.9
 MOST_DEEP = 5
 LONGEST = 32_767  # bytes of a string, in any encoding of it
-ROOM = 2 << 20  # bytes of strings and elements of arrays that one request may have, about
+ROOM, MORE_ROOM = 2 << 20, 12 << 20  # bytes of strings and elements of arrays that one request may have, about
 
 ODD_TEXTS = (
     b"", b" ", b"-", b"a\0b", b"a b", b"../escaped", b".", b"a/b", b"%s%n{}", b"\r\nX", "Ωδρ-δ".encode(),
@@ -35,17 +36,24 @@ ODD_TEXTS = (
 TOO_LONG = (b"y" * (LONGEST + 1), b"y" * 65_536, b"y" * 100_000)
 """Only a compact string can have these lengths; Kafka ends the connection."""
 
-ODD_BLOBS = (b"", b"\0", b"\xff" * 7, b"\0\0\0\0\0\1\0\1t", b"\0\1\x7f\xff\xff\xff", b"b" * 5000, b"B" * 1_200_000)
+ODD_BLOBS = (
+    b"", b"\0", b"\xff" * 7, b"\0\0\0\0\0\1\0\1t", b"\0\1\x7f\xff\xff\xff", b"b" * 5000, b"B" * 1_200_000,
+    b"C" * 5_000_000,
+)  # fmt: skip
 
 
 class OddValues:
     """What the fields of one request are given. `pools`: values by field, or by `Api.field`, that mean something."""
 
+    MANY = 3_000  # elements that differ; each takes the generator its time
+    EQUAL = (1, 1, 1, 2, 300, 5_000, 30_000)  # how often an element is repeated; a request may have 65,536 in all
+    LARGE_SHARE = 0.005  # of requests that have more room
+
     def __init__(self, dice: random.Random, pools: Mapping[str, Sequence[Any]], spice: float = 0.05) -> None:
         self.dice = dice
         self._pools = pools
         self._spice = spice
-        self._room = ROOM
+        self._room = MORE_ROOM if dice.random() < self.LARGE_SHARE else ROOM
 
     def odd(self) -> bool:
         """Whether the next value is to be odd."""
@@ -81,20 +89,33 @@ class OddValues:
         """Bytes."""
         return self._fitting(ODD_BLOBS) if self.odd() else self.dice.choice(ODD_BLOBS[:4])
 
+    def unknown_tags(self) -> list[tuple[int, bytes]]:
+        """Tagged fields that nobody knows."""
+        count = self.dice.choice((1, 1, 1, 2, 300, self.MANY)) if self.odd() and self._room > 0 else 0
+        self._room -= 16 * count
+        return [(99 + tag, self.dice.choice((b"odd", b""))) for tag in range(count)]
+
     def _fitting(self, choices: Sequence[bytes]) -> bytes:
         chosen = self.dice.choice(choices)
         self._room -= len(chosen)
         return chosen if self._room > 0 else b""
 
-    def repeats(self, name: str) -> bool:
-        """Whether the array `name` has its first element twice."""
-        return self.odd()
+    def repeats(self, name: str, size: int) -> int:
+        """How many more times the array `name` has its first element, which has so many bytes."""
+        if not self.odd():
+            return 0
+        times = min(self.dice.choice(self.EQUAL), max(self._room, 0) // (size + 64))
+        self._room -= times * (size + 64)
+        return times
 
-    def count(self, depth: int) -> int:
-        """How many elements an array has."""
+    def count(self, name: str, depth: int) -> int:
+        """How many elements the array `name` has; the pool `name.count` says so where there is one."""
+        pool = self._pools.get(f"{name}.count")
+        if pool:
+            return int(self.dice.choice(pool))
         if depth >= MOST_DEEP or self._room < 0:
             return 0
-        count = self.dice.choice((0, 2, 17, 300)) if self.odd() else self.dice.choice((1, 1, 1, 2, 3))
+        count = self.dice.choice((0, 2, 17, 300, self.MANY)) if self.odd() else self.dice.choice((1, 1, 1, 2, 3))
         self._room -= 64 * count
         return count
 
@@ -137,10 +158,10 @@ class _Body:
     def _array(self, field: Any, depth: int, element: Callable[[], bytes]) -> bytes:
         if field.nullable_for_version_q(self._version) and self._values.null(field.name):
             return self._length(-1, ">i")
-        count = self._values.count(depth)
+        count = self._values.count(field.name, depth)
         elements = [element() for _ in range(count)]
-        if elements and self._values.repeats(field.name):
-            elements = [*elements, elements[0]]
+        if elements:
+            elements += [elements[0]] * self._values.repeats(field.name, len(elements[0]))
         return self._length(len(elements), ">i") + b"".join(elements)
 
     def _simple(self, field: Any, name: str) -> bytes:
@@ -173,6 +194,5 @@ class _Body:
         known = [field for field in schema._fields if field.tagged_field_q(self._version)]
         chosen = [field for field in known if not self._values.null(field.name)]
         rows = [(field.tag, self._field(field, depth + 1)) for field in sorted(chosen, key=lambda field: field.tag)]
-        if self._values.odd():  # one that nobody knows
-            rows.append((99, b"odd"))
+        rows += self._values.unknown_tags()
         return pack_uvarint(len(rows)) + b"".join(pack_uvarint(t) + pack_uvarint(len(v)) + v for t, v in rows)

@@ -1,0 +1,101 @@
+"""Scripts of groups and transactions with a plan, which dice alone would hardly ever come upon.
+
+What a step must have stands in `Step.given`; the rest is drawn as in any other script.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .sequences import Api, Pools, Script, Step
+
+WIDE, WIDTH = b"seq-wide", 100
+"""A topic and its partitions: with metadata of 30 KB each, a commit of half of them is more than a log takes."""
+LONG = b"m" * 30_000
+LARGE = b"B" * 1_200_000  # no log takes a group with such a member
+CROWD = 200
+
+Given = Mapping[str, Sequence[Any]]
+Plan = Callable[[random.Random], list[tuple[str, Given]]]
+
+_ALONE: Given = {"generation_id": (-1,), "generation_id_or_member_epoch": (-1,), "member_id": (b"",)}
+_WIDE: Given = {
+    **_ALONE, "topics.count": (1,), "partitions.count": (WIDTH,), "name": (WIDE,),
+    "partition_index": tuple(range(WIDTH)), "committed_metadata": (LONG,), "group_instance_id": (b"",),
+}  # fmt: skip
+_JOINS: Given = {"session_timeout_ms": (6000,), "protocols.count": (1,), "JoinGroup.name": (b"range",)}
+
+
+def large_member(dice: random.Random) -> list[tuple[str, Given]]:
+    """A group that cannot be stored, and who comes to it after that."""
+    large = {**_JOINS, "metadata": (LARGE,)}
+    small = {**_JOINS, "metadata": (b"",)}
+    rest: list[tuple[str, Given]] = [
+        ("DescribeGroups", {}), ("OffsetCommit", {}), ("JoinGroup", small), ("JoinGroup", small), ("SyncGroup", {}),
+        ("Heartbeat", {}), ("LeaveGroup", {}), ("DeleteGroups", {}),
+    ]  # fmt: skip
+    return [("JoinGroup", large), ("JoinGroup", large), ("SyncGroup", {}), *dice.sample(rest, len(rest))]
+
+
+def large_offsets(dice: random.Random) -> list[tuple[str, Given]]:
+    """Offsets that cannot be appended, plain and in a transaction that is ended then, and small ones behind them."""
+    plain, small = ("OffsetCommit", _WIDE), ("TxnOffsetCommit", _ALONE)
+    rest: list[tuple[str, Given]] = [
+        ("EndTxn", {}),
+        ("OffsetFetch", {}),
+        plain,
+        small,
+        ("DeleteGroups", {}),
+        ("OffsetDelete", {}),
+    ]
+    begun: list[tuple[str, Given]] = [("InitProducerId", {}), ("AddOffsetsToTxn", {}), ("TxnOffsetCommit", _WIDE)]
+    return [*begun, *dice.sample(rest, len(rest)), *begun, ("EndTxn", {}), small]
+
+
+def shared_id(dice: random.Random) -> list[tuple[str, Given]]:
+    """Producers that fence each other and end transactions in epochs of before."""
+    names = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "EndTxn")
+    return [("InitProducerId", {})] * 3 + [(dice.choice(names), {}) for _ in range(25)]
+
+
+def crowd(dice: random.Random) -> list[tuple[str, Given]]:
+    """Hundreds of members of one group, who leave together."""
+    statics = tuple(b"crowd-%d" % number for number in range(CROWD))
+    left: Given = {"members.count": (CROWD, 2 * CROWD), "group_instance_id": statics, "LeaveGroup.member_id": (b"",)}
+    joins: list[tuple[str, Given]] = [
+        ("JoinGroup", {**_JOINS, "group_instance_id": (name,), "member_id": (b"",)}) for name in statics
+    ]
+    return [*joins, ("DescribeGroups", {}), ("SyncGroup", {}), ("LeaveGroup", left), ("LeaveGroup", left)]
+
+
+def many_groups(dice: random.Random) -> list[tuple[str, Given]]:
+    """Hundreds of groups and transactional ids, asked for and deleted together."""
+    groups = tuple(b"many-%d" % number for number in range(CROWD))
+    ids = tuple(b"tx-many-%d" % number for number in range(CROWD))
+    named = dict.fromkeys(("groups", "groups_names", "group_id", "coordinator_keys", "transactional_ids"), groups)
+    counts = {f"{name}.count": (CROWD, 2 * CROWD) for name in named}
+    all_of: Given = {**named, **counts, "transactional_ids": ids}
+    made: list[tuple[str, Given]] = [("OffsetCommit", {**_ALONE, "group_id": (name,)}) for name in groups]
+    made += [("InitProducerId", {"transactional_id": (name,)}) for name in ids[:50]]
+    asked: list[tuple[str, Given]] = [
+        (name, all_of)
+        for name in ("FindCoordinator", "OffsetFetch", "DescribeGroups", "ListGroups", "DescribeTransactions")
+    ]
+    return [*made, *dice.sample(asked, len(asked)), ("DeleteGroups", all_of), ("DeleteGroups", all_of)]
+
+
+PLANS: tuple[Plan, ...] = (large_member, large_offsets, shared_id, crowd, many_groups)
+
+
+def story(name: str, plan: Plan, apis: Sequence[Api], clients: list[Pools]) -> Script:
+    """One with this plan, by these clients."""
+    dice = random.Random(name)
+    known = {api.name: api for api in apis}
+    steps = []
+    for number, (api, given) in enumerate(plan(dice)):
+        version = dice.randint(*known[api].versions)
+        hasty = plan is crowd and api == "JoinGroup"
+        steps.append(Step(dice.randrange(len(clients)), api, version, f"{name}/{number}", given, hasty))
+    return Script(f"{name} ({plan.__name__})", clients, steps)
