@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from odradek.ipc import slots
 from odradek.protocol import errors
+from odradek.workers.apis import k21_delete_records
 from odradek.workers.apis.k21_delete_records import delete_below
 
 from ..harness.wire import decode_response
@@ -57,6 +59,27 @@ def test_alone_it_is_done_at_once(bench: Bench, client: Client) -> None:
     client.send(produce(client, [b"v"]))
     client.answers(1)
     assert Deletion(bench, 1).outcome() == (0, 1)
+
+
+def test_a_request_of_many_partitions_takes_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other connections have their turn in between, and it is answered once."""
+    now, done, replies = [0.0], [], []
+    monkeypatch.setattr(k21_delete_records, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(k21_delete_records, "_SLICE_S", 2)
+    parts = [SimpleNamespace(partition_index=index, offset=0) for index in range(5)]
+    request = SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=parts)], timeout_ms=0)
+    context: Any = SimpleNamespace(reply=replies.append)
+    work = k21_delete_records._Work(SimpleNamespace(), request, context)  # type: ignore[arg-type]
+
+    def delete(topic: str, index: int, offset: int) -> tuple[int, int]:
+        now[0] += 1
+        done.append(index)
+        return -1, errors.UNKNOWN_TOPIC_OR_PARTITION
+
+    monkeypatch.setattr(work, "_delete", delete)
+    assert [(work.run(), len(done)) for _ in range(3)] == [(False, 2), (False, 4), (True, 5)]
+    (reply,) = replies
+    assert [part.partition_index for part in reply.topics[0].partitions] == [0, 1, 2, 3, 4]
 
 
 def test_it_is_done_when_all_that_are_there_have_done_it(led: Bench) -> None:

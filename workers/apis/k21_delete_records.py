@@ -9,6 +9,7 @@ the followers that are there to let go of the records too. The low watermark is 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
 HIGH_WATERMARK = -1
+_SLICE_S = 0.02  # of one request's partitions, before the other connections have their turn: it may name 65,536
 _POLICY_VIOLATION = 44
 
 
@@ -34,25 +36,28 @@ Outcome = tuple[int, int]  # low watermark, error
 
 
 class _Work:
-    """The partitions of one request; tried again every millisecond until none is busy."""
+    """The partitions of one request, for a slice of time at once; tried again every millisecond until none is busy."""
 
     def __init__(self, worker: Worker, request: Any, context: Context) -> None:
         self._worker = worker
         self._context = context
         offsets = {(t.name, p.partition_index): p.offset for t in request.topics for p in t.partitions}
-        self._left = [(*place, offset) for place, offset in offsets.items()]
+        self._left = deque((*place, offset) for place, offset in offsets.items())
         self._done: dict[Place, Outcome] = {}
         self._asked = list(self._left)
         self._timeout_ms = request.timeout_ms
 
     def run(self) -> bool:
         """Do what can be done now; returns True when all is, here, and answers once it is everywhere."""
-        left, self._left = self._left, []
-        for topic, index, offset in left:
+        until = time.monotonic() + _SLICE_S
+        for _ in range(len(self._left)):
+            topic, index, offset = self._left.popleft()
             try:
                 self._done[(topic, index)] = self._delete(topic, index, offset)
             except Busy:
                 self._left.append((topic, index, offset))
+            if time.monotonic() >= until:
+                break
         if self._left:
             return False
         wait = _Everywhere(self._worker, self._done, self._timeout_ms, lambda: self._context.reply(self._response()))
