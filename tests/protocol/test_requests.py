@@ -37,7 +37,7 @@ class OfLength(OddValues):
         self.texts += 1
         return self._text
 
-    def count(self, depth: int) -> int:
+    def count(self, name: str, depth: int) -> int:
         return 1
 
 
