@@ -54,10 +54,15 @@ class Elections:
         state = self._elected.leadership
         asked.check_shutdown(state, broker, epoch)
         state.shutting_down.add(broker)
+        self.replace(broker)
+        remaining = state.led_by(broker)
+        log.info("broker %d stops: it still leads %d partitions", broker, len(remaining))
+        return remaining
+
+    def replace(self, broker: int) -> None:
+        """Have others lead what `broker` leads, if they can, and take it out of ISRs: it stops."""
+        state = self._elected.leadership
         stopped = state.controlled_shutdown(broker).stopped
         self._elected.settle(lambda: state.controlled_shutdown(broker).changes)
         # All hear that its replicas are offline, also those that were not in sync: it must not come into ISRs now.
         self._elected.telling.stop({(partition, broker): False for partition in stopped}, shown=stopped)
-        remaining = state.led_by(broker)
-        log.info("broker %d stops: it still leads %d partitions", broker, len(remaining))
-        return remaining

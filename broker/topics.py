@@ -56,9 +56,17 @@ class Topics:
             self._elected.moves.go_on(changed)
         if any(self._waits_for_the_dead(partition) for partition in changed):
             self._elected.replace_failed()
+        for broker in self._leaving(changed):
+            self._elected.elections.replace(broker)
 
     def _waits_for_the_dead(self, partition: Partition) -> bool:
         """Whether its leader, which had not heard yet, has taken somebody into the ISR who is gone."""
         state = self._facts.leadership
         now = state.standings.get(partition)
         return now is not None and bool(set(now.isr) - state.there(partition))
+
+    def _leaving(self, changed: list[Partition]) -> set[int]:
+        """Who is in the ISR again though it stops, since a leader had not heard that yet."""
+        state = self._facts.leadership
+        standings = [state.standings[partition] for partition in changed if partition in state.standings]
+        return {broker for now in standings for broker in now.isr} & state.shutting_down
