@@ -48,7 +48,7 @@ class Scene:
         self.well()
 
     def logs(self, broker: int) -> list[tuple[str, int]]:
-        return sorted(self.cluster.brokers[broker].disk.directories)
+        return sorted((one.topic, one.index) for one in self.cluster.brokers[broker].disk.all())
 
 
 @pytest.fixture

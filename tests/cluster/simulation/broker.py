@@ -1,8 +1,9 @@
-"""A simulated broker: three processes on a host, memory that goes with them, a disk that stays.
+"""A simulated broker: four processes on a host, memory that goes with them, a disk that stays.
 
 controller   the real Member (broker.loops)   killed alone, another goes on with its session and its slots
-workers      serving.Workers                  killed with the broker
-replicator   the real Leader of each leader   killed with the broker
+workers      serving.Workers                  killed alone, others take what comes next
+replicator   the real Leader of each leader   killed alone, another begins anew
+janitor      the real DiskWatch, recovery     killed alone
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from odradek.cluster import znodes
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.tree import TreeError, TreeUnavailable
-from odradek.ipc import roles, slots
+from odradek.ipc import roles
 from odradek.protocol import errors
 
-from . import disk, store
-from .loops import Controller, Loop, Replicator
+from . import disk
+from .loops import Controller, Janitor, Loop, Replicator
 from .memory import Config, Shared
 from .network import DOWN, UP, Connection, End
 from .serving import Workers
@@ -51,7 +52,7 @@ class Broker:
         self.controller: Controller | None = None
         self.shared: Shared
         self.workers: Workers
-        self._loops: list[Any] = []
+        self._loops: dict[str, Any] = {}
         self._published: Snapshot | None = None
         self._serving = False
         cluster.network.accept[number] = self._accept
@@ -76,22 +77,30 @@ class Broker:
         self._published = None
         self.shared = Shared(self.world, self, self.cluster.busy)
         self.cluster.network.back(self.number)
-        workers, replicator = (Loop(name, self.number, self.world) for name in ("workers", "replicator"))
-        self._loops = [workers, replicator]
-        self.workers = Workers(self, workers)
-        self.replicator = Replicator(self, replicator)
+        self._loops = {}
+        self.workers = Workers(self, self._loop("workers"))
+        self.replicator = Replicator(self, self._loop("replicator"))
+        self.janitor = Janitor(self, self._loop("janitor"))
+        for log_dir in self.disk.log_dirs:
+            if log_dir.broken:
+                self.shared.fail_dir(log_dir.number)
         self.world.say(f"broker {self.number} starts")
         self._start_controller(None)
 
     def _start_controller(self, former: Snapshot | None) -> None:
-        loop = Loop("controller", self.number, self.world)
-        self._loops[2:] = [loop]
+        loop = self._loop("controller")
         self.world.after(0.01, loop, lambda: self._boot(loop, former))
+
+    def _loop(self, name: str) -> Loop:
+        """A process, in place of the one of that name that was there."""
+        loop = self._loops[name] = Loop(name, self.number, self.world)
+        loop.end = lambda: self.kill_process(name)
+        return loop
 
     @property
     def loop(self) -> Loop:
         """The controller process."""
-        return self._loops[2]
+        return self._loops["controller"]
 
     def _boot(self, loop: Loop, former: Snapshot | None) -> None:
         """broker.enrolment and broker.joining; again from the start when ZooKeeper is away."""
@@ -151,7 +160,7 @@ class Broker:
         self.world.say(f"broker {self.number} {how}")
         if vanish:
             self.cluster.network.vanished(self.number)
-        for loop in self._loops:
+        for loop in self._loops.values():
             loop.alive = False
             if not vanish:
                 self.cluster.network.died(loop)
@@ -165,7 +174,7 @@ class Broker:
 
     def kill_controller(self) -> None:
         """Only that process; another follows."""
-        if not self.up or self.controller is None or self._published is None:
+        if not self.up or not self.loop.alive:
             return
         self.world.say(f"broker {self.number}: its controller process is killed")
         self.loop.alive = False
@@ -177,9 +186,45 @@ class Broker:
         former, life = self._published, self.lives
         self.world.after(self.world.between(0.02, 0.5), None, lambda: self._respawn(former, life))
 
-    def _respawn(self, former: Snapshot, life: int) -> None:
-        if self.up and self.lives == life and self.controller is None:
+    def _respawn(self, former: Snapshot | None, life: int) -> None:
+        if self.up and self.lives == life and not self.loop.alive:
             self._start_controller(former)
+
+    def kill_process(self, name: str) -> None:
+        """One process, by name; another takes its place."""
+        if name == "controller":
+            self.kill_controller()
+        elif self.up:
+            self.world.say(f"broker {self.number}: its {name} is killed")
+            self._loops[name].alive = False
+            self.cluster.network.died(self._loops[name])
+            loop = self._loop(name)
+            if name == "workers":
+                another: Any = Workers(self, loop)
+            else:
+                another = Replicator(self, loop) if name == "replicator" else Janitor(self, loop)
+            setattr(self, name, another)
+            self.world.after(self.world.between(0.0, 0.3), loop, lambda: self._begin(name, another))
+
+    def disk_failed(self) -> None:
+        """The supervisor ends a broker that has no log directory left."""
+        life = self.lives
+
+        def end() -> None:
+            if self.lives == life and len(self.shared.failed_dirs()) == len(self.disk.log_dirs):
+                self.die("has no log directory left")
+
+        self.world.after(self.world.between(0.05, 0.5), None, end)
+
+    def _begin(self, name: str, another: Any) -> None:
+        if self._published is not None:
+            another.follow_metadata(self._published)
+        if name == "janitor" and self._serving:
+            self._recover()
+
+    def process(self, name: str) -> Loop | None:
+        """One of its processes, None while the broker is down."""
+        return self._loops[name] if self.up else None
 
     def noted(self) -> None:
         """An epoch is noted in a log, by who is about to lead in it or writes in it."""
@@ -193,7 +238,7 @@ class Broker:
         """As by SIGSTOP."""
         if self.up:
             self.world.say(f"broker {self.number} is stopped for {seconds:.1f} s")
-            for loop in self._loops:
+            for loop in self._loops.values():
                 loop.stopped_until = self.world.now + seconds
 
     def stop_controller(self, seconds: float) -> None:
@@ -215,38 +260,34 @@ class Broker:
 
     def published(self, snapshot: Snapshot) -> None:
         """Everybody takes it over, one after the other."""
+        self.world.effect()
         self._published = snapshot
         self.shared.metadata.version = snapshot.version
-        workers, replicator = self._loops[:2]
+        loops = self._loops
         delay = self.world.between(0, 0.003)
-        self.world.after(delay, workers, lambda: self._newest(snapshot, self.workers))
-        self.world.after(self.world.between(0, 0.003), replicator, lambda: self._newest(snapshot, self.replicator))
+        self.world.after(delay, loops["workers"], lambda: self._newest(snapshot, self.workers))
+        delay = self.world.between(0, 0.003)
+        self.world.after(delay, loops["replicator"], lambda: self._newest(snapshot, self.replicator))
+        self.world.after(delay, loops["janitor"], lambda: self._newest(snapshot, self.janitor))
         if not self._serving:
             self._serving = True
-            self.world.after(self.world.between(0.005, 0.1), workers, self._recover)
+            self.world.after(self.world.between(0.005, 0.1), loops["janitor"], self._recover)
 
     def _newest(self, snapshot: Snapshot, who: Any) -> None:
         if self._published is not None and snapshot.version == self._published.version:
             who.follow_metadata(snapshot)
 
     def _recover(self) -> None:
-        """storage.opening; then clients are served."""
+        """The janitor's: logs; then clients are served."""
         assert self._published is not None
-        self.workers.follow_metadata(self._published)
-        for name, index, _ in self._published.here():
-            partition = self.workers.log.get(name, index)
-            if partition is not None and partition.slot.read()[slots.F_STATE] == slots.RECOVERING:
-                store.recover(partition, partition.slot.fields())
+        self.janitor.follow_metadata(self._published)
+        self.janitor.recover()
         self.cluster.network.hosts[self.number] = UP
         self._checkpoint()
 
     def _checkpoint(self) -> None:
-        """broker.checkpointing: the high watermarks, now and then."""
-        for partition in self.workers.log._partitions.values():
-            values = partition.slot.read()
-            partition.directory.checkpoint = values[slots.F_HW]
-            partition.directory.start_checkpoint = values[slots.F_LOG_START]
-        self.world.after(self.world.between(0.2, 2.0), self._loops[0], self._checkpoint)
+        self.janitor.checkpoint()
+        self.world.after(self.world.between(0.2, 2.0), self._loops["janitor"], self._checkpoint)
 
     def _accept(self, connection: Connection, kind: str) -> End | None:
         return self.workers.accept(connection, kind) if self.up else None
@@ -276,6 +317,8 @@ class Broker:
         if role == roles.CONTROLLER and self.controller is not None:
             self.world.after(0.0002, self.loop, self.controller.rung)
         elif role == roles.REPLICATOR:
-            self.world.after(0.0002, self._loops[1], self.replicator.rung)
+            self.world.after(0.0002, self._loops["replicator"], self.replicator.rung)
+        elif role == roles.JANITOR:
+            self.world.after(0.0002, self._loops["janitor"], self.janitor.rung)
         else:
             self.workers.changed()

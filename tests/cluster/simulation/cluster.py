@@ -45,6 +45,7 @@ class Cluster:
         self.cut_off: set[int] = set()  # brokers that do not reach ZooKeeper
         self.brokers = {number: Broker(self, number) for number in range(1, brokers + 1)}
         self.made = 0
+        self._topic_configs: dict[str, dict[str, str]] = {}
         self._values = 0
         self.counts = {"acks=1": 0, "acks=all": 0, "acknowledged": 0, "refused": 0}
         world.checks.append(self.invariants.check)
@@ -108,6 +109,18 @@ class Cluster:
         """As `topics --delete --zookeeper`."""
         self.world.say(f"delete {name}")
         self.tool(lambda tree: admin.delete_topic(tree, name))
+
+    def add_partitions(self, name: str, replicas: dict[int, list[int]]) -> None:
+        """As `topics --alter --partitions`."""
+        self.world.say(f"add partitions to {name}: {replicas}")
+        self.tool(lambda tree: admin.add_partitions(tree, name, replicas))
+
+    def configure(self, name: str, key: str, value: str) -> None:
+        """As `configs --alter`."""
+        self.world.say(f"configure {name}: {key}={value}")
+        configs = self._topic_configs.setdefault(name, {})
+        configs[key] = value
+        self.tool(lambda tree: admin.set_topic_config(tree, name, configs))
 
     def remake_topic(self, name: str, replicas: dict[int, list[int]]) -> None:
         """Somebody takes its nodes out of ZooKeeper by hand (rmr) and makes another topic of that name."""
@@ -202,6 +215,32 @@ class Cluster:
             return f"topics {self.going()} are not deleted"
         return next((why for name in self.topics if (why := self._ill_topic(name))), "") or self._left_over()
 
+    def astray(self) -> str:
+        """What is not as it should be though log directories may be broken: of what some that work have in sync, they
+        are the ISR, one of them leads, and all of them have the same.
+        """
+        if sum(broker.controller is not None and broker.controller.owner.elected is not None
+               for broker in self.brokers.values()) != 1:  # fmt: skip
+            return "there is not one controller"
+        for name in self.topics:
+            node = self.topic(name)
+            if name not in self.going() and not node.adding and not node.removing:
+                for index, replicas in node.replicas.items():
+                    state, working = self.state(name, index), [one for one in replicas if self._works(one, name, index)]
+                    if state is None or not set(working) & set(state.isr):
+                        continue
+                    if state.leader not in working or set(state.isr) != set(working):
+                        return f"{name}-{index}: {working} work: {state}"
+                    why = self._ill_partition(name, index, state, working)
+                    if why:
+                        return f"{name}-{index}: {why}"
+        return ""
+
+    def _works(self, number: int, name: str, index: int) -> bool:
+        broker = self.brokers[number]
+        directory = broker.disk.find(name, (self.topic(name).id, index))
+        return broker.up and directory is not None and not directory.log_dir.broken
+
     def _ill_topic(self, name: str) -> str:
         for index, replicas in self.topic(name).replicas.items():
             state = self.state(name, index)
@@ -227,6 +266,8 @@ class Cluster:
             leads = values[slots.F_STATE] == slots.LEADER
             if leads != (number == state.leader) or values[slots.F_LEADER_EPOCH] != state.leader_epoch:
                 return f"broker {number} is in epoch {values[slots.F_LEADER_EPOCH]}, {leads=}; the tree: {state}"
+            if values[slots.F_MIN_ISR] != min(self._min_isr(name), len(self.topic(name).replicas[index])):
+                return f"broker {number} has min.insync.replicas {values[slots.F_MIN_ISR]}"
             if leads and values[slots.F_ISR_COUNT] != len(state.isr):
                 return f"broker {number} leads {values[slots.F_ISR_COUNT]} in sync; the tree: {state}"
             if values[slots.F_HW] != values[slots.F_LEO]:
@@ -236,10 +277,17 @@ class Cluster:
         logs = [log[max(starts) :] for log in logs]
         return "" if all(log == logs[0] for log in logs) else f"logs differ: {[len(log) for log in logs]}"
 
+    def _min_isr(self, name: str) -> int:
+        """By the tree; no node at all counts as the brokers' default."""
+        node = self.zookeeper.nodes.get(f"{znodes.TOPIC_CONFIGS}/{name}")
+        given = znodes.decode_config(node.data) if node is not None else {}
+        return int(given.get("min.insync.replicas", self.config["min.insync.replicas"]))
+
     def _left_over(self) -> str:
         topics = {name: self.topic(name) for name in self.topics}
         for broker in self.brokers.values():
-            for (name, index), directory in broker.disk.directories.items():
+            for directory in broker.disk.all():
+                name, index = directory.topic, directory.index
                 node = topics.get(name)
                 if node is None or node.id != directory.topic_id or broker.number not in node.replicas[index]:
                     return f"broker {broker.number} still has {name}-{index}"

@@ -5,23 +5,53 @@ What modules of storage do to them is in `store`.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from odradek.ipc import slots
+from odradek.ipc import roles, slots
 from odradek.ipc.slots import Fields, SlotState
 from odradek.storage import repair
 from odradek.storage.epochs import EpochCache
 from odradek.storage.log import Log, Place
 from odradek.storage.partition import Busy, Gone
+from odradek.storage.truncate import TRUNCATING
+
+from . import store
+
+LOG_DIRS = 3  # of each broker
+
+
+class LogDir:
+    """One log directory. `broken`: its disk fails what is written."""
+
+    def __init__(self, disk: Disk, number: int) -> None:
+        self.disk = disk
+        self.number = number
+        self.directories: dict[tuple[str, int], Directory] = {}
+        self.broken = False
+
+    def __str__(self) -> str:
+        return f"/logs-{self.number}"
+
+    def write(self) -> None:
+        """Something is about to be written. OSError, or Killed."""
+        self.disk.effect()
+        self.read()
+
+    def read(self) -> None:
+        """OSError as the disk does."""
+        if self.broken:
+            raise OSError(errno.EIO, "the disk is broken", f"{self}/some")
 
 
 class Directory:
     """A partition's directory. `chain[n]` stands for the first n records, whatever they are."""
 
-    def __init__(self, disk: Disk, topic: str, index: int, topic_id: bytes) -> None:
-        self.disk = disk
+    def __init__(self, log_dir: LogDir, topic: str, index: int, topic_id: bytes) -> None:
+        self.log_dir = log_dir
+        self.disk = log_dir.disk
         self.topic, self.index, self.topic_id = topic, index, topic_id
         self.records: list[Any] = []  # (epoch, value), None below the base
         self.chain: list[Any] = [0]
@@ -30,6 +60,8 @@ class Directory:
         self.base = 0  # of its first segment; there are stand-ins for records below, as DeleteRecords deletes no file
         self.truncations = 0
         self.deleted = False
+        self.emptied = False  # it has no segment: a death in the midst of `restart`
+        self._shown = 0
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -37,103 +69,173 @@ class Directory:
         return self.topic_id, self.index
 
     def add(self, epoch: int, value: int) -> None:
+        """Write a record behind the others; it counts when it is `shown`."""
+        self.log_dir.write()
         self.records.append((epoch, value))
         self.chain.append(None if self.chain[-1] is None else hash((self.chain[-1], epoch, value)))
-        self.disk.appended(self)
+
+    def shown(self) -> None:
+        """All that is here counts."""
+        for offset in range(self._shown, len(self.records)):
+            self.disk.appended(self, offset)
+        self._shown = len(self.records)
 
     def cut(self, end: int) -> None:
         """No record from offset `end` on."""
         if end < len(self.records):
+            self.log_dir.write()
             self.truncations += 1
             del self.records[end:], self.chain[end + 1 :]
+            self._shown = min(self._shown, end)
             self.disk.truncated(self)
 
     def restart(self, offset: int) -> None:
         """Empty, and begins at that offset; what others have below is not known."""
+        self.cut((len(self.records) + self.base) // 2)
         self.cut(0)
-        self.base, self.epochs = offset, []
+        self.emptied = True
+        self.log_dir.write()
+        self.base, self.epochs, self.emptied = offset, [], False
         self.records, self.chain = [None] * offset, [None if offset else 0] * (offset + 1)
+        self._shown = offset
 
     def cache(self) -> EpochCache:
         return EpochCache(self.epochs)
 
     def note(self, cache: EpochCache) -> None:
+        self.log_dir.write()
         self.epochs = [tuple(entry) for entry in cache.entries]  # type: ignore[misc]
 
 
 class Disk:
-    """All directories of a broker."""
+    """All log directories of a broker."""
 
     def __init__(
-        self, broker: int, appended: Callable[[Directory], None], truncated: Callable[[Directory], None],
-        led: Callable[[Directory, int], None], released: Callable[[Any], None],
+        self, broker: int, effect: Callable[[], None], appended: Callable[[Directory, int], None],
+        truncated: Callable[[Directory], None], led: Callable[[Directory, int], None],
+        released: Callable[[Any], None],
     ) -> None:  # fmt: skip
-        """What is called when a record is appended to any log, when one is truncated or gone, when a leader appends in
-        an epoch, and when a partition's lock is given back.
+        """What is called before anything is changed, when the record at an offset counts in a log, when a log is
+        truncated or gone, when a leader appends in an epoch, and when a partition's lock is given back.
         """
         self.broker = broker
+        self.effect = effect
         self.appended = appended
         self.truncated = truncated
         self.led = led
         self.released = released
-        self.directories: dict[tuple[str, int], Directory] = {}
+        self.log_dirs = [LogDir(self, number) for number in range(LOG_DIRS)]
+
+    def all(self) -> Iterator[Directory]:
+        """Every partition's directory."""
+        for log_dir in self.log_dirs:
+            yield from log_dir.directories.values()
+
+    def find(self, topic: str, key: tuple[bytes, int]) -> Directory | None:
+        """The directory of a partition of that very topic; of two the one whose disk works."""
+        found = [one for log_dir in self.log_dirs if (one := log_dir.directories.get((topic, key[1])))]
+        return next((one for one in sorted(found, key=lambda one: one.log_dir.broken) if one.key == key), None)
 
     def wipe(self) -> None:
         """It is another one, empty."""
-        directories, self.directories = self.directories, {}
+        for log_dir in self.log_dirs:
+            self.wipe_dir(log_dir)
+
+    def wipe_dir(self, log_dir: LogDir) -> None:
+        """One of them is."""
+        directories, log_dir.directories = log_dir.directories, {}
         for directory in directories.values():
             directory.deleted = True
             self.truncated(directory)
 
     def lose_unflushed(self, between: Callable[[int, int], int]) -> None:
         """Some records at the end of each log were in memory only."""
-        for directory in self.directories.values():
+        for directory in self.all():
             directory.cut(between(max(directory.checkpoint // 2, directory.base), len(directory.records)))
             cache = directory.cache()
             cache.truncate_from_end(len(directory.records))
             directory.note(cache)
 
+    def mend(self) -> None:
+        """No disk is broken any more. Of a log that was made anew elsewhere meanwhile the older one is removed, without
+        which neither Kafka starts.
+        """
+        fine = [log_dir for log_dir in self.log_dirs if not log_dir.broken]
+        for log_dir in self.log_dirs:
+            if log_dir.broken:
+                log_dir.broken = False
+                for key in [key for key in log_dir.directories if any(key in other.directories for other in fine)]:
+                    log_dir.directories.pop(key).deleted = True
+
 
 class Dirs:
-    """broker.partition_dirs over one such disk, which does not fail."""
+    """broker.partition_dirs over such disks."""
 
-    failed: tuple[int, ...] = ()
-
-    def __init__(self, log_dirs: Sequence[Disk], turns: None, failed: Callable[[], Any]) -> None:
+    def __init__(self, log_dirs: Sequence[LogDir], turns: None, failed: Callable[[], Any]) -> None:
         self.log_dirs = tuple(log_dirs)
-        self._all = log_dirs[0].directories
+        self._failed = failed
+        working = [log_dir for log_dir in log_dirs if log_dir.number not in failed()]
+        self._where = {key: log_dir.number for log_dir in working for key in log_dir.directories}
+
+    @property
+    def failed(self) -> Any:
+        return self._failed()
 
     def found(self) -> list[tuple[str, int]]:
-        return list(self._all)
+        return list(self._where)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._all
+        return key in self._where
+
+    def _at(self, topic: str, partition: int) -> Directory:
+        log_dir = self.log_dirs[self._where[topic, partition]]
+        log_dir.read()
+        return log_dir.directories[topic, partition]
 
     def topic_id(self, topic: str, partition: int) -> bytes:
-        return self._all[topic, partition].topic_id
+        return self._at(topic, partition).topic_id
 
     def has_log(self, topic: str, partition: int) -> bool:
-        return bool(self._all[topic, partition].records)
+        return bool(self._at(topic, partition).records)
 
     def adopt(self, topic: str, partition: int, topic_id: bytes) -> int:
-        there = self._all.get((topic, partition))
-        if there is None or there.topic_id != topic_id:
-            self.create(topic, partition, topic_id)
-        return 0
+        if (topic, partition) not in self._where and self._failed():
+            raise OSError("its log is in none of the log directories that work")
+        if (topic, partition) in self._where and self.topic_id(topic, partition) == topic_id:
+            return self._where[topic, partition]
+        return self.create(topic, partition, topic_id)
 
     def create(self, topic: str, partition: int, topic_id: bytes) -> int:
-        if (topic, partition) in self._all:
+        if self._where.get((topic, partition)) in self._failed():
+            self.forget(topic, partition)
+        elif (topic, partition) in self._where:
             self.retire(topic, partition)
-        self._all[topic, partition] = Directory(self.log_dirs[0], topic, partition, topic_id)
-        return 0
+        usable = [log_dir for log_dir in self.log_dirs if log_dir.number not in self._failed()]
+        if not usable:
+            raise OSError("no log directory is left that works")
+        log_dir = min(usable, key=lambda one: len(one.directories))
+        log_dir.write()
+        log_dir.directories[topic, partition] = Directory(log_dir, topic, partition, topic_id)
+        self._where[topic, partition] = log_dir.number
+        return log_dir.number
+
+    def holding(self, path: str) -> int | None:
+        return next((one.number for one in self.log_dirs if path.startswith(f"{one}/")), None)
+
+    def forget(self, topic: str, partition: int) -> None:
+        self._where.pop((topic, partition), None)
 
     def set_aside(self, topic: str, partition: int) -> None:
         self.retire(topic, partition)
 
     def retire(self, topic: str, partition: int) -> None:
-        directory = self._all.pop((topic, partition))
-        directory.deleted = True
-        directory.disk.truncated(directory)
+        log_dir = self.log_dirs[self._where[topic, partition]]
+        log_dir.write()
+        directory = log_dir.directories.pop((topic, partition), None)
+        del self._where[topic, partition]
+        if directory is not None:
+            directory.deleted = True
+            directory.disk.truncated(directory)
 
 
 class MemoryPartition:
@@ -169,11 +271,25 @@ class MemoryPartition:
         if values[slots.F_INCARNATION] != self.incarnation or values[slots.F_STATE] == slots.DELETING:
             raise Gone
         if self.slot.dirty:
-            repair._cut_epochs(self, values)  # type: ignore[arg-type]
+            self._repair(values)
             self.slot.dirty = 0
         return values
 
+    def _repair(self, values: Fields) -> None:
+        """storage.repair."""
+        if values[slots.F_STATE] not in (slots.LEADER, slots.FOLLOWER):
+            return
+        if self.slot.dirty == TRUNCATING:
+            store.Truncate.finish(self, values)
+            return
+        self.directory.cut(values[slots.F_LEO])
+        repair._cut_epochs(self, values)  # type: ignore[arg-type]
+
     def release(self, changed: bool = True) -> None:
+        """Unless its process is dead: then the kernel does, and nobody is rung."""
+        running = self.owner.shared.world.running
+        if running and not running[-1].alive:
+            return
         self.directory.disk.released(self)
         if changed:
             self.owner.changed()
@@ -188,6 +304,8 @@ class MemoryPartition:
 class MemoryLog(Log):
     """storage.log: one process's partitions."""
 
+    pid = 1
+
     def __init__(self, shared: Any, rundir: object, role: int, resolve: Any, configure: Any) -> None:
         self.shared = shared
         self.role = role
@@ -200,12 +318,13 @@ class MemoryLog(Log):
         self._open: Any = {}
 
     def _make(self, topic: str, index: int, place: Place) -> Any:
-        directory = place.log_dir.directories[topic, index]  # type: ignore[attr-defined]
+        log_dir: Any = place.log_dir
+        directory = log_dir.directories.get((topic, index)) or Directory(log_dir, topic, index, place.topic_id)
         return MemoryPartition(self, topic, index, place, directory)
 
     def get(self, topic: str, index: int) -> Any:
-        """As it is, but for a directory that is gone: the metadata is older than that."""
-        place = self._resolve(topic, index)
+        """As it is, but for a directory that is gone: the metadata is older than that, or it was never to be had."""
+        place = self._resolve(topic, index) if self.role != roles.CONTROLLER else None
         if place is not None and (topic, index) not in place.log_dir.directories:  # type: ignore[attr-defined]
             return None
         return super().get(topic, index)

@@ -61,6 +61,14 @@ class Faults:
             cluster.cut_from_zookeeper(broker.number, False)
             self._start(broker)
 
+    def mend(self) -> None:
+        """Brokers whose log directories have failed are started again, with other disks under the same data."""
+        for broker in self.cluster.brokers.values():
+            if any(log_dir.broken for log_dir in broker.disk.log_dirs):
+                broker.die("is killed, and its disks are mended")
+                broker.disk.mend()
+            self._start(broker)
+
     # -- who and when
 
     def _any(self) -> Any:
@@ -146,6 +154,48 @@ class Faults:
     def do_kill_controller_process(self) -> None:
         """One process of a broker."""
         self._any().kill_controller()
+
+    def do_die_at(self) -> None:
+        """A process dies, alone or with its broker, between two things that outlive it: words of shared memory,
+        records, checkpoints, directories, what it sends to others or writes to ZooKeeper.
+        """
+        random, broker = self.world.random, self._any()
+        process = broker.process(random.choice(("controller", "controller", "workers", "replicator", "janitor")))
+        if process is None:
+            return
+        process.effects_left = random.randint(1, random.choice((4, 20, 100)))
+        if random.random() < 0.3:
+            process.end = lambda: self._die(broker)
+
+    def _die(self, broker: Any) -> None:
+        broker.die("dies in the midst of something")
+        self._soon(1.0, lambda: self._start(broker))
+
+    def do_fail_dir(self) -> None:
+        """One or two log directories of a broker fail: somebody notices, or who writes there next. A later start may
+        find them mended, with what was in them, or empty where no ISR counts on it.
+        """
+        random, broker = self.world.random, self._any()
+        if any(log_dir.broken for log_dir in broker.disk.log_dirs):
+            if random.random() < 0.6:
+                broker.die("is killed, and its disks are mended")
+                self._mend(broker)
+                self._soon(2.0, lambda: self._start(broker))
+            return
+        for log_dir in random.sample(broker.disk.log_dirs, random.choice((1, 1, 2, 3))):
+            self.world.say(f"broker {broker.number}: {log_dir} fails")
+            log_dir.broken = True
+            if broker.up and random.random() < 0.5:
+                broker.shared.fail_dir(log_dir.number)
+
+    def _mend(self, broker: Any) -> None:
+        states, keys = self.cluster.invariants.states, self.cluster.invariants.keys
+        counted = {keys[path] for path, state in states.items() if broker.number in state.isr}
+        for log_dir in broker.disk.log_dirs:
+            spare = all(one.key not in counted for one in log_dir.directories.values())
+            if log_dir.broken and spare and self.world.chance(0.3):
+                broker.disk.wipe_dir(log_dir)
+        broker.disk.mend()
 
     def do_kill_about_to_lead(self) -> None:
         """The process that is told to lead has noted its epoch in the log, and nobody knows it yet."""
@@ -360,6 +410,108 @@ class Faults:
             elected.elections.elect(list(elected.leadership.partitions()), unclean=False)
 
         self._in_office(prefer)
+
+    def do_elect_unclean(self) -> None:
+        """An administrator gives up what only those have that are gone; most often where nobody else is in sync."""
+        if self.world.chance(0.7):
+            self._strand(lambda: self._in_office(self._uncleanly))
+        else:
+            self._in_office(self._uncleanly)
+
+    def _uncleanly(self, elected: Any) -> None:
+        partitions = list(elected.leadership.partitions())
+        self.cluster.invariants.allowed.update(topic for topic, _ in partitions)
+        self.world.say("leaders are elected, clean or not")
+        elected.elections.elect(partitions, unclean=True)
+
+    def do_allow_unclean(self) -> None:
+        """A topic's configs allow unclean elections, or do not any more; most often where one is waited for."""
+        name = self._topic()
+        if name:
+            self.cluster.invariants.allowed.add(name)
+            value = self.world.random.choice(("true", "true", "false"))
+            allow = lambda: self.cluster.configure(name, "unclean.leader.election.enable", value)  # noqa: E731
+            self._strand(allow) if self.world.chance(0.5) else allow()
+
+    def _strand(self, then: Fault) -> None:
+        """A leader is cut off from its followers until it is alone in sync, then it is killed; `then`, and it returns.
+
+        What it has taken meanwhile nobody else has.
+        """
+        up = [one for one in self.cluster.brokers.values() if one.up]
+        if not up:
+            return
+        leader = self.world.random.choice(up)
+        others = [number for number in self.cluster.brokers if number != leader.number]
+        pairs = {(leader.number, other) for other in self.world.random.sample(others, len(others) - 1) or others}
+        self.world.say(f"nothing comes through from one to the other of {pairs}")
+        self.cluster.network.cuts.update(pairs)
+
+        def end() -> None:
+            leader.die("is killed, alone in sync")
+            self.cluster.network.cuts.difference_update(pairs)
+            self._soon(2.5, then)
+            self._soon(4.0, lambda: self._start(leader))
+
+        self.world.after(self.world.between(1.0, 2.5), None, end)
+
+    def do_min_isr(self) -> None:
+        """min.insync.replicas of a topic is another."""
+        name = self._topic()
+        if name:
+            self.cluster.configure(name, "min.insync.replicas", str(self.world.random.randint(1, 3)))
+
+    def _topic(self) -> str:
+        """Some topic; "" when there is none."""
+        topics = self.cluster.topics
+        return self.world.random.choice(topics) if topics else ""
+
+    def do_add_partitions(self) -> None:
+        """A topic gets one more."""
+        name = self._topic()
+        if name and len(self.cluster.topic(name).replicas) < 4:
+            last = len(self.cluster.topic(name).replicas)
+            self.cluster.add_partitions(name, {last: self._assignment(1)[0]})
+
+    def do_move_back(self) -> None:
+        """A topic's replicas leave a broker, which may be away then, and come back, perhaps after its disk was lost."""
+        name, broker = self._topic(), self._any()
+        if not name:
+            return
+        before = dict(self.cluster.topic(name).replicas)
+        others = [number for number in self.cluster.brokers if number != broker.number]
+        without = {
+            index: [one for one in some if one != broker.number] or [self.world.random.choice(others)]
+            for index, some in before.items()
+        }
+        if self.world.chance(0.6):
+            broker.die("is killed while its replicas move")
+            self._soon(4.0, lambda: self._return(broker))
+        self.cluster.move(name, without)
+
+        def back() -> None:
+            if name in self.cluster.topics and len(self.cluster.topic(name).replicas) == len(before):
+                self.cluster.move(name, before)
+
+        self._soon(4.0, back)
+
+    def _return(self, broker: Any) -> None:
+        """With what it had, or with nothing, if no ISR counts on it."""
+        counts = any(broker.number in state.isr for state in self.cluster.invariants.states.values())
+        if not broker.up and not counts and self.world.chance(0.5):
+            self.world.say(f"broker {broker.number} has lost its disk")
+            broker.disk.wipe()
+        self._start(broker)
+
+    def do_remake_while_away(self) -> None:
+        """A topic is deleted and made again under its name; a broker is away for some of that."""
+        name, broker = self._topic(), self._any()
+        if name:
+            broker.die("is killed while a topic goes")
+            self._soon(1.0, lambda: self.cluster.delete_topic(name))
+            self._soon(4.0, lambda: self._start(broker))
+            for _ in range(3):
+                self._soon(5.0, lambda: self.create(name))
 
     def do_elect(self) -> None:
         """Some that are in sync lead, as after an assignment in another order and an election of the preferred."""

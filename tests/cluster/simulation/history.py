@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .clients import Producers
@@ -68,17 +69,24 @@ class History:
 
     def _end(self, most: int) -> None:
         self.faults.heal()
+        world, cluster = self.world, self.cluster
+        if any(log_dir.broken for broker in cluster.brokers.values() for log_dir in broker.disk.log_dirs):
+            self._becomes_well(cluster.astray, most)
+            self.faults.mend()
+        self._becomes_well(cluster.ill, most)
+        cluster.invariants.in_sync()
+        cluster.invariants.check_acked()
+        if world.unforeseen is not None:
+            raise world.unforeseen
+
+    def _becomes_well(self, ill: Callable[[], str], most: int) -> None:
         world, deadline = self.world, self.world.now + HEALING_S
         world.run(world.now + 1.0, most)
         self.producers.over = True
-        while (why := self.cluster.ill()) and world.steps < most:
+        while (why := ill()) and world.steps < most:
             if world.now > deadline:
                 self.cluster.invariants.wrong(f"not well after {HEALING_S} s: {why}")
             world.run(world.now + 0.25, most)
-        self.cluster.invariants.in_sync()
-        self.cluster.invariants.check_acked()
-        if world.unforeseen is not None:
-            raise world.unforeseen
 
 
 class Listener(logging.Handler):

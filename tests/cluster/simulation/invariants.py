@@ -1,7 +1,7 @@
 """What must be so after each step of a history, and when everything is well again.
 
-Committed is what any replica has ever shown below its high watermark. In a history with unclean elections what is lost
-of it is counted, and what follows counts anew.
+Committed is what any replica has ever shown below its high watermark. An unclean election, where one is allowed, may
+lose what was committed in epochs before it, which is counted; what is committed from its epoch on must stay.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Invariants:
         self.lost = 0  # committed records, by unclean elections
         self.acked: dict[Key, dict[int, Record]] = defaultdict(dict)
         self.exempt: set[tuple[int, Key]] = set()  # replicas whose disk is new, until they have left the ISR
+        self.allowed: set[str] = set()  # topics that may have unclean elections, by somebody's word
         self._unclean = unclean
+        self._lossy: dict[Key, int] = {}  # the epochs of partitions' last unclean elections
         self._committed: dict[Key, list[Record]] = defaultdict(list)
         self._matching: dict[tuple[Key, int, int], int] = {}
         self._writers: dict[tuple[Key, int], int] = {}
@@ -51,7 +53,7 @@ class Invariants:
     @property
     def of_logs(self) -> tuple[Any, ...]:
         """For a disk."""
-        return self.appended, self.truncated, self.led, self.released
+        return self.cluster.world.effect, self.appended, self.truncated, self.led, self.released
 
     def wrong(self, text: str) -> None:
         """Stop."""
@@ -62,13 +64,12 @@ class Invariants:
 
     # -- logs
 
-    def appended(self, directory: Directory) -> None:
+    def appended(self, directory: Directory, offset: int) -> None:
         """Two logs with the same epoch at an offset are the same up to there."""
-        offset = len(directory.records) - 1
-        at = directory.key, offset, directory.records[-1][0]
-        chain = directory.chain[-1]
+        chain = directory.chain[offset + 1]
         if chain is None:  # what is below its base was somebody else's
             return
+        at = directory.key, offset, directory.records[offset][0]
         if self._matching.setdefault(at, chain) != chain and directory.topic not in self.cluster.going():
             self.wrong(f"{_name(directory)}: offset {offset} of epoch {at[2]} is not what another log has there")
 
@@ -128,8 +129,17 @@ class Invariants:
             return
         if after.leader_epoch < before.leader_epoch:
             self.wrong(f"{path}: epoch {before.leader_epoch} is followed by {after.leader_epoch}")
-        if not self._unclean and not set(after.isr) <= set(before.isr):
+        if not set(after.isr) <= set(before.isr):
+            self._elected_uncleanly(path, before, after)
+
+    def _elected_uncleanly(self, path: str, before: PartitionState, after: PartitionState) -> None:
+        if after.isr != [after.leader] or not (self._unclean or path.split("/")[3] in self.allowed):
             self.wrong(f"{path}: the ISR {before.isr} is followed by {after.isr}, which no leader has said")
+        self._lossy[self._key(path)] = after.leader_epoch
+
+    def _past(self, key: Key, epoch: int) -> bool:
+        """Whether an unclean election is later than `epoch`: what is done in that epoch may be lost."""
+        return epoch < self._lossy.get(key, -1)
 
     def wiped(self, broker: int) -> None:
         """A broker has lost its disk: it has nothing of what it is in the ISR of."""
@@ -158,6 +168,8 @@ class Invariants:
         state, hw = values[slots.F_STATE], values[slots.F_HW]
         if values[slots.F_INCARNATION] != partition.incarnation or state not in (slots.LEADER, slots.FOLLOWER):
             return False
+        if self._past(directory.key, values[slots.F_LEADER_EPOCH]):
+            return False
         if not hw <= values[slots.F_LEO] == len(directory.records):
             self.wrong(f"{_name(directory)}: {hw=}, leo={values[slots.F_LEO]}, {len(directory.records)} records")
         if state == slots.LEADER:
@@ -170,10 +182,12 @@ class Invariants:
 
     def _shown(self, directory: Directory, hw: int, leads: bool) -> bool:
         committed, at = self._committed[directory.key], (directory.disk.broker, directory.key)
+        if not leads and directory.key in self._lossy:  # it shows what it had until it is cut
+            return False
         known = len(committed)
         self._compare(directory, min(hw, known), "shows")
         if hw > len(committed):
-            if not leads and not self._unclean:
+            if not leads:
                 self.wrong(f"{_name(directory)}: a follower shows up to {hw}, no leader beyond {known}")
             fresh = directory.records[len(committed) : hw]
             if None in fresh:  # of a log that begins anew where its unclean leader's does
@@ -186,7 +200,8 @@ class Invariants:
         """A log must have what is committed."""
         committed, at = self._committed[directory.key], (directory.disk.broker, directory.key)
         start = max(self._verified[at], directory.base)
-        if directory.base > self._deleted[directory.key] and not self._unclean:
+        lossy = self._lossy.get(directory.key, -1)
+        if directory.base > self._deleted[directory.key] and lossy < 0:
             self.wrong(f"{_name(directory)} {what} nothing before {directory.base}, which nobody has deleted")
         if start >= upto or directory.topic in self.cluster.going():
             return
@@ -195,12 +210,15 @@ class Invariants:
             return
         pairs = enumerate(zip(directory.records[:upto], committed[:upto], strict=False))
         offset = next((n for n, (one, other) in pairs if one not in (other, None)), len(directory.records))
-        if not self._unclean:
+        if any(epoch >= lossy for epoch, _ in committed[offset:]):
             here = directory.records[offset] if offset < len(directory.records) else "nothing"
             self.wrong(f"{_name(directory)} {what} {here} at {offset}, where {committed[offset]} was committed")
             return
         self.lost += len(committed) - offset
         del committed[offset:]
+        for other in self.cluster.brokers:
+            at = other, directory.key
+            self._verified[at] = min(self._verified[at], offset)
 
     # -- after each step
 
@@ -222,13 +240,13 @@ class Invariants:
             self.exempt = {one for one in self.exempt if self._in_isr(*one)}
 
     def _in_sync(self, path: str, broker: int, key: Key) -> None:
-        topic, index = path.split("/")[3], key[1]
+        topic = path.split("/")[3]
         if (broker, key) in self.exempt or topic in self.cluster.going():
             return
-        directory = self.cluster.brokers[broker].disk.directories.get((topic, index))
-        if directory is not None and directory.key == key:
+        directory = self.cluster.brokers[broker].disk.find(topic, key)
+        if directory is not None:
             self._compare(directory, len(self._committed[key]), "is in the ISR and has")
-        elif not self._unclean:
+        elif key not in self._lossy:
             self.wrong(
                 f"{path}: broker {broker} is in the ISR and has no log; {len(self._committed[key])} are committed"
             )
@@ -242,7 +260,7 @@ class Invariants:
         """acks=all: it must never be lost. It is committed, so that every member of each later ISR must have it."""
         self.acked[key][offset] = record
         committed = self._committed[key]
-        if not self._unclean and (offset >= len(committed) or committed[offset] != record):
+        if (offset >= len(committed) or committed[offset] != record) and not self._past(key, record[0]):
             self.wrong(f"acknowledged at {offset}: {record}, which is not committed")
 
     def check_acked(self) -> None:
@@ -251,7 +269,7 @@ class Invariants:
             committed = self._committed[key]
             for offset, record in acked.items():
                 if offset >= len(committed) or committed[offset] != record:
-                    if not self._unclean:
+                    if not self._past(key, record[0]):
                         there = committed[offset] if offset < len(committed) else "nothing"
                         self.wrong(f"acknowledged at {offset}: {record}; there is {there}")
                     self.lost += 1

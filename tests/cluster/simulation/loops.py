@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker import enrolment, replicator
+from odradek.broker.disk_watch import DiskWatch
 from odradek.broker.leader import Leader
 from odradek.broker.member import Member
 from odradek.broker.replicator import limits, link_limits
 from odradek.cluster.snapshot import Snapshot
-from odradek.ipc import roles
+from odradek.ipc import roles, slots
 from odradek.ipc.columns import Columns
 from odradek.workers.apis import k04_leader_and_isr, k05_stop_replica, k06_update_metadata, k07_controlled_shutdown
 from odradek.workers.context import Context
 
-from . import disk
+from . import disk, store
 from .serving import place
 from .sockets import Resolver
 from .world import Process, World
@@ -123,6 +124,61 @@ class Controller:
         """The doorbell."""
         self.owner.rung()
         self.loop.go_on()
+
+
+class Janitor:
+    """broker.janitor: log directories that fail, recovery, checkpoints."""
+
+    def __init__(self, broker: Broker, loop: Loop) -> None:
+        self.broker = broker
+        self.loop = loop
+        self.snapshot = Snapshot.empty(broker.config)
+        self.log = disk.MemoryLog(
+            broker.shared, None, roles.JANITOR,
+            lambda topic, index: place(self.snapshot, broker.config, topic, index), lambda _: None,
+        )  # fmt: skip
+        self._disks = DiskWatch(broker.shared, self, broker.config.log_dirs)  # type: ignore[arg-type]
+        loop.turn = self.turn
+
+    def __iter__(self) -> Iterator[Any]:
+        """broker.partitions."""
+        for name, index, _ in self.snapshot.here():
+            partition = self.log.get(name, index)
+            if partition is not None:
+                yield partition
+
+    def follow_metadata(self, snapshot: Snapshot) -> None:
+        """A snapshot was published."""
+        self.snapshot = snapshot
+        self.log.refresh()
+        self.loop.go_on()
+
+    def turn(self) -> float:
+        """When the next one is due."""
+        if self.broker.shared.failed_dirs():
+            self._disks.turn()
+            return self.loop.world.now + 0.1
+        return math.inf
+
+    def rung(self) -> None:
+        """The doorbell."""
+        self.loop.go_on()
+
+    def recover(self) -> None:
+        """storage.opening."""
+        for partition in self:
+            if partition.slot.read()[slots.F_STATE] == slots.RECOVERING:
+                store.recover(partition, partition.slot.fields())
+                partition.release()
+
+    def checkpoint(self) -> None:
+        """broker.checkpointing: the high watermarks and log starts."""
+        for partition in self:
+            values, directory = partition.slot.read(), partition.directory
+            if values[slots.F_STATE] in (slots.LEADER, slots.FOLLOWER) and not directory.log_dir.broken:
+                directory.log_dir.write()
+                directory.checkpoint = values[slots.F_HW]
+                directory.start_checkpoint = values[slots.F_LOG_START]
 
 
 class _Catalog:

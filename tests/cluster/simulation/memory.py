@@ -5,6 +5,7 @@ Gone with the broker; kept when only one of its processes dies.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +22,54 @@ SLOTS = 64  # in a region; see seams
 LOCKS: dict[Path, Locks] = {}  # by the run directory: who asks has only that
 
 
+class Bytes(bytearray):
+    """Memory that outlives who writes into it."""
+
+    effect: Callable[[], None]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.effect()
+        super().__setitem__(key, value)
+
+
+class Words:
+    """The same memory by words of 64 bits."""
+
+    __slots__ = ("_effect", "_view")
+
+    def __init__(self, memory: Bytes) -> None:
+        self._view, self._effect = memoryview(memory).cast("q"), memory.effect
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._view[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._effect()
+        self._view[key] = value
+
+
 class MemoryRegion:
     """What a slot wants of a region."""
 
     at = 0
 
-    def __init__(self, size: int) -> None:
-        self.map = bytearray(size)
-        self.buf = memoryview(self.map)
-        self.words = self.buf.cast("q")
+    def __init__(self, size: int, effect: Callable[[], None]) -> None:
+        self.map = Bytes(size)
+        self.map.effect = effect
+        self.words = Words(self.map)
 
 
 class MemoryTable(SlotTable):
     """The slot table."""
 
-    def __init__(self) -> None:
+    def __init__(self, effect: Callable[[], None] = lambda: None) -> None:
         super().__init__("", 0)
+        self._effect = effect
         self.create(1)
 
     def create(self, slots_wanted: int) -> None:
         while self.capacity < slots_wanted:
-            self._regions.append(MemoryRegion(SLOTS * slots.STRIDE * 8))  # type: ignore[arg-type]
+            self._regions.append(MemoryRegion(SLOTS * slots.STRIDE * 8, self._effect))  # type: ignore[arg-type]
 
     def attach(self) -> None:
         pass
@@ -84,18 +112,21 @@ class Shared:
         self.world = world
         self.broker = broker
         self.run_dir = Path(f"/nowhere/{broker.number}-{broker.lives}")
-        self.slots = MemoryTable()
+        self.slots = MemoryTable(world.effect)
         self.locks = LOCKS[self.run_dir] = Locks(world, busy)
         self.metadata = _Metadata()
         self.processes = Rows()
         self.traffic = Traffic(memoryview(bytearray(8 * WORDS)).cast("q"), 0)
         self.draining = False
+        self._failed: set[int] = set()
 
     def failed_dirs(self) -> list[int]:
-        return []
+        return sorted(self._failed)
 
     def fail_dir(self, number: int) -> None:
-        raise AssertionError(f"log directory {number} has failed")
+        if number not in self._failed:
+            self._failed.add(number)
+            self.broker.disk_failed()
 
 
 class Config(dict):
@@ -108,7 +139,7 @@ class Config(dict):
         self["broker.id"] = broker
         self.given = {"broker.id": broker, **given}
         self.broker = broker
-        self.log_dirs = (disk,)
+        self.log_dirs = tuple(disk.log_dirs)
 
     @property
     def advertised(self) -> list[Any]:

@@ -44,6 +44,7 @@ class Connection:
 
     def send(self, to_server: bool, message: Any) -> None:
         """On its way, behind what was sent before."""
+        self.network.world.effect()
         if not self.open:
             return
         self._number += 1

@@ -166,6 +166,10 @@ class Workers:
             batch.refuse(errors.UNKNOWN_TOPIC_OR_PARTITION)
             self.finish([batch])
             return
+        except OSError:
+            batch.refuse(errors.KAFKA_STORAGE_ERROR)
+            self.finish([batch])
+            return
         self._append(partition, values, batch)
         partition.release()
         if batch.error or not batch.target.acks_all or values[slots.F_VOTERS] <= 1:

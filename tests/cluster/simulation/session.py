@@ -172,7 +172,14 @@ class Session(Tree):
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
         for operation in operations:
             t.check_path(operation.path)
-        return self._call(operations[0].path if operations else "/", lambda: self._servers.apply(self, operations))
+
+        def write() -> list[str | Stat | None]:
+            self._world.effect()
+            results = self._servers.apply(self, operations)
+            self._world.effect()
+            return results
+
+        return self._call(operations[0].path if operations else "/", write)
 
     def each(self, transactions: Sequence[Sequence[Operation]]) -> list[list[str | Stat | None] | TreeError]:
         if not self._connected:

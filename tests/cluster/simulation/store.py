@@ -6,14 +6,20 @@ A record is 24 bytes on its way: offset, epoch, value.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from odradek.ipc import slots
 from odradek.ipc.slots import Fields
+from odradek.protocol import errors
 from odradek.storage.epochs import EpochCache
 from odradek.storage.received import Found, Misplaced
 from odradek.storage.received import Received as Batch
+from odradek.storage.trim import DELETING
+from odradek.storage.truncate import TRUNCATING
+
+_APPENDING = 1
 
 RECORD = struct.Struct(">qqq")
 
@@ -50,9 +56,11 @@ class Trim:
     @staticmethod
     def advance(partition: Any, values: Fields, log_start: int) -> None:
         if log_start > values[slots.F_LOG_START]:
+            partition.slot.dirty = DELETING
             values[slots.F_LOG_START] = log_start
             values[slots.F_HW] = max(values[slots.F_HW], log_start)
             partition.slot.publish(values)
+            partition.slot.dirty = 0
 
 
 class Slice:
@@ -77,18 +85,35 @@ class Read:
 def append(partition: Any, values: Fields, batches: Sequence[Any], now_ms: int) -> int:
     """storage.append: what producers sent."""
     before, epoch, directory = values[slots.F_LEO], values[slots.F_LEADER_EPOCH], partition.directory
-    for batch in batches:
-        batch.base_offset = values[slots.F_LEO]
-        directory.disk.led(directory, epoch)
-        directory.add(epoch, batch.value)
-        values[slots.F_LEO] += 1
-    if epoch != values[slots.F_EPOCH_NOTED]:
-        Roll.note_epoch(partition, epoch, before)
-        values[slots.F_EPOCH_NOTED] = epoch
+    partition.slot.dirty = _APPENDING
+    try:
+        for batch in batches:
+            batch.base_offset = values[slots.F_LEO]
+            directory.disk.led(directory, epoch)
+            directory.add(epoch, batch.value)
+            values[slots.F_LEO] += 1
+        if epoch != values[slots.F_EPOCH_NOTED]:
+            Roll.note_epoch(partition, epoch, before)
+            values[slots.F_EPOCH_NOTED] = epoch
+    except OSError:
+        failed(partition, values, batches)
+        return -1
     if values[slots.F_VOTERS] <= 1:
         values[slots.F_HW] = values[slots.F_LEO]
     partition.slot.publish(values)
+    directory.shown()
+    partition.slot.dirty = 0
     return values[slots.F_LEO]
+
+
+def failed(partition: Any, values: Fields, batches: Sequence[Any]) -> None:
+    """storage.append.failed of a broken disk; what was written cannot be cut off."""
+    values[:] = partition.slot.fields()
+    values[slots.F_STATE] = slots.OFFLINE
+    partition.slot.publish(values)
+    partition.owner.disk_failed(values[slots.F_LOG_DIR])
+    for batch in batches:
+        batch.refuse(errors.KAFKA_STORAGE_ERROR)
 
 
 class Received:
@@ -109,10 +134,27 @@ class Follow:
 
     @staticmethod
     def append(partition: Any, values: Fields, data: Any, hw: int, log_start: int, now_ms: int, known: Any) -> int:
-        directory, cache = partition.directory, partition.directory.cache()
-        fault = None
+        fault, directory = None, partition.directory
         if log_start >= values[slots.F_LEO]:  # all that is here is deleted there, and need not be what others had
             directory.chain[-1] = None
+        partition.slot.dirty = _APPENDING
+        try:
+            fault = Follow._add(partition, values, data)
+        except OSError:
+            failed(partition, values, ())
+            raise
+        values[slots.F_HW] = max(values[slots.F_HW], min(hw, values[slots.F_LEO]))
+        partition.slot.publish(values)
+        directory.shown()
+        partition.slot.dirty = 0
+        Trim.advance(partition, values, min(log_start, values[slots.F_LEO]))
+        if fault:
+            raise fault
+        return values[slots.F_LEO]
+
+    @staticmethod
+    def _add(partition: Any, values: Fields, data: Any) -> Misplaced | None:
+        directory, cache, fault = partition.directory, partition.directory.cache(), None
         for offset, epoch, value in RECORD.iter_unpack(bytes(data)):
             if offset != values[slots.F_LEO]:
                 fault = Misplaced(offset, values[slots.F_LEO])
@@ -124,12 +166,7 @@ class Follow:
             directory.add(epoch, value)
             values[slots.F_LEO] += 1
         directory.note(cache)
-        values[slots.F_HW] = max(values[slots.F_HW], min(hw, values[slots.F_LEO]))
-        partition.slot.publish(values)
-        Trim.advance(partition, values, min(log_start, values[slots.F_LEO]))
-        if fault:
-            raise fault
-        return values[slots.F_LEO]
+        return fault
 
 
 class Truncate:
@@ -137,33 +174,62 @@ class Truncate:
 
     @staticmethod
     def truncate(partition: Any, values: Fields, offset: int) -> None:
-        if offset < partition.directory.base:
+        directory, leo = partition.directory, values[slots.F_LEO]
+        if offset < directory.base:
             Truncate.restart(partition, values, offset)
-            return
-        if offset < values[slots.F_LEO]:
-            partition.directory.cut(offset)
-            values[slots.F_TRUNCATIONS] += 1
-            values[slots.F_LEO] = offset
-            values[slots.F_HW] = min(values[slots.F_HW], offset)
-            values[slots.F_LOG_START] = min(values[slots.F_LOG_START], offset)
-        cache = partition.directory.cache()
-        cache.truncate_from_end(values[slots.F_LEO])
-        partition.directory.note(cache)
-        values[slots.F_EPOCH_NOTED] = cache.latest
+        elif offset >= leo:
+            Truncate._forget_epochs(partition, values)
+        else:
+            with _changing(partition, values):
+                directory.cut((leo + offset + 1) // 2)
+                directory.cut(offset)
+                Truncate.finish(partition, values)
+
+    @staticmethod
+    def _forget_epochs(partition: Any, values: Fields) -> None:
+        partition.slot.dirty = _APPENDING
+        values[slots.F_EPOCH_NOTED] = Roll.cut_epochs(partition, values[slots.F_LEO])
         partition.slot.publish(values)
+        partition.slot.dirty = 0
 
     @staticmethod
     def restart(partition: Any, values: Fields, offset: int) -> None:
-        partition.directory.restart(offset)
+        with _changing(partition, values):
+            partition.directory.restart(offset)
+            values[slots.F_LEO] = values[slots.F_LOG_START] = values[slots.F_HW] = offset
+            Truncate.finish(partition, values)
+
+    @staticmethod
+    def finish(partition: Any, values: Fields) -> None:
+        """Publish what there is."""
+        directory = partition.directory
+        if directory.emptied:
+            directory.restart(values[slots.F_LOG_START])
+        leo = len(directory.records)
+        values[slots.F_EPOCH_NOTED] = Roll.cut_epochs(partition, leo)
         values[slots.F_TRUNCATIONS] += 1
-        values[slots.F_LEO] = values[slots.F_LOG_START] = values[slots.F_HW] = offset
-        values[slots.F_EPOCH_NOTED] = -1
+        values[slots.F_LEO] = leo
+        values[slots.F_LOG_START] = max(directory.base, min(values[slots.F_LOG_START], leo))
+        values[slots.F_HW] = max(values[slots.F_LOG_START], min(values[slots.F_HW], leo))
         partition.slot.publish(values)
+        directory.shown()
+
+
+@contextmanager
+def _changing(partition: Any, values: Fields) -> Iterator[None]:
+    partition.slot.dirty = TRUNCATING
+    try:
+        yield
+    except OSError:
+        failed(partition, values, ())
+        raise
+    partition.slot.dirty = 0
 
 
 def lower(partition: Any, fields: Fields) -> None:
     """broker.checkpoint_turns for broker.copies."""
     directory = partition.directory
+    directory.log_dir.write()
     directory.start_checkpoint = min(directory.start_checkpoint, fields[slots.F_LOG_START])
     partition.slot.publish(fields)
 
@@ -171,8 +237,13 @@ def lower(partition: Any, fields: Fields) -> None:
 def recover(partition: Any, values: Fields) -> None:
     """storage.opening: what is on the disk, shown up to where it is known that others have it."""
     directory = partition.directory
+    try:
+        directory.log_dir.write()
+    except OSError:
+        failed(partition, values, ())
+        return
     start = max(directory.start_checkpoint, directory.base)
-    if len(directory.records) < start:
+    if directory.emptied or len(directory.records) < start:
         directory.restart(start)
     leo, cache = len(directory.records), directory.cache()
     cache.truncate_from_end(leo)
@@ -183,4 +254,4 @@ def recover(partition: Any, values: Fields) -> None:
     values[slots.F_GENERATION] += 1
     values[slots.F_STATE] = values[slots.F_RECOVERS_TO]
     partition.slot.publish(values)
-    partition.release()
+    directory.shown()

@@ -29,6 +29,8 @@ class Process:
         self.alive = True
         self.busy = False
         self.stopped_until = 0.0
+        self.effects_left = 0  # when it is about to have the last of these, it ends; 0: it goes on
+        self.end: Action = lambda: None
         self.deferred: list[Event] = []
 
     def ready(self, descriptor: int, events: int) -> None:
@@ -56,6 +58,7 @@ class World:
         self.unforeseen: BaseException | None = None
         self._events: list[Event] = []
         self._number = 0
+        self._nobody = False
 
     # -- chance
 
@@ -102,7 +105,11 @@ class World:
     def _happen(self, event: Event) -> None:
         process = event.process
         if process is None:
-            event.action()
+            self._nobody = True
+            try:
+                event.action()
+            finally:
+                self._nobody = False
         elif not process.alive:
             return
         elif process.busy:
@@ -130,6 +137,20 @@ class World:
             deferred, process.deferred = process.deferred, []
             for event in deferred:
                 self._push(self.now, process, event.action)
+
+    def effect(self) -> None:
+        """The process that runs is about to change what outlives it: one that dies may die here, one that is dead
+        changes nothing more. Killed.
+        """
+        if self._nobody or not self.running:
+            return
+        process = self.running[-1]
+        if process.effects_left:
+            process.effects_left -= 1
+            if not process.effects_left:
+                process.end()
+        if not process.alive:
+            raise Killed
 
     def elapse(self, seconds: float) -> None:
         """The process that runs waits. Killed if it is, meanwhile."""
