@@ -48,7 +48,7 @@ class OfflineReplicas:
     def heard(self, broker: int, asked: Sequence[Partition], errors: Errors) -> None:
         """What a broker has answered to LeaderAndIsr."""
         failed = {partition for partition, code in errors.items() if code == KAFKA_STORAGE_ERROR}
-        if failed or self._elected.leadership.offline.get(broker):
+        if failed or self._answers or self._elected.leadership.offline.get(broker):
             self._answers.append((broker, failed, set(asked) - errors.keys()))
 
     def forget(self, broker: int) -> None:
@@ -58,11 +58,16 @@ class OfflineReplicas:
     def settle(self) -> None:
         """Elect others for what is out of order, and tell everybody. Raises TreeUnavailable."""
         answers, self._answers = self._answers, []
+        offline = self._elected.leadership.offline
+        before = {broker: set(replicas) for broker, replicas in offline.items()}
         moved: set[Partition] = set()
         for answer in answers:
             moved |= self._take(*answer)
         if moved:
             self._elected.replicas_moved(moved)
+        for broker, replicas in before.items():
+            if replicas - offline.get(broker, replicas):  # what was decided meanwhile went to the others only
+                self._elected.telling.probe(broker)
 
     def _take(self, broker: int, failed: Collection[Partition], fine: Collection[Partition]) -> set[Partition]:
         """The partitions whose replica there is in another state than before."""

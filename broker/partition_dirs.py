@@ -132,8 +132,13 @@ class PartitionDirs:
         self._put((topic, partition), number)
 
     def create(self, topic: str, partition: int, topic_id: bytes) -> int:
-        """A new, empty directory for a new partition; what was there is put aside. OSError as the disk does."""
-        if (topic, partition) in self._where:
+        """A new, empty directory for a new partition; what was there is put aside. OSError as the disk does.
+
+        What is in a log directory that has failed stays as it is: nothing can be renamed there.
+        """
+        if self._where.get((topic, partition)) in self._failed():
+            self.forget(topic, partition)
+        elif (topic, partition) in self._where:
             self.set_aside(topic, partition)
         number = self._emptiest()
         self._known.discard((topic, partition))
@@ -154,7 +159,7 @@ class PartitionDirs:
         return next(within, None)
 
     def forget(self, topic: str, partition: int) -> None:
-        """It was being made where the disk has failed."""
+        """It is where the disk has failed."""
         if (topic, partition) in self._where:
             self._drop((topic, partition))
 

@@ -83,18 +83,25 @@ class Leadership:
         former = self._removed.pop(name, None) or self.topics.get(name)
         if former is not None and former.id and node.id and former.id != node.id:
             self.remade.add(name)
-            for index in former.replicas:
-                self.standings.pop((name, index), None)
+            self._forget(name, former)
         self.topics[name] = node
 
     def drop_topic(self, name: str) -> None:
         """A topic is gone."""
         node = self.topics.pop(name, None)
-        for index in node.replicas if node else ():
-            self.standings.pop((name, index), None)
+        if node is not None:
+            self._forget(name, node)
         if node is not None and name not in self.deleting:
             self._removed[name] = node
         self.deleting.discard(name)
+
+    def _forget(self, name: str, node: TopicNode) -> None:
+        """How its partitions stood. Another topic of that name may have replicas where this one's were offline."""
+        partitions = [(name, index) for index in node.replicas]
+        for partition in partitions:
+            self.standings.pop(partition, None)
+        for replicas in self.offline.values():
+            replicas.difference_update(partitions)
 
     def put(self, partition: Partition, standing: Standing) -> None:
         """What a state node says."""

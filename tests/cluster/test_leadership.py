@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -243,6 +244,20 @@ def test_a_log_dir_that_failed_is_as_a_broker_that_is_gone_until_it_registers_an
     made.state.log_dirs(1, {P}, ())
     assert made.state.log_dirs(1, {Q}, {P}) == {Q}
     assert made.state.offline[1] == {Q}
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_log_dir_that_failed_counts_for_the_topic_that_was_in_it(dropped: bool) -> None:
+    """Another topic of that name is in a directory that works."""
+    state = Leadership(1)
+    state.started({1: 101, 2: 102})
+    for topic_id in (b"former".ljust(16), b"latter".ljust(16)):
+        if dropped:
+            state.drop_topic("t")
+        state.put_topic("t", TopicNode(topic_id, {0: [1, 2], 1: [1, 2]}))
+        assert state.online(P) == state.online(Q) == {1, 2}
+        state.log_dirs(1, {P}, {Q})
+        assert state.online(P) == {2}
 
 
 def test_controlled_shutdown_moves_leaders_and_leaves_the_isr() -> None:

@@ -170,6 +170,23 @@ def test_a_suspicion_elects_nobody_who_is_not_in_sync(seconds: float) -> None:
         assert len(cluster.brokers[leader].workers.log.get("u", 0).directory.records) == 1
 
 
+def test_a_topic_made_again_has_replicas_on_a_broker_where_the_former_ones_were_offline() -> None:
+    """Seed 608: they stayed offline by their names, and one that was in order after all was not told who leads."""
+    with calm() as cluster:
+        world = cluster.world
+        broker = next(one for one in cluster.brokers.values() if not one.controller.owner.elected)  # type: ignore[union-attr]
+        directory = broker.disk.find("t", (cluster.topic("t").id, 0))
+        assert directory is not None
+        directory.log_dir.broken = True
+        broker.shared.fail_dir(directory.log_dir.number)
+        world.run(world.now + 2.0)
+        assert broker.number not in cluster.state("t", 0).isr
+        cluster.remake_topic("t", {0: [1, 2, 3], 1: [2, 3, 1]})
+        world.run(world.now + 5.0)
+        assert [sorted(cluster.state("t", index).isr) for index in (0, 1)] == [[1, 2, 3]] * 2
+        assert cluster.astray() == ""
+
+
 @contextmanager
 def calm(unclean: bool = False) -> Iterator[Cluster]:
     """Three brokers that replicate a partition, where nothing goes wrong of itself."""

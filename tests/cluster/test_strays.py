@@ -135,6 +135,21 @@ def test_a_log_of_no_topic_is_put_aside_and_not_deleted(tmp_path: Path) -> None:
     assert sorted(name for name in left if not name.endswith(names.STRAY_DIR)) == ["b-0"]
 
 
+def test_what_is_on_a_broken_disk_is_no_obstacle_to_another_topic_of_its_name(tmp_path: Path) -> None:
+    """Nothing can be renamed there, and its log directory may not even be readable."""
+    data = [tmp_path / name for name in ("one", "two")]
+    for folder in data:
+        folder.mkdir()
+    failed: list[int] = []
+    dirs: Any = PartitionDirs([str(folder) for folder in data], Turns(tmp_path), lambda: failed)
+    assert dirs.create("t", 0, b"1" * 16) == 0
+    failed.append(0)
+    data[0].rename(tmp_path / "gone")
+    data[0].touch()
+    assert dirs.create("t", 0, b"2" * 16) == 1
+    assert [entry.name for entry in data[1].iterdir()] == ["t-0"]
+
+
 def test_a_directory_without_a_segment_is_removed(tmp_path: Path) -> None:
     """What a full disk leaves of a replica that is made and moved away again: nothing to keep, and no log to check."""
     data = tmp_path / "data"
