@@ -43,6 +43,7 @@ NO_SOURCE = -1
 
 Done = Callable[[dict[TopicPartition, Error]], None]
 Lost = Callable[[], None]
+Place = tuple[int, TopicPartition]  # a producer id and a partition
 
 
 class Awaited(NamedTuple):
@@ -102,7 +103,7 @@ class MarkerWriter:
         self._own: int = links.own
         self._jobs: dict[Job, None] = {}
         self._ours: dict[tuple[int, int], Job] = {}  # of them, those with a source: by it and the producer id
-        self._theirs: dict[int, dict[Job, None]] = {}  # and those of other coordinators, by producer id
+        self._theirs: dict[Place, dict[Job, None]] = {}  # those of other coordinators, where they write
         self._now = Now(0, 0)
         self._until = 0.0  # monotonic seconds
         links.markers.heard = self._told
@@ -119,7 +120,8 @@ class MarkerWriter:
             self._give_up(wanted)
         job = Job(wanted, done, lost, source, now)
         if source == NO_SOURCE:
-            self._theirs.setdefault(wanted.producer_id, {})[job] = None
+            for tp in wanted.partitions:
+                self._theirs.setdefault((wanted.producer_id, tp), {})[job] = None
         else:
             former = self._ours.get((source, wanted.producer_id))
             if former is not None:
@@ -128,10 +130,12 @@ class MarkerWriter:
         self._jobs[job] = None
 
     def _give_up(self, wanted: Wanted) -> None:
-        for job in self._theirs.get(wanted.producer_id, ()):
-            for tp in job.todo & wanted.partitions:
-                job.todo.discard(tp)
-                job.results[tp] = Error.REQUEST_TIMED_OUT
+        """Only where they write: one request may have twenty thousand markers of one producer."""
+        for tp in wanted.partitions:
+            for job in self._theirs.pop((wanted.producer_id, tp), ()):
+                if tp in job.todo:
+                    job.todo.discard(tp)
+                    job.results[tp] = Error.REQUEST_TIMED_OUT
 
     def forget(self, source: int) -> None:
         """The transactions of this partition of `__transaction_state` are another's to end."""
@@ -148,10 +152,14 @@ class MarkerWriter:
         if self._ours.get(key) is job:
             del self._ours[key]
         if job.source == NO_SOURCE:
-            same = self._theirs.get(job.wanted.producer_id, {})
-            same.pop(job, None)
-            if not same:
-                self._theirs.pop(job.wanted.producer_id, None)
+            for tp in job.wanted.partitions:
+                self._forget_place(job, (job.wanted.producer_id, tp))
+
+    def _forget_place(self, job: Job, place: Place) -> None:
+        same = self._theirs.get(place, {})
+        same.pop(job, None)
+        if not same:
+            self._theirs.pop(place, None)
 
     def _forget_sent(self, job: Job) -> None:
         self._links.forget(lambda marker: marker[0] is job)

@@ -34,6 +34,7 @@ from odradek.storage.partition import Partition
 from odradek.workers.catalog import Catalog
 from odradek.workers.coordination import Wanted
 
+from ..harness.effort import lines
 from ..harness.process import nobody, wait_until
 from .partitions import now_ms
 
@@ -315,6 +316,19 @@ def test_what_another_asks_for_again_is_written_once(place: Place) -> None:
     assert place.await_done(2) == [{HERE: Error.REQUEST_TIMED_OUT}, {HERE: Error.NONE}]
     assert place.end(0) == 1
     assert not place.writer._theirs
+
+
+def test_ten_times_the_markers_of_one_producer_take_ten_times_as_long(place: Place) -> None:
+    """One request may have 21,000 of them, each in a partition of its own."""
+
+    def add(count: int) -> None:
+        for number in range(count):
+            wanted = Wanted(5, 0, 3, True, frozenset([("nowhere", number)]))
+            place.writer.add(wanted, place.done.append, lambda: None, NO_SOURCE, now)
+
+    now = place.now()
+    few = lines(lambda: add(20))
+    assert lines(lambda: add(200)) < 12 * few
 
 
 def test_many_are_written_in_slices(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
