@@ -35,11 +35,9 @@ def settle(
 
 
 def _do_one(effect: Any, do: Callable[[Any], None], machine: Ownership, now: Now) -> None:
-    """A fault in what one effect comes to costs the others nothing; what it was for is read from its log again."""
+    """A fault in what one effect comes to costs the others nothing; the machine goes on without it."""
     try:
         do(effect)
     except Exception:
         log.exception("unexpected error: %.200r could not be carried out", effect)
-        key = getattr(effect, "key", None)
-        if key is not None:
-            machine.reset(key, now)
+        machine.undone(effect, now)

@@ -115,6 +115,12 @@ class Ownership:
             self._reload_at.set(key, now.steady_ms + RELOAD_PAUSE_MS)
         self._forget(key)
 
+    def undone(self, effect: Any, now: Now) -> None:
+        """An effect could not be carried out: what it was for is read from its log again."""
+        key = getattr(effect, "key", None)
+        if key is not None:
+            self.reset(key, now)
+
     def _forget(self, key: str) -> None:
         """Drop what is known of this key, whatever state that is in."""
         raise NotImplementedError

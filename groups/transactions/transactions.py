@@ -87,6 +87,12 @@ class Transactions(Ownership):
         for again in waiting:
             again(now)
 
+    def undone(self, effect: Effect, now: Now) -> None:
+        """See `Ownership`. Producers that wait for an id are told to ask again, which asks for ids again."""
+        if isinstance(effect, NeedIds):
+            self.take_ids(0, 0, now)
+        super().undone(effect, now)
+
     def _take_id(self) -> int:
         producer_id, self._ids = self._ids[0], self._ids[1:]
         return producer_id
