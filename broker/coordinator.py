@@ -4,8 +4,9 @@ Role 2. Listens on `coordinator.sock` (ipc.channel, messages of ipc.forward). Wh
 handled first and written then: many commits become one append for each partition of `__consumer_offsets`, and only
 after that are they answered. Groups have no other state than that log: dying loses nothing that was answered, and a
 successor reads it all again; so it is with transactions (broker.transactions). Workers tell the clients of requests
-under way when we are gone. A fault in what concerns one group or transactional id costs that one alone
-(groups.ownership): a request must not end this process.
+under way when we are gone. Large requests, of which one may name 65,536 groups, wait in line: heartbeats and their
+like, which are small, wait for one step of one of them at most (broker.steps). A fault in what concerns one group or
+transactional id costs that one alone (groups.ownership): a request must not end this process.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from odradek.broker import process
@@ -24,6 +25,7 @@ from odradek.broker.coordinator_links import NewestConnections
 from odradek.broker.group_coordinator import GroupCoordinator
 from odradek.broker.marker_links import MarkerLinks
 from odradek.broker.process import Process, Signals
+from odradek.broker.steps import Line
 from odradek.broker.transactions import TransactionCoordinator
 from odradek.broker.verification_links import VerificationLinks
 from odradek.cluster import internal
@@ -47,6 +49,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.25  # the longest sleep: nothing depends on a doorbell alone
 CONNECT_S = 0.05  # while the controller is not there
 LOADING_S = 0.005  # while what is to be loaded waits for others
+LARGE = 1024  # bytes of a request from which on it waits in line
 COLUMN_REQUESTS, COLUMN_CONNECTIONS = COLUMN["requests"], COLUMN["connections"]
 
 
@@ -72,6 +75,7 @@ class Coordinator:
             self._controller,
         )  # fmt: skip
         self._newest = NewestConnections()
+        self._line = Line()
         self._topics = (self._groups.topic, self._transactions.topic)
         self._rows = api.load_rows()
         self._channels: dict[int, Channel] = {}
@@ -95,6 +99,10 @@ class Coordinator:
     def transactions(self) -> Transactions:
         """The transactional ids."""
         return self._transactions.machine
+
+    def begin(self, work: Iterator[None]) -> None:
+        """Do the rest of a request in steps, between which small ones have their turn."""
+        self._line.add_first(work)
 
     def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
         """See `workers.coordination.Coordinator`."""
@@ -161,6 +169,8 @@ class Coordinator:
         self._turn()
 
     def _patience(self) -> float:
+        if self._line.waiting:
+            return 0.0
         if any(topic.is_loading for topic in self._topics):
             return 0.0 if self._loaded_some else LOADING_S
         longest = CONNECT_S if self._controller.channel is None else LOOK_S
@@ -169,6 +179,7 @@ class Coordinator:
 
     def _turn(self) -> None:
         """Everything that is not a message: loading, deadlines, the log, answers."""
+        self._line.go_on()
         self._loaded_some = sum(topic.is_loading and topic.step(self.now) for topic in self._topics) > 0
         for topic in self._topics:
             topic.tell(self.now)
@@ -254,7 +265,10 @@ class Coordinator:
             log.error("API %d v%d is not the coordinator's", request.api_key, request.version)
             answer(forward.FAILED, b"")
             return
-        dispatch.serve(row, self, request, answer)
+        if len(request.body) < LARGE:
+            dispatch.serve(row, self, request, answer)
+        else:
+            self._line.add(dispatch.serving(row, self, request, answer, self.begin))
 
     def _verify(self, request: Forwarded, answer: Callable[[int, bytes], None]) -> None:
         """A worker's question (cluster.internal)."""

@@ -50,6 +50,37 @@ class Steps:
                 return
 
 
+class Line:
+    """Work that waits in line: what is begun is done before the next begins, so that little is held meanwhile."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._works: deque[Iterator[None]] = deque()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `go_on` has something to do."""
+        return bool(self._works)
+
+    def add(self, work: Iterator[None]) -> None:
+        """Take up some work, behind all other. Its errors are its own business."""
+        self._works.append(work)
+
+    def add_first(self, work: Iterator[None]) -> None:
+        """Take up some work before all other: the rest of what was begun."""
+        self._works.appendleft(work)
+
+    def go_on(self) -> None:
+        """Go on with what is first, for one slice."""
+        until = self._clock() + SLICE_S
+        while self._works:
+            work = self._works[0]
+            if not _step(work):
+                self._works.remove(work)
+            if self._clock() >= until:
+                return
+
+
 def _step(work: Iterator[None]) -> bool:
     """Whether there is more to do."""
     try:

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 MALFORMED = (ValueError, IndexError, struct.error, KeyError, TypeError, EOFError, OverflowError, MemoryError, WireError)
 
 Answer = Callable[[int, bytes], None]
+Later = Callable[[Iterator[None]], None]
 
 
 def serve(row: Api, services: Any, request: Forwarded, answer: Answer) -> None:
@@ -26,27 +27,39 @@ def serve(row: Api, services: Any, request: Forwarded, answer: Answer) -> None:
 
     A handler may be a generator, where `services` can `begin` one (broker.steps): it does its work in steps.
     """
+    decoded = _decoded(row, request, answer)
+    if decoded is not None:
+        _handle(row, services, decoded, request, answer, _at_once)
+
+
+def serving(row: Api, services: Any, request: Forwarded, answer: Answer, later: Later) -> Iterator[None]:
+    """The same in three steps, the last of which is begun by `later`: a large answer takes its time, too."""
+    decoded = _decoded(row, request, answer)
+    yield
+    if decoded is not None:
+        _handle(row, services, decoded, request, answer, later)
+
+
+def _decoded(row: Api, request: Forwarded, answer: Answer) -> Any:
+    """The request; None when it was answered that it is none."""
     try:
-        decoded = row.decode(request.version, memoryview(request.body))
+        return row.decode(request.version, memoryview(request.body))
     except MALFORMED as error:
         answer(forward.CLOSE, str(error).encode(errors="replace"))
-        return
     except Exception:
         log.exception("%s v%d from %s cannot be decoded", row.name, request.version, request.client_host)
         answer(forward.FAILED, b"")
-        return
-    _handle(row, services, decoded, request, answer)
+    return None
 
 
-def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: Answer) -> None:
+def _at_once(work: Iterator[None]) -> None:
+    for _ in work:
+        pass
+
+
+def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: Answer, later: Later) -> None:
     def reply(response: Any) -> None:
-        try:
-            body = row.encode(request.version, response)
-        except Exception:
-            log.exception("%s v%d: the answer cannot be encoded", row.name, request.version)
-            answer(forward.FAILED, b"")
-        else:
-            answer(forward.OK, body)
+        later(_encoding(row, request, response, answer))
 
     context = Context(
         row.key, request.version, request.client_id, request.client_host, request.listener, reply, len(request.body)
@@ -70,6 +83,18 @@ def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: A
             reply(response)
     except Exception:
         failed()
+
+
+def _encoding(row: Api, request: Forwarded, response: Any, answer: Answer) -> Iterator[None]:
+    """One step."""
+    try:
+        body = row.encode(request.version, response)
+    except Exception:
+        log.exception("%s v%d: the answer cannot be encoded", row.name, request.version)
+        answer(forward.FAILED, b"")
+    else:
+        answer(forward.OK, body)
+    yield from ()
 
 
 def frame(row: Api, version: int, correlation: int, body: bytes) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from odradek.broker.steps import SLICE_S, Steps
+from odradek.broker.steps import SLICE_S, Line, Steps
 
 
 class Clock:
@@ -62,3 +62,44 @@ def test_a_fault_costs_the_others_nothing() -> None:
     while steps.waiting:
         steps.go_on()
     assert clock.done == ["a"] * 3
+
+
+def test_in_line_what_was_begun_is_done_before_the_next_begins() -> None:
+    clock = Clock()
+    line = Line(clock)
+    line.add(clock.work("a", 3, SLICE_S / 2))
+    line.add(clock.work("b", 1, SLICE_S))
+    assert (clock.done, line.waiting) == ([], True), "nothing is begun when it is added"
+    line.go_on()
+    assert (clock.done, line.waiting) == (["a", "a"], True)
+    while line.waiting:
+        line.go_on()
+    assert clock.done == ["a", "a", "a", "b"]
+
+
+def test_in_line_the_rest_of_what_was_begun_goes_before() -> None:
+    clock = Clock()
+    line = Line(clock)
+
+    def first() -> Iterator[None]:
+        yield
+        line.add_first(clock.work("the rest of a", 1, 0))
+
+    line.add(first())
+    line.add(clock.work("b", 1, 0))
+    line.go_on()
+    assert (clock.done, line.waiting) == (["the rest of a", "b"], False)
+
+
+def test_in_line_a_fault_costs_the_others_nothing() -> None:
+    clock = Clock()
+    line = Line(clock)
+
+    def faulty() -> Iterator[None]:
+        yield
+        raise ValueError
+
+    line.add(faulty())
+    line.add(clock.work("b", 1, 0))
+    line.go_on()
+    assert (clock.done, line.waiting) == (["b"], False)

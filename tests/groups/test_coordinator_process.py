@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -141,3 +143,25 @@ def _commit_or_none(consumer: Any) -> Any:
         return consumer.commit(asynchronous=False)
     except KafkaException:
         return None
+
+
+def test_a_small_request_does_not_wait_for_the_large_ones_before_it(fresh_broker: Callable[..., Broker]) -> None:
+    """Each large one takes a while. The worker passes all on in the order in which they come."""
+    from kafka.protocol.admin import DescribeGroupsRequest as Request
+
+    broker = fresh_broker(odradek_workers=1)
+    find(broker)
+    large = Request[5](groups=[f"group-{number}" for number in range(50_000)], include_authorized_operations=False)
+    with ExitStack() as stack:
+        wires = [stack.enter_context(broker.wire(120)) for _ in range(8)]
+        small = stack.enter_context(broker.wire(120))
+        for wire in wires:
+            wire.put(large)
+        fetched_offsets = committed(small)
+        poll = select.poll()
+        for wire in wires:
+            poll.register(wire.socket, select.POLLIN)
+        answered = poll.poll(0)
+        assert fetched_offsets == [-1] * PARTITIONS
+        assert len(answered) < 8
+        assert [len(wire.take(large).groups) for wire in wires] == [50_000] * 8
