@@ -66,20 +66,26 @@ class Deletions:
         self.go_on()
 
     def interrupted(self, brokers: Collection[int]) -> None:
-        """Brokers died: what waits for them begins again later."""
-        for topic, missing in list(self._pending.items()):
-            if missing & set(brokers):
+        """Brokers died: what they have a part in begins again later.
+
+        Also where they had answered: a log on a disk that had failed is back with the next start on a mended one.
+        """
+        for topic in list(self._pending):
+            if not self._brokers(topic).isdisjoint(brokers):
                 del self._pending[topic]
 
     def go_on(self) -> None:
         """Begin with every topic all of whose brokers are there."""
         for topic in sorted(self._leadership.deleting - self._pending.keys()):
-            replicas = self._leadership.topics[topic].replicas
-            brokers = {broker for some in replicas.values() for broker in some}
+            brokers = self._brokers(topic)
             if brokers <= self._leadership.live.keys():
                 self._begin(topic, brokers)
             else:
                 log.info("topic %s is deleted when brokers %s are back", topic, brokers - self._leadership.live.keys())
+
+    def _brokers(self, topic: str) -> set[int]:
+        node = self._leadership.topics.get(topic)
+        return {broker for some in node.replicas.values() for broker in some} if node else set()
 
     def _begin(self, topic: str, brokers: set[int]) -> None:
         self._pending[topic] = set(brokers)

@@ -23,6 +23,10 @@ LOST = "lose_orders,elect,cut_one_way,cut_link"  # orders of one controller are 
 
 DYING = "elect,kill_about_to_lead,cut_link"
 DELETING = "delete_records,kill,wipe,isolate,stop,move,elect"
+DISKS = "fail_dir,move,move_back,remake_while_away,kill,delete,add_partitions,remake,wipe"
+ANYWHERE = "die_at,elect,kill,cut_link,lose_orders,move,kill_controller_process"
+UNCLEAN = "elect_unclean,allow_unclean,min_isr,kill,cut_link,isolate,die_at"
+MANY = "die_at,fail_dir,elect_unclean,min_isr,move_back,delete_records,stop"
 
 
 def run(first: int, count: int, only: str = "") -> None:
@@ -72,6 +76,19 @@ def test_deleted_records() -> None:
 @pytest.mark.parametrize("only", [DYING, DELETING])
 @pytest.mark.parametrize("first", range(940000, 944000, 200))
 def test_many_deaths_and_deletions(first: int, only: str) -> None:
+    run(first, 200, only)
+
+
+@pytest.mark.parametrize("only", [DISKS, ANYWHERE, UNCLEAN, MANY])
+def test_failing_disks_and_deaths_anywhere(only: str) -> None:
+    """A death may be before any word of shared memory, record, checkpoint, directory, message or write to the tree."""
+    run(50000, TOGETHER, only)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("only", [DISKS, ANYWHERE, UNCLEAN, MANY])
+@pytest.mark.parametrize("first", range(51000, 55000, 200))
+def test_many_failing_disks_and_deaths_anywhere(first: int, only: str) -> None:
     run(first, 200, only)
 
 
@@ -173,18 +190,43 @@ def test_a_suspicion_elects_nobody_who_is_not_in_sync(seconds: float) -> None:
 def test_a_topic_made_again_has_replicas_on_a_broker_where_the_former_ones_were_offline() -> None:
     """Seed 608: they stayed offline by their names, and one that was in order after all was not told who leads."""
     with calm() as cluster:
-        world = cluster.world
-        broker = next(one for one in cluster.brokers.values() if not one.controller.owner.elected)  # type: ignore[union-attr]
-        directory = broker.disk.find("t", (cluster.topic("t").id, 0))
-        assert directory is not None
-        directory.log_dir.broken = True
-        broker.shared.fail_dir(directory.log_dir.number)
-        world.run(world.now + 2.0)
+        world, broker = cluster.world, others(cluster)[0]
+        break_disk(cluster, broker)
         assert broker.number not in cluster.state("t", 0).isr
         cluster.remake_topic("t", {0: [1, 2, 3], 1: [2, 3, 1]})
         world.run(world.now + 5.0)
         assert [sorted(cluster.state("t", index).isr) for index in (0, 1)] == [[1, 2, 3]] * 2
         assert cluster.astray() == ""
+
+
+def test_a_deleted_log_on_a_disk_that_had_failed_does_not_outlive_its_topic() -> None:
+    """Seed 1021: the broker could not delete it, and was back with it before others had deleted theirs."""
+    with calm() as cluster:
+        world, (broker, slow) = cluster.world, others(cluster)
+        break_disk(cluster, broker)
+        slow.stop_controller(4.0)
+        cluster.delete_topic("t")
+        world.run(world.now + 1.0)
+        broker.die("is killed, and its disks are mended")
+        broker.disk.mend()
+        broker.start()
+        world.run(world.now + 10.0)
+        assert broker.registered and cluster.topics == []
+        assert list(broker.disk.all()) == []
+
+
+def others(cluster: Cluster) -> list[Any]:
+    """Brokers that are not the controller."""
+    brokers: list[Any] = list(cluster.brokers.values())
+    return [broker for broker in brokers if broker.controller.owner.elected is None]
+
+
+def break_disk(cluster: Cluster, broker: Any) -> None:
+    """Under the replica of t-0 there; everybody knows it."""
+    directory = broker.disk.find("t", (cluster.topic("t").id, 0))
+    directory.log_dir.broken = True
+    broker.shared.fail_dir(directory.log_dir.number)
+    cluster.world.run(cluster.world.now + 2.0)
 
 
 @contextmanager

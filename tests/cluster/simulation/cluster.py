@@ -189,7 +189,9 @@ class Cluster:
                 self.counts["refused"] += 1
             elif acks_all and topic not in self.going():
                 self.counts["acknowledged"] += 1
-                self.invariants.acknowledged(batch.key, batch.base_offset, (batch.epoch, batch.value))
+                record = batch.epoch, batch.value
+                min_isr = batch.slot.read()[slots.F_MIN_ISR]
+                self.invariants.acknowledged(topic, batch.key, batch.base_offset, record, min_isr)
 
         batch = Batch(self._values, acks_all, 2000, decided)
         self.counts["acks=all" if acks_all else "acks=1"] += 1

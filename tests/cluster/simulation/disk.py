@@ -31,6 +31,7 @@ class LogDir:
         self.number = number
         self.directories: dict[tuple[str, int], Directory] = {}
         self.broken = False
+        self.failed_at = 0.0  # when its broker found that
 
     def __str__(self) -> str:
         return f"/logs-{self.number}"
@@ -163,7 +164,7 @@ class Disk:
         fine = [log_dir for log_dir in self.log_dirs if not log_dir.broken]
         for log_dir in self.log_dirs:
             if log_dir.broken:
-                log_dir.broken = False
+                log_dir.broken, log_dir.failed_at = False, 0.0
                 for key in [key for key in log_dir.directories if any(key in other.directories for other in fine)]:
                     log_dir.directories.pop(key).deleted = True
 

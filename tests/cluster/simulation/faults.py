@@ -60,6 +60,9 @@ class Faults:
         for broker in cluster.brokers.values():
             cluster.cut_from_zookeeper(broker.number, False)
             self._start(broker)
+            for log_dir in broker.disk.log_dirs:  # of whom no more writes there the janitor notices, now or later
+                if log_dir.broken:
+                    broker.shared.fail_dir(log_dir.number)
 
     def mend(self) -> None:
         """Brokers whose log directories have failed are started again, with other disks under the same data."""

@@ -19,6 +19,8 @@ from .disk import Directory
 if TYPE_CHECKING:
     from .cluster import Cluster
 
+_NOTICED_S = 5.0  # of what was under way when a directory failed nothing is left
+
 Key = tuple[bytes, int]  # topic id, partition
 Record = tuple[int, int]  # epoch, value
 
@@ -41,9 +43,11 @@ class Invariants:
         self._committed: dict[Key, list[Record]] = defaultdict(list)
         self._matching: dict[tuple[Key, int, int], int] = {}
         self._writers: dict[tuple[Key, int], int] = {}
+        self._origins: dict[int, Key] = {}  # which partition a value was sent to
         self._verified: dict[tuple[int, Key], int] = defaultdict(int)
         self._deleted: dict[Key, int] = defaultdict(int)  # below these offsets, by DeleteRecords
         self._marks: dict[tuple[int, int], tuple[int, int]] = {}  # of a slot's life: led since, high watermark
+        self._released: list[Any] = []  # since the step before
         self._grown = False  # whether more is committed than after the step before
         self._offices: dict[int, int] = {}
         self._zxid = -1
@@ -69,7 +73,10 @@ class Invariants:
         chain = directory.chain[offset + 1]
         if chain is None:  # what is below its base was somebody else's
             return
-        at = directory.key, offset, directory.records[offset][0]
+        epoch, value = directory.records[offset]
+        if self._origins.setdefault(value, directory.key) != directory.key:
+            self.wrong(f"{_name(directory)}: offset {offset} has {value}, which another topic of that name had")
+        at = directory.key, offset, epoch
         if self._matching.setdefault(at, chain) != chain and directory.topic not in self.cluster.going():
             self.wrong(f"{_name(directory)}: offset {offset} of epoch {at[2]} is not what another log has there")
 
@@ -119,6 +126,8 @@ class Invariants:
                                f"by {writer} in {after.controller_epoch}")  # fmt: skip
         if not after.isr:
             self.wrong(f"{path}: an empty ISR")
+        if before is not None:
+            self._joined(path, set(after.isr) - set(before.isr))
         if before is not None and after.leader_epoch == before.leader_epoch:
             if not writer == after.leader == before.leader:
                 self.wrong(f"{path}: {writer} writes in epoch {after.leader_epoch} of {before.leader}")
@@ -131,6 +140,18 @@ class Invariants:
             self.wrong(f"{path}: epoch {before.leader_epoch} is followed by {after.leader_epoch}")
         if not set(after.isr) <= set(before.isr):
             self._elected_uncleanly(path, before, after)
+
+    def _joined(self, path: str, brokers: set[int]) -> None:
+        """A replica whose log directory has failed does not count as in sync, once that is known there."""
+        topic = path.split("/")[3]
+        for broker in brokers:
+            directory = self.cluster.brokers[broker].disk.find(topic, self._key(path))
+            if directory is not None and directory.log_dir.broken and self._failed_long_ago(directory):
+                self.wrong(f"{path}: broker {broker} joins the ISR with a log in {directory.log_dir}, which has failed")
+
+    def _failed_long_ago(self, directory: Directory) -> bool:
+        since = directory.log_dir.failed_at
+        return 0 < since < self.cluster.world.now - _NOTICED_S
 
     def _elected_uncleanly(self, path: str, before: PartitionState, after: PartitionState) -> None:
         if after.isr != [after.leader] or not (self._unclean or path.split("/")[3] in self.allowed):
@@ -161,6 +182,7 @@ class Invariants:
         in the first, and has the high watermark of it in the second.
         """
         self._grown |= self._look(partition)
+        self._released.append(partition)
 
     def _look(self, partition: Any) -> bool:
         """A replica's high watermark; whether anything new is committed."""
@@ -168,6 +190,8 @@ class Invariants:
         state, hw = values[slots.F_STATE], values[slots.F_HW]
         if values[slots.F_INCARNATION] != partition.incarnation or state not in (slots.LEADER, slots.FOLLOWER):
             return False
+        if directory.topic_id != partition.topic_id:
+            self.wrong(f"{_name(directory)}: the log of another topic of that name is served")
         if self._past(directory.key, values[slots.F_LEADER_EPOCH]):
             return False
         if not hw <= values[slots.F_LEO] == len(directory.records):
@@ -179,6 +203,14 @@ class Invariants:
                 self.wrong(f"{_name(directory)}: the leader's high watermark goes from {before} back to {hw}")
             self._marks[life] = values[slots.F_LED_SINCE], hw
         return self._shown(directory, hw, state == slots.LEADER)
+
+    def _starts(self, partition: Any) -> None:
+        """A log begins where it did, or where somebody has had records deleted."""
+        values, directory = partition.slot.read(), partition.directory
+        start, deleted = values[slots.F_LOG_START], self._deleted[directory.key]
+        served = values[slots.F_STATE] in (slots.LEADER, slots.FOLLOWER)
+        if served and start > deleted and directory.key not in self._lossy:
+            self.wrong(f"{_name(directory)} begins at {start}; nobody has deleted anything from {deleted} on")
 
     def _shown(self, directory: Directory, hw: int, leads: bool) -> bool:
         committed, at = self._committed[directory.key], (directory.disk.broker, directory.key)
@@ -199,7 +231,7 @@ class Invariants:
     def _compare(self, directory: Directory, upto: int, what: str) -> None:
         """A log must have what is committed."""
         committed, at = self._committed[directory.key], (directory.disk.broker, directory.key)
-        start = max(self._verified[at], directory.base)
+        start = max(self._verified[at], directory.base, self._log_start(directory))
         lossy = self._lossy.get(directory.key, -1)
         if directory.base > self._deleted[directory.key] and lossy < 0:
             self.wrong(f"{_name(directory)} {what} nothing before {directory.base}, which nobody has deleted")
@@ -208,7 +240,7 @@ class Invariants:
         if directory.records[start:upto] == committed[start:upto]:
             self._verified[at] = upto
             return
-        pairs = enumerate(zip(directory.records[:upto], committed[:upto], strict=False))
+        pairs = enumerate(zip(directory.records[start:upto], committed[start:upto], strict=False), start)
         offset = next((n for n, (one, other) in pairs if one not in (other, None)), len(directory.records))
         if any(epoch >= lossy for epoch, _ in committed[offset:]):
             here = directory.records[offset] if offset < len(directory.records) else "nothing"
@@ -220,10 +252,23 @@ class Invariants:
             at = other, directory.key
             self._verified[at] = min(self._verified[at], offset)
 
+    def _log_start(self, directory: Directory) -> int:
+        """What is below it is deleted, and shown to nobody: it need not be what others had there."""
+        broker = self.cluster.brokers[directory.disk.broker]
+        partition = broker.workers.log.get(directory.topic, directory.index) if broker.up else None
+        if partition is None or partition.directory is not directory:
+            return directory.start_checkpoint
+        values = partition.slot.read()
+        served = values[slots.F_STATE] in (slots.LEADER, slots.FOLLOWER)
+        return int(values[slots.F_LOG_START]) if served else directory.start_checkpoint
+
     # -- after each step
 
     def check(self) -> None:
         """Whatever has changed since the step before."""
+        released, self._released = self._released, []
+        for partition in released:
+            self._starts(partition)
         zxid = self.cluster.zookeeper.zxid
         if self._grown or zxid != self._zxid:
             self._grown, self._zxid = False, zxid
@@ -256,8 +301,15 @@ class Invariants:
 
     # -- producers
 
-    def acknowledged(self, key: Key, offset: int, record: Record) -> None:
-        """acks=all: it must never be lost. It is committed, so that every member of each later ISR must have it."""
+    def acknowledged(self, topic: str, key: Key, offset: int, record: Record, min_isr: int) -> None:
+        """acks=all: it must never be lost. It is committed, so that every member of each later ISR must have it, and
+        at least as many have it as `min_isr` says.
+        """
+        holders = [
+            one.number for one in self.cluster.brokers.values() if _holds(one.disk.find(topic, key), offset, record)
+        ]
+        if len(holders) < min_isr and not self.exempt:
+            self.wrong(f"{topic}-{key[1]}: acknowledged at {offset}: {record}, which only {holders} have")
         self.acked[key][offset] = record
         committed = self._committed[key]
         if (offset >= len(committed) or committed[offset] != record) and not self._past(key, record[0]):
@@ -273,6 +325,11 @@ class Invariants:
                         there = committed[offset] if offset < len(committed) else "nothing"
                         self.wrong(f"acknowledged at {offset}: {record}; there is {there}")
                     self.lost += 1
+
+
+def _holds(directory: Directory | None, offset: int, record: Record) -> bool:
+    """Whether it is there, or deleted already."""
+    return directory is not None and offset < len(directory.records) and directory.records[offset] in (record, None)
 
 
 def _name(directory: Directory) -> str:

@@ -126,6 +126,7 @@ class Shared:
     def fail_dir(self, number: int) -> None:
         if number not in self._failed:
             self._failed.add(number)
+            self.broker.disk.log_dirs[number].failed_at = self.world.now
             self.broker.disk_failed()
 
 

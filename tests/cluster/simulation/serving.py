@@ -43,6 +43,7 @@ class Batch:
         self.view: Any = b""
         self.base_offset = self.epoch = -1
         self.key = (b"", -1)  # of the log that it was appended to
+        self.slot: Any = None  # there
         self.error = errors.NONE
         self.decided = decided
 
@@ -185,6 +186,7 @@ class Workers:
             batch.refuse(error)
             return
         batch.key, batch.epoch = partition.directory.key, values[slots.F_LEADER_EPOCH]
+        batch.slot = partition.slot
         store.append(partition, values, [batch], 0)
 
     def delete(self, topic: str, index: int, offset: int) -> None:
