@@ -128,12 +128,25 @@ class ByLibrdkafka(Producer):
         self._client.produce(self._topic, value, key, partition, self._decided)
 
     def _rest(self) -> None:
-        self._client.poll(self._pause)
+        self._poll(self._pause)
         while len(self._client) > _QUEUED and not self._stop.is_set():
-            self._client.poll(0.1)
+            self._poll(0.1)
+
+    def _poll(self, seconds: float) -> None:
+        """Take in what is decided. What the client was about to tell when it fails stays in doubt.
+
+        Its C code has raised `SystemError: exception <class 'str'> is not a BaseException subclass` here, once.
+        """
+        try:
+            self._client.poll(seconds)
+        except SystemError as error:
+            self.errors[f"{type(error).__name__}: {error}"] += 1
 
     def _flushed(self, seconds: float) -> bool:
-        done = not self._client.flush(seconds)
+        until = time.monotonic() + seconds
+        while len(self._client) and time.monotonic() < until:
+            self._poll(0.1)
+        done = not len(self._client)
         self._client.close()
         return done
 
