@@ -39,11 +39,12 @@ class CompactedJournal:
     def passed(self, partition: int, end: int) -> bool:
         return self.log.partition.slot.read()[slots.F_HW] >= end
 
-    def read_all(self, partition: int) -> Iterator[bytes]:
+    def read_all(self, partition: int, at_once: int = 1 << 20) -> Iterator[bytes]:
+        """Every batch; so many bytes are read at once."""
         there, offset = self.log.partition, 0
         while True:
             values = there.slot.read()
-            data = read.raw(there, values, max(offset, values[slots.F_LOG_START]), 1 << 20)
+            data = read.raw(there, values, max(offset, values[slots.F_LOG_START]), at_once)
             if not data:
                 return
             for batch in split(data):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from odradek.groups.errors import Error
+from odradek.groups.loading import Replay
 from odradek.storage.compaction import Memory
 from odradek.storage.offset_map import ENTRY_BYTES
 
@@ -20,9 +22,11 @@ from .compacted_journal import CompactedJournal
 from .world import World
 
 GROUPS, TPS = ["g", "h"], [("t", 0), ("u", 1)]
+ALL = [*TPS, ("v", 2)]
 GROUP, TP, NUMBER = st.sampled_from(GROUPS), st.sampled_from(TPS), st.integers(0, 1)
 MEMORY = st.sampled_from([Memory(), Memory(2 * ENTRY_BYTES, 1.0)])
 RETENTION_MS = 100_000
+DELETE_RETENTION_MS = 1000
 Where = tuple[str, tuple[str, int]]
 
 
@@ -39,7 +43,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(segment_bytes=st.sampled_from([300, 700]))
     def begin(self, segment_bytes: int) -> None:
-        self.journal = CompactedJournal(self.root, segment_bytes=segment_bytes)
+        self.journal = CompactedJournal(self.root, segment_bytes=segment_bytes, delete_retention_ms=DELETE_RETENTION_MS)
         self.world = World(self.journal, retention_ms=RETENTION_MS)  # type: ignore[arg-type]
         self.producers = [Producer(700 + number) for number in range(2)]
 
@@ -85,6 +89,38 @@ class Machine(RuleBasedStateMachine):
         self.end(number, commit, rolls=True)
         self.log.clean(Memory())
 
+    @rule(group=GROUP, tp=TP, number=NUMBER, commit=st.booleans())
+    def load_long_after_a_transaction(self, group: str, tp: tuple[str, int], number: int, commit: bool) -> None:
+        """The cleaner has come again after delete.retention.ms, when what is spent may go."""
+        self.transaction_over_a_roll(group, tp, number, commit)
+        self.clean(Memory(), rolls=True)
+        self.wait(2 * DELETE_RETENTION_MS)
+        self.commit(group, ("v", 2))
+        self.clean(Memory(), rolls=True)
+        self.restart_coordinator()
+
+    @rule(tp=TP, part=st.integers(1, 3))
+    def load_while_it_is_cleaned(self, tp: tuple[str, int], part: int) -> None:
+        """Some has been read before the cleaner comes, twice, the rest after it; all within delete.retention.ms."""
+        assert self.journal is not None
+        self.commit("g", tp)
+        self.log.roll()
+        self.delete_offset("g", tp)
+        self.commit("h", ("v", 2))
+        replay, count = Replay(), len(list(self.journal.read_all(0)))
+        batches = self.journal.read_all(0, at_once=1)
+        for batch in islice(batches, count * part // 4):
+            replay.feed(batch)
+        for _ in range(2):
+            self.clean(Memory(), rolls=True)
+            self.commit("h", ("v", 2))
+        for batch in batches:
+            replay.feed(batch)
+        found = {
+            (name, at): one.value.offset for name, each in replay.found().items() for at, one in each.offsets.items()
+        }
+        assert found == {where: offset for where, (offset, _) in self.committed.items()}
+
     def _forget(self, where: Where) -> None:
         self.committed.pop(where, None)
         for offsets in self.open.values():
@@ -100,7 +136,7 @@ class Machine(RuleBasedStateMachine):
     def delete_group(self, group: str) -> None:
         self.world.groups.delete_group(group, self.world.token(), self.world.now)
         self.world.settle()
-        for tp in TPS:
+        for tp in ALL:
             self._forget((group, tp))
 
     @rule(ms=st.sampled_from([1, 1000, RETENTION_MS]))
@@ -150,11 +186,11 @@ class Machine(RuleBasedStateMachine):
         if self.journal is None:
             return
         for group in GROUPS:
-            error, found = self.world.groups.fetch(group, TPS, require_stable=False)
+            error, found = self.world.groups.fetch(group, ALL, require_stable=False)
             assert not error
             there = {tp: value.offset for tp, (value, _) in found.items() if value is not None}
             assert there == {tp: offset for (name, tp), (offset, _) in self.committed.items() if name == group}
-            _, found = self.world.groups.fetch(group, TPS, require_stable=True)
+            _, found = self.world.groups.fetch(group, ALL, require_stable=True)
             unstable = {tp for tp, (_, error) in found.items() if error is Error.UNSTABLE_OFFSET_COMMIT}
             assert unstable == {tp for offsets in self.open.values() for name, tp in offsets if name == group}
 

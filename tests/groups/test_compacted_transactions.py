@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from odradek.groups.transactions.events import Producer
+from odradek.groups.transactions.loading import Replay
 from odradek.groups.transactions.transaction import Metadata
 from odradek.storage.compaction import Memory
 
 from .compacted_journal import CompactedJournal
 from .transaction_world import TransactionWorld
 
-NAMES = ["x", "y", "z"]
+NAMES, OTHER = ["x", "y", "z"], "w"
 NAME = st.sampled_from(NAMES)
 EXPIRY_MS = 100_000
 
@@ -89,10 +91,29 @@ class Machine(RuleBasedStateMachine):
     def go_on(self, steps: int) -> None:
         self.log.go_on(steps)
 
+    @rule(name=NAME, part=st.integers(1, 3))
+    def load_while_it_is_cleaned(self, name: str, part: int) -> None:
+        """An id has expired; some has been read before the cleaner comes, twice, the rest after it."""
+        assert self.journal is not None
+        self.init(name)
+        self.world.mark()
+        self.log.roll()
+        self.wait(2 * EXPIRY_MS)
+        self.init(OTHER)
+        replay, count = Replay(), len(list(self.journal.read_all(0)))
+        batches = self.journal.read_all(0, at_once=1)
+        for batch in islice(batches, count * part // 4):
+            replay.feed(batch)
+        for _ in range(2):
+            self.clean(rolls=True)
+            self.init(OTHER)
+        for batch in batches:
+            replay.feed(batch)
+        assert _comparable(replay.transactions) == self._states()
+
     def _states(self) -> dict[str, Metadata]:
-        """Without what version 0 of the records, which is written, has no field for."""
-        found = {name: self.world.transactions.get(name) for name in NAMES}
-        return {name: one.metadata._replace(previous_producer_id=-1) for name, one in found.items() if one is not None}
+        found = {name: self.world.transactions.get(name) for name in (*NAMES, OTHER)}
+        return _comparable({name: one.metadata for name, one in found.items() if one is not None})
 
     @rule(broker=st.booleans(), clean=st.booleans(), part=st.integers(0, 4))
     def restart(self, broker: bool, clean: bool, part: int) -> None:
@@ -116,6 +137,11 @@ class Machine(RuleBasedStateMachine):
             if self.journal is not None:
                 self.log.close()
             shutil.rmtree(self.root)
+
+
+def _comparable(found: dict[str, Metadata]) -> dict[str, Metadata]:
+    """Without what version 0 of the records, which is written, has no field for."""
+    return {name: metadata._replace(previous_producer_id=-1) for name, metadata in found.items()}
 
 
 def _run(examples: int, steps: int) -> None:
