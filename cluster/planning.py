@@ -35,6 +35,7 @@ class TopicRequest(NamedTuple):
     factor: int = -1
     assignments: Mapping[int, Sequence[int]] = {}
     configs: Mapping[str, str | None] = {}
+    repeated: frozenset[int] = frozenset()  # partitions that have more than one assignment
 
 
 class TopicPlan(NamedTuple):
@@ -122,6 +123,9 @@ def _replicas(request: TopicRequest, snapshot: Snapshot, defaults: Defaults) -> 
                 "Both numPartitions or replicationFactor and replicasAssignments were set. "
                 "Both cannot be used at the same time.",
             )
+        if request.repeated:
+            message = f"Partition {min(request.repeated)} has more than one manual assignment."
+            raise ApiError(INVALID_REPLICA_ASSIGNMENT, message)
         return {index: list(brokers) for index, brokers in sorted(request.assignments.items())}
     racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
     partitions = defaults.partitions if request.partitions == -1 else request.partitions

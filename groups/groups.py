@@ -352,6 +352,8 @@ class Groups(Ownership):
         if not removed:
             self.effects.append(Answer(token, (Error.NONE, errors)))
             return
+        if group.state is State.EMPTY and not set(group.offsets.partitions()) - set(removed):
+            _forget_pending(group)
         self._remove_offsets(group, removed, now, lambda failed: Answer(token, (failed, {} if failed else errors)))
 
     def topics_deleted(self, topics: set[str], now: Now) -> None:
@@ -433,8 +435,7 @@ class Groups(Ownership):
         if error or group is None:
             self.effects.append(Answer(token, error))
             return
-        for member_id in list(group.pending):
-            group.remove(member_id)
+        _forget_pending(group)
         self._remove_offsets(group, group.offsets.partitions(), now, lambda failed: Answer(token, failed))
 
     def listing(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[Summary]:
@@ -465,6 +466,12 @@ class Groups(Ownership):
 
     def __len__(self) -> int:
         return len(self._groups)
+
+
+def _forget_pending(group: Group) -> None:
+    """Those who have been told an id to join with, as the group is to go: they are told that it is unknown."""
+    for member_id in list(group.pending):
+        group.remove(member_id)
 
 
 def _deletable(group: Group, topic: str) -> Error:

@@ -100,9 +100,9 @@ class _Source:
             targets = "".join(f"{target}.{field.name}, " for field in fields)
             self._emit(indent, f"{targets}= {self._name(packed.unpack_from)}(buf, at)", f"at += {packed.size}")
 
-    def field(self, target: str, field: Any, indent: str) -> None:
-        """One field that is not of fixed size, or an array's element."""
-        nullable = field.nullable_for_version_q(self._version)
+    def field(self, target: str, field: Any, indent: str, *, element: bool = False) -> None:
+        """One field that is not of fixed size, or an array's element, which is never null though the array may be."""
+        nullable = not element and field.nullable_for_version_q(self._version)
         if field.is_array():
             self._array(target, field, nullable, indent)
         elif field.is_struct():
@@ -153,7 +153,7 @@ class _Source:
         if field.is_struct_array():
             self.struct(one, field.array_of, field.data_class, inner)
         else:
-            self.field(one, field.array_of, inner)
+            self.field(one, field.array_of, inner, element=True)
         self._emit(inner, f"{found}.append({one})")
 
     def _known_tags(self, schema: Any) -> dict[int, tuple[str, Decoder]]:

@@ -48,14 +48,13 @@ def newest(partition: Partition, values: Values, limit: int) -> Found | None:
     As with Kafka that may be one below the log start, of a segment that DeleteRecords has left: no index knows the
     largest timestamp of what is behind it.
     """
-    best, best_base, best_before = -1, -1, 0
-    for base in partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]):
+    bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+    best, best_base, best_before = -1, bases[0], 0  # where no record has a timestamp, the first is as new as any
+    for base in bases:
         largest, _ = _time_index(partition, values, base, 0)
         if largest > best:
             best, best_base = largest, base
             best_before = _time_index(partition, values, base, largest)[1]
-    if best < 0:
-        return None
     return _search(partition, values, best_base + best_before, limit, lambda t: t >= best)
 
 

@@ -62,11 +62,11 @@ def _changed(current: Mapping[str, str], resource: Resource, table: Any) -> dict
 def _topic(controller: Controller, resource: Resource, validate_only: bool) -> None:
     if not resource.name:
         raise ApiError(INVALID_REQUEST, "Default topic resources are not allowed.")
-    topics = controller.snapshot.topics
-    if resource.name not in topics:
-        raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
-    former = topics[resource.name].config
+    topic = controller.snapshot.topics.get(resource.name)
+    former = {} if topic is None else topic.config
     changed = _changed(former, resource, configdef.TOPIC)
+    if topic is None:
+        raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
     configs = adopted_configs.altered(former, changed, [change.name for change in resource.changes])
     alter.validate_topic(configs)
     if not validate_only:

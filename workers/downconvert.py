@@ -45,13 +45,18 @@ class Budget:
         self.spent = self.spent or (self._less and piece.following < upto)
 
 
-def for_version(partition: Partition, piece: FileSlice, offset: int, version: int) -> bytes | None:
-    """The slice as a message set for Fetch `version` below 4; None when such a client cannot read it (zstd)."""
+def for_version(partition: Partition, piece: FileSlice, offset: int, version: int, most: int) -> bytes | None:
+    """The slice as a message set for Fetch `version` below 4; None when such a client cannot read it (zstd).
+
+    Before KIP-74 (version 3) the limit of `most` bytes was hard: the client sees a cut message and asks for more. But a
+    first batch that fits as it is stored is whole however much it has grown, as with Kafka: else a client whose limit
+    is that of the producers would never get past it.
+    """
     from odradek.protocol.records import convert
     from odradek.protocol.records.errors import RecordError
 
     try:
-        return convert.down(piece.read(), 1 if version >= 2 else 0, offset)
+        return convert.down(piece.read(), 1 if version >= 2 else 0, offset, room=most if version < 3 else None)
     except RecordError as error:
         log.warning("%r: offset %d cannot be shown to an old client: %s", partition, offset, error)
         return None

@@ -213,12 +213,7 @@ class Fetch:
     def _converted(self, partition: Partition, piece: FileSlice, part: FetchPart) -> bytes | None:
         from odradek.workers import downconvert
 
-        data = downconvert.for_version(partition, piece, part.offset, self.version)
-        if data is not None and self.version < 3:
-            data = data[
-                : part.max_bytes
-            ]  # before KIP-74 the limit was hard: the client sees a cut message and asks for more
-        return data
+        return downconvert.for_version(partition, piece, part.offset, self.version, part.max_bytes)
 
     def _answer(self, results: list[FetchResult]) -> None:
         session = self.session

@@ -385,7 +385,7 @@ class Transactions(Ownership):
             and (not names or known.metadata.state in wanted)
             and (longer_ms < 0 or now.wall_ms - known.metadata.started_ms > longer_ms)
         ]
-        return Error.NONE, [name for name in names if name not in BY_TITLE], found
+        return Error.NONE, [name for name in dict.fromkeys(names) if name not in BY_TITLE], found
 
     def get(self, transactional_id: str) -> Transaction | None:
         """The transactional id itself, for tests."""

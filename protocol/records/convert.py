@@ -47,7 +47,13 @@ def renumbered(records: Iterable[Record], base_offset: int) -> Iterator[Record]:
         yield offset, timestamp, key, value, headers
 
 
-def down(data: bytes | memoryview, magic: int, first_offset: int = 0, limit: int = codecs.WORKER_LIMIT) -> bytes:
+def down(
+    data: bytes | memoryview,
+    magic: int,
+    first_offset: int = 0,
+    limit: int = codecs.WORKER_LIMIT,
+    room: int | None = None,
+) -> bytes:
     """A slice of a log as a message set of `magic` 0 or 1, for Fetch below version 4 (1) and 2 (0).
 
     first_offset: where the client asked to start. Records before it are left out of uncompressed batches, as
@@ -55,6 +61,7 @@ def down(data: bytes | memoryview, magic: int, first_offset: int = 0, limit: int
     are copied. Offsets stay, codecs stay. b"" when nothing is left: control batches only, or less than one batch.
     RecordError UNSUPPORTED_COMPRESSION_TYPE for zstd, and as batch_v2.iterate. Behind other batches an error only
     ends the set: the client reads up to there and gets the error when it comes back.
+    room: bytes to cut the set to, as before KIP-74, but not within what a first batch of no more bytes became.
     """
     out: list[bytes] = []
     opened = 0
@@ -67,9 +74,11 @@ def down(data: bytes | memoryview, magic: int, first_offset: int = 0, limit: int
             if not any(out):
                 raise
             break
+        if room is not None and len(batch) <= room and not any(out):
+            room = max(room, len(converted))
         out.append(converted)
         opened += size
-    return b"".join(out)
+    return b"".join(out)[:room]
 
 
 def _down_batch(batch: memoryview, magic: int, first_offset: int, limit: int) -> tuple[bytes, int]:

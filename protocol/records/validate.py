@@ -164,6 +164,8 @@ def _from_batch(batch: memoryview, target: int, rule: Rules) -> bytes:
         return _old_format(batch_v2.walk(body, head), target, rule)
     # Records of a batch that claims LogAppendTime have other timestamps than their deltas say.
     repacked = target != head.codec or not found.dense
+    if repacked and found.min_timestamp < NO_TIMESTAMP:
+        raise RecordError(INVALID_TIMESTAMP, _negative(found.min_timestamp))
     if repacked and (head.timestamp_type == LOG_APPEND_TIME or not found.dense):
         body, span = batch_v2.encode_records(convert.renumbered(batch_v2.walk(body, head), 0), 0)
         head = head._replace(base_timestamp=span.base_timestamp)
@@ -248,6 +250,11 @@ def raise_errors(errors: list[tuple[int, int, str]]) -> None:
     )
 
 
+def _negative(timestamp: int) -> str:
+    """Kafka builds no batch with such a record (UNKNOWN_SERVER_ERROR); one that is stored as it came may have it."""
+    return f"Timestamp {timestamp} is below {NO_TIMESTAMP}, which says that there is none"
+
+
 # Magic 0 and 1
 
 
@@ -279,6 +286,8 @@ def _checked_messages(batches: list[memoryview], rule: Rules, errors: list[tuple
         for index, message in enumerate(inner):
             record = (message.offset, message.timestamp, message.key, message.value, batch_v2.NO_HEADERS)
             error = record_error(index, record, outer.timestamp_type if outer.magic else CREATE_TIME, rule)
+            if not error and message.timestamp < NO_TIMESTAMP:
+                error = (INVALID_TIMESTAMP, index, _negative(message.timestamp))
             if message.magic != outer.magic:
                 error = (INVALID_RECORD, index, f"Magic {message.magic} within magic {outer.magic}")
             if error:

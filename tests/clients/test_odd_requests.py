@@ -10,12 +10,12 @@ from odradek.protocol import interbroker
 from ..harness.process import wait_until
 from ..harness.wire import Wire
 from .admin import create_topic, topic_id, unique
-from .raw.batches import NOW, batch, parse
+from .raw.batches import NOW, batch, message, parse
 from .raw.calls import fetch, list_offsets, part, produce, producer_id, session_request
 
 UNKNOWN_TOPIC, OUT_OF_RANGE, INCONSISTENT_PROTOCOL, INVALID_REQUEST = 3, 1, 23, 42
 CORRUPT, BAD_ASSIGNMENT, BAD_CONFIG, FENCED_EPOCH, INVALID_RECORD = 2, 39, 40, 74, 87
-OUT_OF_ORDER = 45
+OUT_OF_ORDER, UNSUPPORTED_VERSION, INVALID_TIMESTAMP = 45, 35, 32
 LATEST, MAX_TIMESTAMP = -1, -3
 
 
@@ -122,6 +122,16 @@ def test_the_largest_timestamp_may_be_of_a_deleted_record(broker: Any, wire: Wir
     delete_below(wire, topic, 1)
     found = list_offsets(wire, topic, MAX_TIMESTAMP, version=7)
     assert (found.error_code, found.offset, found.timestamp) == (0, 0, NOW)
+
+
+def test_of_records_without_timestamps_the_first_is_the_newest(broker: Any, wire: Wire) -> None:
+    topic = create_topic(broker)
+    found = list_offsets(wire, topic, MAX_TIMESTAMP, version=7)
+    assert (found.error_code, found.offset, found.timestamp) == (0, -1, -1)
+    produce(wire, topic, batch([b"a", b"b"], timestamp=-1))
+    produce(wire, topic, batch([b"c"], timestamp=-1))
+    found = list_offsets(wire, topic, MAX_TIMESTAMP, version=7)
+    assert (found.error_code, found.offset, found.timestamp) == (0, 0, -1)
 
 
 # -- Topics and configs
@@ -236,9 +246,9 @@ def test_a_cursor_that_leads_nowhere(broker: Any, wire: Wire, named: bool, index
 # -- Errors that come first
 
 
-def find_coordinator(wire: Wire, group: str) -> None:
-    """Once there is one: `__consumer_offsets` is made when it is asked for first."""
-    asked = request("FindCoordinator", 2, key=group, key_type=0)
+def find_coordinator(wire: Wire, group: str, kind: int = 0) -> None:
+    """Once there is one: `__consumer_offsets` is made when it is asked for first (kind 1: `__transaction_state`)."""
+    asked = request("FindCoordinator", 2, key=group, key_type=kind)
     wait_until(lambda: wire.call(asked).error_code == 0, 30)
 
 
@@ -276,3 +286,181 @@ def test_offset_delete_of_no_partition(broker: Any, wire: Wire) -> None:
     asked = [kind.OffsetDeleteRequestTopic(name=topic, partitions=[])]
     answer = wire.call(kind[0](group_id=group, topics=asked))
     assert (answer.error_code, answer.topics) == (0, [])
+
+
+# -- What is asked of nothing, twice, or of what there is not
+
+
+def described_configs(wire: Wire, *resources: tuple[int, str]) -> Any:
+    row = interbroker.message_class("DescribeConfigsRequest").DescribeConfigsResource
+    rows = [row(resource_type=kind, resource_name=name, configuration_keys=[]) for kind, name in resources]
+    return wire.call(request("DescribeConfigs", 1, resources=rows, include_synonyms=False)).results
+
+
+def test_a_type_of_resource_that_there_is_not(broker: Any, wire: Wire) -> None:
+    topic = create_topic(broker)
+    assert [row.error_code for row in described_configs(wire, (2, topic))] == [0]
+    assert {row.error_code for row in described_configs(wire, (2, topic), (1, topic))} == {INVALID_REQUEST}
+
+
+def test_a_key_that_is_null(broker: Any, wire: Wire) -> None:
+    body = b"\0\0\0\1\2\0\1t\0\0\0\1\xff\xff\0"  # one topic, of its configs one, whose name is null
+    wire.post(32, 1, body)
+    assert wire.closed_by_peer()
+
+
+@pytest.mark.parametrize(("kind", "code"), [(1, 0), (2, 114), (3, 115), (0, 115)])
+def test_endpoints_of_a_kind(wire: Wire, kind: int, code: int) -> None:
+    asked = request("DescribeCluster", 1, include_cluster_authorized_operations=False, endpoint_type=kind)
+    assert wire.call(asked).error_code == code
+
+
+@pytest.mark.parametrize(
+    ("code", "components"),
+    [
+        (0, []), (0, [("user", 0, "u"), ("client-id", 1, None)]), (0, [("ip", 2, None)]),
+        (INVALID_REQUEST, [("", 0, "u")]), (INVALID_REQUEST, [("user", 0, "u"), ("user", 1, None)]),
+        (UNSUPPORTED_VERSION, [("group", 0, "g")]), (INVALID_REQUEST, [("user", 0, None)]),
+        (INVALID_REQUEST, [("user", 1, "u")]), (INVALID_REQUEST, [("user", 3, None)]),
+        (INVALID_REQUEST, [("user", 0, "u"), ("ip", 0, "127.0.0.1")]),
+    ],
+)  # fmt: skip
+def test_quotas_of_what_has_none(wire: Wire, code: int, components: list[tuple[str, int, str | None]]) -> None:
+    row = interbroker.message_class("DescribeClientQuotasRequest").ComponentData
+    rows = [row(entity_type=kind, match_type=match, match=value) for kind, match, value in components]
+    answer = wire.call(request("DescribeClientQuotas", 0, components=rows, strict=False))
+    assert (answer.error_code, answer.entries) == (code, None if code else [])
+
+
+def test_an_election_of_a_kind_that_there_is_not(broker: Any, wire: Wire) -> None:
+    topic = create_topic(broker)
+    row = interbroker.message_class("ElectLeadersRequest").TopicPartitions
+    rows = [row(topic=topic, partitions=[0])]
+    answer = wire.call(request("ElectLeaders", 1, election_type=5, topic_partitions=rows, timeout_ms=10_000))
+    (part,) = answer.replica_election_results[0].partition_result
+    assert (answer.error_code, part.error_code) == (INVALID_REQUEST, INVALID_REQUEST)
+
+
+def test_to_append_to_what_is_no_list_of_a_topic_that_is_not(wire: Wire) -> None:
+    row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource
+
+    def alter(name: str) -> int:
+        config = row.AlterableConfig(name=name, config_operation=2, value="1")
+        changed = row(resource_type=2, resource_name=unique("none"), configs=[config])
+        answer = wire.call(request("IncrementalAlterConfigs", 0, resources=[changed], validate_only=False))
+        return int(answer.responses[0].error_code)
+
+    assert alter("retention.ms") == BAD_CONFIG
+    assert alter("cleanup.policy") in (UNKNOWN_TOPIC, BAD_CONFIG), "with ZooKeeper and KRaft"
+
+
+def test_assignments_beside_a_number_of_partitions(wire: Wire) -> None:
+    row = interbroker.message_class("CreateTopicsRequest").CreatableTopic
+    twice = [row.CreatableReplicaAssignment(partition_index=0, broker_ids=[0]) for _ in range(2)]
+    topic = row(name=unique("t"), num_partitions=2, replication_factor=1, assignments=twice, configs=[])
+    answer = wire.call(request("CreateTopics", 4, topics=[topic], timeout_ms=15_000, validate_only=False))
+    assert answer.topics[0].error_code == INVALID_REQUEST, "that comes before the assignments themselves"
+
+
+def test_states_that_nobody_knows_are_told_once(wire: Wire) -> None:
+    find_coordinator(wire, unique("x"), kind=1)
+    asked = request("ListTransactions", 0, state_filters=["No", "Ongoing", "No"], producer_id_filters=[])
+    assert wire.call(asked).unknown_state_filters == ["No"]
+
+
+# -- Offsets and partitions of nothing
+
+
+def committed(wire: Wire, api: str, version: int, topics: dict[str, list[int]], **fields: Any) -> Any:
+    row = getattr(interbroker.message_class(api + "Request"), api + "RequestTopic")
+    part = getattr(row, api + "RequestPartition")
+    rows = [
+        row(name=name, partitions=[part(partition_index=i, committed_offset=1, committed_metadata="") for i in indexes])
+        for name, indexes in topics.items()
+    ]
+    answer = wire.call(request(api, version, topics=rows, **fields))
+    return [(topic.name, [each.error_code for each in topic.partitions]) for topic in answer.topics]
+
+
+def test_offsets_of_no_partition(broker: Any, wire: Wire) -> None:
+    topic, other, group = create_topic(broker), unique("none"), unique("g")
+    find_coordinator(wire, group)
+    simple = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "retention_time_ms": -1}
+    assert committed(wire, "OffsetCommit", 2, {topic: []}, **simple) == []
+    assert committed(wire, "OffsetCommit", 2, {other: []}, **simple) == [(other, [])]
+    producer = {"transactional_id": unique("x"), "group_id": group, "producer_id": 5, "producer_epoch": 0}
+    assert committed(wire, "TxnOffsetCommit", 0, {topic: []}, **producer) == []
+    assert committed(wire, "TxnOffsetCommit", 0, {other: []}, **producer) == [(other, [])]
+
+
+def test_a_group_goes_with_its_last_offset(broker: Any, wire: Wire) -> None:
+    """Also if somebody has been told an id to join it with, who is not known then."""
+    topic, group = create_topic(broker), unique("g")
+    find_coordinator(wire, group)
+    simple = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "retention_time_ms": -1}
+    wait_until(lambda: committed(wire, "OffsetCommit", 2, {topic: [0]}, **simple) == [(topic, [0])], 30)
+    assert joined(wire, group, "").error_code == 79
+    kind = interbroker.message_class("OffsetDeleteRequest")
+    row = kind.OffsetDeleteRequestTopic
+    asked = [row(name=topic, partitions=[row.OffsetDeleteRequestPartition(partition_index=0)])]
+    assert wire.call(kind[0](group_id=group, topics=asked)).error_code == 0
+    assert wire.call(request("DescribeGroups", 0, groups=[group])).groups[0].group_state == "Dead"
+
+
+def joined(wire: Wire, group: str, member: str) -> Any:
+    row = interbroker.message_class("JoinGroupRequest").JoinGroupRequestProtocol
+    return wire.call(
+        request(
+            "JoinGroup", 4, group_id=group, session_timeout_ms=30_000, rebalance_timeout_ms=30_000, member_id=member,
+            protocol_type="consumer", protocols=[row(name="range", metadata=b"")],
+        )
+    )  # fmt: skip
+
+
+def added(wire: Wire, name: str, producer: tuple[int, int], topics: dict[str, list[int]]) -> dict[str, list[int]]:
+    row = interbroker.message_class("AddPartitionsToTxnRequest").AddPartitionsToTxnTopic
+    answer = wire.call(
+        request(
+            "AddPartitionsToTxn", 3, v3_and_below_transactional_id=name, v3_and_below_producer_id=producer[0],
+            v3_and_below_producer_epoch=producer[1],
+            v3_and_below_topics=[row(name=topic, partitions=indexes) for topic, indexes in topics.items()],
+        )
+    )  # fmt: skip
+    rows = answer.results_by_topic_v3_and_below
+    return {topic.name: [each.partition_error_code for each in topic.results_by_partition] for topic in rows}
+
+
+def test_clients_add_no_internal_topics(broker: Any, wire: Wire) -> None:
+    topic, name = create_topic(broker), unique("x")
+    find_coordinator(wire, name, kind=1)
+    producer = producer_id(wire, transactional_id=name)
+    internal = "__transaction_state"
+    assert added(wire, name, producer, {topic: [0], internal: [0]}) == {topic: [55], internal: [29]}
+    other = unique("none")
+    assert added(wire, name, producer, {topic: [0], other: []}) == {topic: [0], other: []}
+
+
+# -- Message formats of old
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_an_old_client_gets_a_first_batch_that_has_grown(broker: Any, wire: Wire, version: int) -> None:
+    topic = create_topic(broker)
+    rows: list[bytes | None] = [bytes([at]) for at in range(20)]
+    stored = batch(rows)
+    produce(wire, topic, stored)
+    produce(wire, topic, stored)
+    found = fetch(wire, topic, 0, version=version, partition_bytes=len(stored))
+    assert [record.value for record in parse(found.records)] == rows, "whole, and no other"
+
+
+@pytest.mark.parametrize("version", [2, 7])
+def test_a_message_from_before_time(broker: Any, wire: Wire, version: int) -> None:
+    """Kafka has an exception when it makes a batch of it, and stores one that comes as it is."""
+    topic = create_topic(broker)
+    if version == 2:
+        refused = produce(wire, topic, message(b"x", magic=1, timestamp=-2), version=version)
+        assert refused.error_code in (INVALID_TIMESTAMP, -1)
+        assert list_offsets(wire, topic, LATEST).offset == 0
+    else:
+        assert produce(wire, topic, batch([b"x"], timestamp=-2), version=version).error_code == 0

@@ -35,7 +35,8 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
     known = {tp: partition for tp, partition in wanted.items() if exists(coordinator.snapshot, tp)}
 
     def answer(errors: PartitionErrors) -> None:
-        context.reply(_response(request, names, {**dict.fromkeys(wanted, UNKNOWN), **errors}))
+        rows = _rows(coordinator, request, names)
+        context.reply(_response(rows, {**dict.fromkeys(wanted, UNKNOWN), **errors}))
 
     if not known:
         answer({})
@@ -86,7 +87,17 @@ def _commit_to_tree(coordinator: Coordinator, group: str, known: dict[TopicParti
     coordinator.tree_commit(group, offsets, done)
 
 
-def _response(request: Any, names: list[str | None], errors: PartitionErrors) -> Any:
+def _rows(coordinator: Coordinator, request: Any, names: list[str | None]) -> list[tuple[str | None, Any]]:
+    """Names and topics to be answered: not one that exists and of which no partition is named."""
+    topics = coordinator.snapshot.topics
+    return [
+        (name, topic)
+        for name, topic in zip(names, request.topics, strict=True)
+        if topic.partitions or name not in topics
+    ]
+
+
+def _response(rows: list[tuple[str | None, Any]], errors: PartitionErrors) -> Any:
     response = message_class("OffsetCommitResponse")
     topic_class = response.OffsetCommitResponseTopic
     partition_class = topic_class.OffsetCommitResponsePartition
@@ -101,7 +112,7 @@ def _response(request: Any, names: list[str | None], errors: PartitionErrors) ->
             topic_id=topic.topic_id or NO_ID,
             partitions=[one(name, partition.partition_index) for partition in topic.partitions],
         )
-        for name, topic in zip(names, request.topics, strict=True)
+        for name, topic in rows
     ]
     return response(topics=topics)
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from odradek.cluster import describe, topicnames
 from odradek.cluster.describe import Static
-from odradek.cluster.errors import INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError
+from odradek.cluster.errors import INVALID_REQUEST, NONE, REQUEST_TIMED_OUT, ApiError
 from odradek.cluster.planning import TopicPlan, TopicRequest, check_total, plan_topic
 from odradek.workers.administration import Controller, twice
 from odradek.workers.api import CONTROLLER, Api, message_class
@@ -63,12 +63,10 @@ def _create(
 
 
 def _request(asked: Any) -> TopicRequest:
-    repeated = twice(entry.partition_index for entry in asked.assignments)
-    if repeated:
-        raise ApiError(INVALID_REPLICA_ASSIGNMENT, f"Partition {min(repeated)} has more than one manual assignment.")
+    repeated = frozenset(twice(entry.partition_index for entry in asked.assignments))
     assignments = {entry.partition_index: entry.broker_ids for entry in asked.assignments}
     configs = {entry.name: entry.value for entry in asked.configs}
-    return TopicRequest(asked.name, asked.num_partitions, asked.replication_factor, assignments, configs)
+    return TopicRequest(asked.name, asked.num_partitions, asked.replication_factor, assignments, configs, repeated)
 
 
 def _configs(controller: Controller, plan: TopicPlan) -> list[Any]:

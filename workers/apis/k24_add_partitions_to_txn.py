@@ -1,15 +1,17 @@
 """AddPartitionsToTxn (key 24), versions 0 to 5: partitions a producer is about to write to in its transaction (KIP-98).
 
-All are added or none: with one that does not exist, the others get OPERATION_NOT_ATTEMPTED. v2+ know PRODUCER_FENCED.
+All are added or none: with one that does not exist, or is an internal topic's and asked for by a client, the others
+get OPERATION_NOT_ATTEMPTED. v2+ know PRODUCER_FENCED.
 v4+ are for brokers and name many transactions, to be added to or only verified (KIP-890).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from odradek.cluster import topicnames
 from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
@@ -32,13 +34,16 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
         request.v3_and_below_producer_epoch,
     )
 
-    def answer(errors: Errors) -> None:
+    wanted = _partitions(request.v3_and_below_topics)
+    internal = {tp: Error.TOPIC_AUTHORIZATION_FAILED for tp in wanted if tp[0] in topicnames.INTERNAL}
+
+    def answer(errors: Errors, empty: Iterable[str] = ()) -> None:
         said = {tp: for_old_producers(error, context.version, FENCED) for tp, error in errors.items()}
         response = message_class("AddPartitionsToTxnResponse")
-        topics = _topics(said, response.AddPartitionsToTxnTopicResult)
+        topics = _topics(said, response.AddPartitionsToTxnTopicResult, empty)
         context.reply(response(results_by_topic_v3_and_below=topics))
 
-    _add(coordinator, producer, _partitions(request.v3_and_below_topics), answer)
+    _add(coordinator, producer, request.v3_and_below_topics, answer, internal)
     return None
 
 
@@ -46,29 +51,36 @@ def _partitions(topics: Any) -> list[TopicPartition]:
     return [(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _missing(coordinator: Coordinator, wanted: list[TopicPartition]) -> Errors:
-    """The errors of all of them where one does not exist."""
-    missing = {tp for tp in wanted if not exists(coordinator.snapshot, tp)}
-    return {tp: UNKNOWN if tp in missing else Error.OPERATION_NOT_ATTEMPTED for tp in wanted} if missing else {}
+def _refused(coordinator: Coordinator, wanted: list[TopicPartition], internal: Errors | None = None) -> Errors:
+    """The errors of all of them where one does not exist, or is of `internal`."""
+    missing = {tp: UNKNOWN for tp in wanted if not exists(coordinator.snapshot, tp)}
+    wrong = {**missing, **(internal or {})}
+    return {tp: wrong.get(tp, Error.OPERATION_NOT_ATTEMPTED) for tp in wanted} if wrong else {}
 
 
 def _add(
-    coordinator: Coordinator, producer: Producer, wanted: list[TopicPartition], answer: Callable[[Errors], None]
+    coordinator: Coordinator,
+    producer: Producer,
+    topics: Any,
+    answer: Callable[..., None],
+    internal: Errors | None = None,
 ) -> None:
-    if errors := _missing(coordinator, wanted):
+    """`answer(errors, topics that are named though none of their partitions is wanted)`."""
+    wanted = _partitions(topics)
+    if errors := _refused(coordinator, wanted, internal):
         answer(errors)
         return
 
     def added(error: Error) -> None:
-        answer(dict.fromkeys(wanted, error))
+        answer(dict.fromkeys(wanted, error), [topic.name for topic in topics if not topic.partitions])
 
     coordinator.transactions.add(producer, wanted, added, coordinator.now)
 
 
-def _topics(errors: Errors, topic_class: Any) -> list[Any]:
+def _topics(errors: Errors, topic_class: Any, empty: Iterable[str] = ()) -> list[Any]:
     """Each topic once, with each of its partitions once, however often they were asked for."""
     partition_class = topic_class.AddPartitionsToTxnPartitionResult
-    rows: dict[str, list[Any]] = {}
+    rows: dict[str, list[Any]] = {name: [] for name in empty}
     for (name, index), error in errors.items():
         rows.setdefault(name, []).append(partition_class(partition_index=index, partition_error_code=error))
     return [topic_class(name=name, results_by_partition=found) for name, found in rows.items()]
@@ -79,9 +91,9 @@ def _many(coordinator: Coordinator, request: Any, context: Context) -> Any:
     asked = request.transactions
     results: dict[int, Any] = {}
 
-    def answer(place: int, transaction: Any, errors: Errors) -> None:
+    def answer(place: int, transaction: Any, errors: Errors, empty: Iterable[str] = ()) -> None:
         row = response.AddPartitionsToTxnResult
-        topics = _topics(errors, row.AddPartitionsToTxnTopicResult)
+        topics = _topics(errors, row.AddPartitionsToTxnTopicResult, empty)
         results[place] = row(transactional_id=transaction.transactional_id, topic_results=topics)
         if len(results) == len(asked):
             rows = [results[at] for at in range(len(asked))]
@@ -89,17 +101,17 @@ def _many(coordinator: Coordinator, request: Any, context: Context) -> Any:
 
     for place, transaction in enumerate(asked):
         producer = Producer(transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
-        wanted = _partitions(transaction.topics)
         if transaction.verify_only:
+            wanted = _partitions(transaction.topics)
             answer(place, transaction, _verified(coordinator, producer, wanted, context.version))
         else:
-            _add(coordinator, producer, wanted, partial(answer, place, transaction))
+            _add(coordinator, producer, transaction.topics, partial(answer, place, transaction))
     return None if asked else response(error_code=Error.NONE, results_by_transaction=[])
 
 
 def _verified(coordinator: Coordinator, producer: Producer, wanted: list[TopicPartition], version: int) -> Errors:
     """v4 does not know TRANSACTION_ABORTABLE."""
-    errors = _missing(coordinator, wanted) or coordinator.transactions.verify(producer, wanted)
+    errors = _refused(coordinator, wanted) or coordinator.transactions.verify(producer, wanted)
     if version >= ABORTABLE:
         return errors
     return {tp: Error.INVALID_TXN_STATE if e is Error.TRANSACTION_ABORTABLE else e for tp, e in errors.items()}

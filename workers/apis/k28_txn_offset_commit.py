@@ -37,9 +37,11 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
     wanted = {(topic.name, row.partition_index): row for topic in request.topics for row in topic.partitions}
     known = {tp: row for tp, row in wanted.items() if exists(coordinator.snapshot, tp)}
 
+    topics = [topic for topic in request.topics if topic.partitions or topic.name not in coordinator.snapshot.topics]
+
     def answer(errors: PartitionErrors) -> None:
         said = {tp: _for_version(error, context.version) for tp, error in errors.items()}
-        context.reply(_response(request, {**dict.fromkeys(wanted, UNKNOWN), **said}))
+        context.reply(_response(topics, {**dict.fromkeys(wanted, UNKNOWN), **said}))
 
     def verified(error: Error) -> None:
         if error:
@@ -89,11 +91,11 @@ def _for_version(error: Error, version: int) -> Error:
     return error
 
 
-def _response(request: Any, errors: PartitionErrors) -> Any:
+def _response(topics: list[Any], errors: PartitionErrors) -> Any:
     response = message_class("TxnOffsetCommitResponse")
     topic_class = response.TxnOffsetCommitResponseTopic
     partition_class = topic_class.TxnOffsetCommitResponsePartition
-    topics = [
+    rows = [
         topic_class(
             name=topic.name,
             partitions=[
@@ -101,9 +103,9 @@ def _response(request: Any, errors: PartitionErrors) -> Any:
                 for row in topic.partitions
             ],
         )
-        for topic in request.topics
+        for topic in topics
     ]
-    return response(topics=topics)
+    return response(topics=rows)
 
 
 API = Api(key=28, name="TxnOffsetCommit", versions=(0, 4), runs_in=COORDINATOR, handle=handle)

@@ -2,7 +2,7 @@
 
 Resource types: topic 2, broker 4 (an empty name is the cluster-wide dynamic configs), broker logger 8. v0 tells
 defaults by a flag, v1+ sources and synonyms (KIP-226), v3+ types and documentation (KIP-569).
-Client metrics and groups as resources (16, 32) are not there and get INVALID_REQUEST.
+Client metrics and groups as resources (16, 32) are not there and have all of a request get INVALID_REQUEST.
 A resource that is named twice is told once: a broker's configs are 25 KB, and a millisecond's work.
 """
 
@@ -29,6 +29,9 @@ _ROOT = "odradek"
 
 def handle(worker: Worker, request: Any, context: Context) -> Any:
     response = message_class("DescribeConfigsResponse")
+    unknown = next((asked for asked in request.resources if asked.resource_type not in _DESCRIBERS), None)
+    if unknown is not None:
+        return response(results=[_unexpected(unknown, asked) for asked in request.resources])
     once: dict[tuple[int, str | int], Any] = {}
     for asked in request.resources:
         once.setdefault(_key(asked), asked)
@@ -41,6 +44,17 @@ def _key(asked: Any) -> tuple[int, str | int]:
         with suppress(ValueError):
             return asked.resource_type, int(asked.resource_name)
     return asked.resource_type, asked.resource_name
+
+
+def _unexpected(unknown: Any, asked: Any) -> Any:
+    """One resource of a type that there is not has the whole request refused."""
+    return message_class("DescribeConfigsResponse").DescribeConfigsResult(
+        error_code=INVALID_REQUEST,
+        error_message=f"Unexpected resource type {unknown.resource_type}",
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=[],
+    )
 
 
 def _resource(worker: Worker, asked: Any, request: Any, version: int) -> Any:
@@ -57,10 +71,7 @@ def _resource(worker: Worker, asked: Any, request: Any, version: int) -> Any:
 
 
 def _entries(worker: Worker, kind: int, name: str) -> list[Entry]:
-    describer = _DESCRIBERS.get(kind)
-    if describer is None:
-        raise ApiError(INVALID_REQUEST, f"Unexpected resource type {kind} for resource {name}")
-    return describer(worker, name)
+    return _DESCRIBERS[kind](worker, name)
 
 
 def _topic(worker: Worker, name: str) -> list[Entry]:

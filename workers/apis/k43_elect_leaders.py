@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from odradek.cluster.errors import ELECTION_NOT_NEEDED, ApiError
+from odradek.cluster.errors import ELECTION_NOT_NEEDED, INVALID_REQUEST, ApiError
 from odradek.protocol.errors import NONE
 from odradek.workers.administration import Controller
 from odradek.workers.api import CONTROLLER, Api, message_class
 from odradek.workers.context import Context
 
-_UNCLEAN = 1
+_PREFERRED, _UNCLEAN = 0, 1
 
 
 def handle(controller: Controller, request: Any, context: Context) -> Any:
@@ -22,6 +22,11 @@ def handle(controller: Controller, request: Any, context: Context) -> Any:
     asked = request.topic_partitions
     wanted = None if asked is None else [(topic.topic, index) for topic in asked for index in topic.partitions]
     unclean = context.version >= 1 and request.election_type == _UNCLEAN
+    if context.version >= 1 and request.election_type not in (_PREFERRED, _UNCLEAN):
+        refused = ApiError(INVALID_REQUEST, f"Unknown election type {request.election_type}")
+        return response(
+            error_code=refused.code, replica_election_results=_results(dict.fromkeys(wanted or (), refused))
+        )
     try:
         outcomes = controller.owner.elect_leaders(wanted, unclean)
     except ApiError as error:

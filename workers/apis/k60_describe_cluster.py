@@ -1,7 +1,8 @@
 """DescribeCluster (key 60), versions 0 to 2: brokers, controller and cluster id.
 
 v1 asks for brokers or for KRaft controllers (endpoint type 2): there are none of the latter to speak to, which gets
-MISMATCHED_ENDPOINT_TYPE. v2 may include fenced brokers, of which there are none.
+MISMATCHED_ENDPOINT_TYPE; any other type is an UNSUPPORTED_ENDPOINT_TYPE. v2 may include fenced brokers, of which there
+are none.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ from odradek.workers.context import Context
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
-BROKERS = 1
-MISMATCHED_ENDPOINT_TYPE = 114
+BROKERS, CONTROLLERS = 1, 2
+MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 
 
 def handle(worker: Worker, request: Any, context: Context) -> Any:
     response = message_class("DescribeClusterResponse")
     if context.version >= 1 and request.endpoint_type != BROKERS:
-        message = "This broker has no KRaft controllers to describe."
-        return response(error_code=MISMATCHED_ENDPOINT_TYPE, error_message=message, endpoint_type=BROKERS)
+        return _no_endpoints(response, request.endpoint_type)
     snapshot = worker.snapshot
     brokers = [
         response.DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
@@ -38,6 +38,14 @@ def handle(worker: Worker, request: Any, context: Context) -> Any:
     if request.include_cluster_authorized_operations:
         answer.authorized_operations = set(topology.CLUSTER_OPERATIONS)
     return answer
+
+
+def _no_endpoints(response: Any, kind: int) -> Any:
+    if kind == CONTROLLERS:
+        code, message = MISMATCHED_ENDPOINT_TYPE, "This broker has no KRaft controllers to describe."
+    else:
+        code, message = UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {kind}"
+    return response(error_code=code, error_message=message, endpoint_type=BROKERS)
 
 
 API = Api(key=60, name="DescribeCluster", versions=(0, 2), handle=handle)
