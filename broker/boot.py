@@ -80,6 +80,8 @@ def prepare(config: BrokerConfig, listen: bool = True, hold: Callable[[], None] 
     """Take possession of the data directory; without `listen` somebody else opens the sockets. Raises BootError.
 
     `hold` is called when nobody is waited for any more, before there is anything that a death would leave behind."""
+    if line := limits.too_few_files():
+        raise BootError(line)
     for line in limits.shortages():
         log.warning("%s", line)
     _make_first_dir(config)

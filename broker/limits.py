@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import resource
 
+from odradek.broker import spawn
+
 # A worker keeps a file or three open for each partition it touches, and one for each connection.
 WANTED_FILES = 4096
+# Sockets reach a child by descriptors above this (broker.spawn): with fewer no process could be started at all.
+LEAST_FILES = spawn.SAFE_FD + 64
 SHM = "/dev/shm"
 WANTED_SHM = 64 << 20
 
@@ -28,6 +32,12 @@ def raise_open_files() -> tuple[int, int]:
 def shortages() -> list[str]:
     """One line for each thing there is too little of; empty on a machine fit for a broker."""
     return [line for line in (_files_line(raise_open_files()[0]), _shm_line(shm_free())) if line]
+
+
+def too_few_files() -> str:
+    """The line that says so when no broker can be started with the open files that are allowed, else ""."""
+    soft, _ = raise_open_files()
+    return _files_line(soft) if 0 <= soft < LEAST_FILES else ""
 
 
 def shm_free(path: str = SHM) -> int:

@@ -144,3 +144,14 @@ def test_a_role_alone_needs_its_broker(tmp_path: Path) -> None:
 def test_only_workers_are_numbered() -> None:
     assert odradek("run", "worker").returncode == 2
     assert odradek("run", "janitor", "--id", "1").returncode == 2
+
+
+@pytest.mark.parametrize("files", [64, 256])
+def test_too_few_open_files_are_one_line(tmp_path: Path, files: int) -> None:
+    """Its processes could not be started: each would end in a traceback, again and again."""
+    words = f"ulimit -n {files}; exec {sys.executable} -m odradek.broker start"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.startswith(f"odradek: only {files} open files are allowed")
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "data").exists()
