@@ -27,7 +27,7 @@ from odradek.broker.partitions import Partitions
 from odradek.broker.process import Process, Signals
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Doorbell
-from odradek.storage import checkpoints, disks, machine, opening
+from odradek.storage import checkpoints, disks, machine, opening, reindex
 from odradek.storage.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ LOOK_MS = 500  # the longest sleep: a ring that tells of new metadata may be los
 RECOVER_MS = 20  # while partitions wait for recovery that others may leave half done
 FLUSH_LOOK_MS = 500
 TRUNCATION_LOOK_MS = 500
+DAMAGE_LOOK_MS = 500
 REMOVE_LOOK_MS = 1000
 FORGET_MS = 3_600_000
 NOTE_LOOK_MS = 100  # until everything is recovered
@@ -79,6 +80,7 @@ class Janitor:
         return [
             Task(FLUSH_LOOK_MS, self._flush),
             Task(TRUNCATION_LOOK_MS, self._note_truncations),
+            Task(DAMAGE_LOOK_MS, self._mend),
             Task(REMOVE_LOOK_MS, self._remove),
             self._keeping,
             Task(config["log.retention.check.interval.ms"], self._retain),
@@ -199,6 +201,12 @@ class Janitor:
 
     def _flush(self) -> None:
         self._each("flush", _flush_due, self._partitions.unflushed())
+
+    def _mend(self) -> None:
+        """Indexes that a reader found damaged."""
+        found = self._me.shared.slots.damaged()
+        if found:
+            self._each("indexes", reindex.mend, self._partitions.at(found))
 
     def _retain(self) -> None:
         now_ms, self._doomed = _now_ms(), True

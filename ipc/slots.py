@@ -2,12 +2,14 @@
 
 Layout    : regions `slots-<k>` of CHUNK slots, STRIDE words each:
               word 0 sequence   1 dirty   2 holder's pid   3 contended since (ms, CLOCK_MONOTONIC)
+              word 4 one more than the base offset of a segment whose indexes a reader found damaged, 0 for none
               words 8..17 waiter bytes, one for each role (ipc.roles): of what it is told, NOTHING when it does not wait
               words 20..59 and 60..99 two copies of FIELDS; copy (sequence & 1) is the current one
               words 100..155 what the leader knows of its followers (ipc.replicas)
 Owner     : the controller hands slots out and takes them back; it grows the table by whole regions.
 Writers   : fields, dirty and holder: who holds the partition's byte in partition.lock. Waiter bytes: each role sets
             its own, appenders clear any. `contended`: whoever waits for the lock sets it, whoever gets it clears it.
+            The damaged segment: any reader sets it, the janitor clears it.
 Lock      : partition.lock, byte = slot number (ipc.locks). Readers take none.
 Crash rule: a writer fills the copy that is not current, then stores sequence + 1 as one aligned 8-byte store
             (why it is seen in that order: ipc.memory_order). Dying before that store changes nothing; a reader that
@@ -35,7 +37,7 @@ _WAITERS = 8
 _COPY = (20, 60)
 _KIND = "slots"
 
-SEQUENCE, DIRTY, HOLDER, CONTENDED = range(4)
+SEQUENCE, DIRTY, HOLDER, CONTENDED, DAMAGED = range(5)
 
 FREE, RECOVERING, LEADER, FOLLOWER, OFFLINE, DELETING = range(6)
 
@@ -216,6 +218,15 @@ class Slot:
     def dirty(self, what: int) -> None:
         self.words[self.at + DIRTY] = what
 
+    @property
+    def damaged(self) -> int:
+        """Base offset of a segment whose indexes a reader has found damaged, -1 for none. One is remembered."""
+        return self.words[self.at + DAMAGED] - 1
+
+    @damaged.setter
+    def damaged(self, base: int) -> None:
+        self.words[self.at + DAMAGED] = base + 1
+
     def contended(self, now_ms: int) -> None:
         """Note that somebody waits for the lock since `now_ms`, unless somebody noted it before."""
         words, at = self.words, self.at
@@ -350,6 +361,14 @@ class SlotTable:
             for row, since in enumerate(words[CONTENDED::STRIDE].tolist()):
                 if since:
                     found.append((chunk * CHUNK + row, words[row * STRIDE + HOLDER], since))
+        return found
+
+    def damaged(self) -> list[int]:
+        """The slots in which a segment is said to have a damaged index."""
+        found: list[int] = []
+        for chunk, region in enumerate(self._regions):
+            bases = region.words[DAMAGED::STRIDE].tolist()
+            found += [chunk * CHUNK + row for row, base in enumerate(bases) if base]
         return found
 
     def wake_all(self, numbers: Iterable[int]) -> set[int]:

@@ -47,6 +47,8 @@ def find(partition: Partition, values: Fields, offset: int) -> Cut | None:
     base, size = values[slots.F_ACTIVE_BASE], values[slots.F_ACTIVE_SIZE]
     files = partition.active(base, values[slots.F_GENERATION])
     entries, start, key = files.index.ending_before(offset - base, values[slots.F_INDEX_ENTRIES])
+    if start:
+        read.check_entry(partition, base, files.log, start, size, offset)
     times = files.time.upto(key, values[slots.F_TIME_ENTRIES])
     last_time, relative = files.time.last(times)
     top, position, leo, end = (last_time, base + relative), -1, base, start

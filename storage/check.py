@@ -1,9 +1,9 @@
 """`odradek check DIR`: verifies everything that a data directory promises, and changes nothing.
 
 A directory is a log directory (`log.dirs`) or one partition's. Verified are the logs and their indexes
-(`check_segment`, `check_index`), that segments follow each other, snapshots, leader epochs, topic ids,
-the offset checkpoints against the logs, meta.properties. Of a log that the cleaner has seen (cleaner-offset-checkpoint)
-gaps are no faults: it has made them, or its leader has, of whom a follower has its log.
+(`check_segment`, `check_index`, `check_transactions`), that segments follow each other, snapshots, leader epochs,
+topic ids, the offset checkpoints against the logs, meta.properties. Of a log that the cleaner has seen
+(cleaner-offset-checkpoint) gaps are no faults: it has made them, or its leader has, of whom a follower has its log.
 A directory in use may show a write in flight; a partition whose files come and go meanwhile (a roll, retention, the
 cleaner) is checked again.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from odradek.storage import checkpoints, epochs, names
 from odradek.storage.check_segment import Job, SegmentCheck
+from odradek.storage.check_transactions import TransactionCheck
 from odradek.storage.checkpoints import CheckpointError, Offsets
 from odradek.storage.durable import StrPath
 from odradek.storage.epochs import EpochCache
@@ -131,9 +132,9 @@ class PartitionCheck:
         if not logs:
             yield Fault(self.directory, "has no segment")
             return
-        expected = None
+        expected, transactions = None, TransactionCheck(self.job.compacted)
         for base in logs:
-            segment = SegmentCheck(self.directory, base, expected, base != logs[-1], self.job)
+            segment = SegmentCheck(self.directory, base, expected, base != logs[-1], self.job, transactions)
             yield from segment.faults()
             expected = segment.next_offset
         self.leo = expected or 0

@@ -1,4 +1,4 @@
-"""A fault found in a data directory: one promise that a file does not keep, one line."""
+"""What is wrong in a data directory: a fault, one promise that a file does not keep, one line; and a damaged index."""
 
 from __future__ import annotations
 
@@ -12,3 +12,7 @@ class Fault(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
+
+
+class DamagedIndex(OSError):
+    """An index file of a segment does not say what its log does; it can be made again from the log."""

@@ -85,10 +85,12 @@ def _read(
     files = partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
     state = LogState(EpochCache(), {}, 0)
     window = _WINDOW
+    base = values[slots.F_ACTIVE_BASE]
     while start := files.index.boundary_before(max(position - window, 0), values[slots.F_INDEX_ENTRIES]):
+        read.check_entry(partition, base, files.log, start, position, offset)
         if _suffice(files.log, start, position, wanted):
             path = Path(partition.directory)
-            walk_headers(path, values[slots.F_ACTIVE_BASE], state, position=start, upto=offset)
+            walk_headers(path, base, state, position=start, upto=offset)
             break
         window *= 4
     else:

@@ -6,14 +6,15 @@ Caller owns the directory alone. Only producer snapshots that are broken are rem
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from odradek.storage import epochs, index_files, names
+from odradek.storage import epochs
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.durable import FILES, Files
 from odradek.storage.epochs import Epoch, EpochCache
-from odradek.storage.rebuild import LogState, walk_headers
+from odradek.storage.rebuild import LogState, position_before, walk_headers
+from odradek.storage.sealed_segment import batch_at
 from odradek.storage.snapshots import newest_snapshot
 from odradek.storage.tidy import Contents
 
@@ -42,18 +43,33 @@ def read_epochs(
 def load_producers(
     directory: Path, contents: Contents, upto: int, cache: EpochCache, notes: list[str], files: Files = FILES
 ) -> LogState:
-    """Producers as of offset `upto`: the newest intact snapshot, and the batches from there on."""
+    """Producers as of offset `upto`: the newest intact snapshot, and the batches from there on.
+
+    One below the first segment is of a log, or of a part of one, that is gone: it may know transactions whose end is.
+    """
     bases = list(contents.sizes)
-    found = newest_snapshot(directory, contents.snapshots, upto, notes, files=files)
+    there = [offset for offset in contents.snapshots if offset >= bases[0]]
+    found = newest_snapshot(directory, there, upto, notes, files=files)
+    contents.snapshots[:] = there
     since, producers = found or (bases[0], {})
     state = LogState(cache, producers, since)
     for base, following in zip(bases, [*bases[1:], _END], strict=True):
         if following > since and base < upto and since < upto:
-            walk_headers(directory, base, state, position=_position_before(directory, base, since), upto=upto)
+            walk_headers(directory, base, state, position=position_before(directory, base, since), upto=upto)
     return state
 
 
-def _position_before(directory: Path, base: int, offset: int) -> int:
-    """Where to begin to look for `offset` in a trusted segment, by its index."""
-    entries = index_files.read_offset_index(names.segment_path(directory, base, names.INDEX), base)
-    return next((entry.position for entry in reversed(entries) if entry.offset <= offset), 0)
+def forget_compacted(directory: Path, sizes: Mapping[int, int], state: LogState, leo: int) -> None:
+    """End the transactions that a snapshot has for open and of which compaction has left nothing.
+
+    It leaves open ones alone, so that the first batch of one that is open is there. Its marker is not when it was
+    written behind the snapshot and compacted away, or emptied: read from there on the log would never end it.
+    """
+    bases = list(sizes)
+    for producer_id, entry in state.replay.producers.items():
+        first = entry.txn_first_offset
+        if not bases[0] <= first < leo:
+            continue
+        batch, _ = batch_at(directory, max(base for base in bases if base <= first), first)
+        if batch is None or batch.producer_id != producer_id:
+            entry.txn_first_offset = -1

@@ -127,10 +127,13 @@ class TimeIndex:
             self._times = _GrowingColumn(fd, _I64, TIME_ENTRY.size, 0)
             self._offsets = _GrowingColumn(fd, _U32, TIME_ENTRY.size, 8)
 
-    def offset_before(self, timestamp: int, entries: int) -> int:
-        """A relative offset such that every record before it is older than `timestamp` (ms)."""
+    def before(self, timestamp: int, entries: int) -> tuple[int, int]:
+        """The last entry that is older than `timestamp` (ms): its time, and a relative offset before which all are.
+
+        (-1, 0) when there is none.
+        """
         row = bisect_left(self._times, timestamp, 0, entries) - 1
-        return int(self._offsets[row]) if row >= 0 else 0
+        return (int(self._times[row]), int(self._offsets[row])) if row >= 0 else (-1, 0)
 
     def upto(self, relative: int, entries: int) -> int:
         """How many entries name an offset up to `relative`."""

@@ -6,29 +6,26 @@ Only that end is read, however large the segment is. Caller owns the directory a
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from odradek.storage import index_files, names
+from odradek.storage import index_files, names, sealed_segment
 from odradek.storage.durable import FILES, read_file
 from odradek.storage.index_files import MAX_RELATIVE, NO_TIMESTAMP, OffsetPosition
 from odradek.storage.rebuild import Scanned
 from odradek.storage.scan import Scan
 
 
-def looks_right(directory: Path, base: int, size: int) -> bool:
-    """Whether the indexes end at a batch of the log, and batches lead from there to its end."""
-    if not index_files.indexes_look_right(directory, base, size, base + MAX_RELATIVE + 1):
+def looks_right(directory: Path, bases: Sequence[int], size: int, gaps_upto: int) -> bool:
+    """Whether the indexes end at batches of the log, which lead from there to its end, and know the largest timestamp.
+
+    The rows of the transaction index must be true as well. `bases` are those of the log; the last is looked at.
+    """
+    base, end = bases[-1], bases[-1] + MAX_RELATIVE + 1
+    if not index_files.indexes_look_right(directory, base, size, end):
         return False
-    entry = _last_entry(directory, base)
-    with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
-        walk = Scan(fd, entry.position if entry else 0, check=False)
-        first = next(iter(walk), None)
-        if entry is not None and (first is None or first.last_offset != entry.offset):
-            return False
-        for _ in walk:
-            pass
-    newest = index_files.last_time_entry(names.segment_path(directory, base, names.TIME_INDEX), base)
-    return walk.bad is None and (newest is None or newest.offset < walk.least_offset)
+    ends = sealed_segment.ends_right(directory, base, size, end, sealed=False)
+    return ends and sealed_segment.rows_right(directory, bases, base, end, gaps_upto)
 
 
 def as_it_is(directory: Path, base: int, size: int, interval: int) -> Scanned:

@@ -17,13 +17,14 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from odradek.ipc import slots
+from odradek.ipc import roles, slots
 from odradek.ipc.locks import TAKEN
 from odradek.ipc.slots import DELETING, DIRTY, F_INCARNATION, F_STATE, GROWTH, NOBODY, Fields, Slot, SlotState
 from odradek.storage import names, repair, swap, truncate
 from odradek.storage.config import LogConfig
+from odradek.storage.faults import DamagedIndex
 from odradek.storage.index import OffsetIndex, TimeIndex
 from odradek.storage.openfile import OpenFile
 from odradek.storage.sequences import Producers
@@ -47,6 +48,7 @@ class Unrepaired(OSError):
     """The partition cannot be brought into order at the moment (no memory, damaged files): a fault of its storage."""
 
 
+_Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 _REPLACING = (swap.SWAPPING, truncate.TRUNCATING)
 _SEALED_KEPT = 8  # a reader goes through segments one after the other; each costs a descriptor and two maps
 
@@ -54,11 +56,14 @@ _SEALED_KEPT = 8  # a reader goes through segments one after the other; each cos
 class Sealed:
     """A segment that no longer changes: its files open on first use, stay open while someone refers to them."""
 
-    __slots__ = ("_confirm", "_index", "_log", "_path", "_time", "base", "size")
+    __slots__ = ("_confirm", "_index", "_log", "_lost", "_path", "_time", "base", "size")
 
-    def __init__(self, directory: str, base: int, confirm: Callable[[], None]) -> None:
+    def __init__(
+        self, directory: str, base: int, confirm: Callable[[], None], lost: Callable[[int, str], None]
+    ) -> None:  # fmt: skip
         self.base = base
         self._confirm = confirm  # that what was opened by name belongs with the rest: `Partition.confirm`
+        self._lost = lost  # `Partition.lost`
         self._path = os.path.join(directory, names.offset_name(base))
         self.size = os.stat(self._path + names.LOG).st_size
         self._log: OpenFile | None = None
@@ -77,7 +82,7 @@ class Sealed:
     @property
     def index(self) -> OffsetIndex:
         if self._index is None:
-            opened = OffsetIndex(self._path + names.INDEX)
+            opened = self._opened(OffsetIndex, names.INDEX)
             self._confirm()
             self._index = opened
         return self._index
@@ -85,10 +90,17 @@ class Sealed:
     @property
     def time_index(self) -> TimeIndex:
         if self._time is None:
-            opened = TimeIndex(self._path + names.TIME_INDEX)
+            opened = self._opened(TimeIndex, names.TIME_INDEX)
             self._confirm()
             self._time = opened
         return self._time
+
+    def _opened(self, make: type[_Index], kind: str) -> _Index:
+        try:
+            return make(self._path + kind)
+        except FileNotFoundError:
+            self._lost(self.base, kind)
+            raise
 
 
 class ActiveFiles:
@@ -255,6 +267,18 @@ class Partition:
             return
         raise FileNotFoundError(f"{self!r}: the set of segments has changed")
 
+    def damaged(self, base: int, why: str) -> DamagedIndex:
+        """What to raise where an index of the segment at `base` is wrong; the janitor will make it again."""
+        self.slot.damaged = base
+        self.owner.ring(roles.JANITOR)
+        return DamagedIndex(f"{self!r}: {why}; it will be made again from the log")
+
+    def lost(self, base: int, kind: str) -> None:
+        """An index of a sealed segment is not there: DamagedIndex, unless the segment is just deleted or replaced."""
+        self.confirm()
+        if self.slot.read()[slots.F_LOG_START] <= base:
+            raise self.damaged(base, f"the {kind} of segment {base} is missing")
+
     def _await_swap(self) -> None:
         """It takes a moment; when its process is dead, this finishes it."""
         try:
@@ -279,7 +303,7 @@ class Partition:
         """The sealed segment at `base`; FileNotFoundError when it was deleted meanwhile (read the slot again)."""
         segment = self._sealed.get(base)
         if segment is None:
-            segment = Sealed(self.directory, base, self.confirm)
+            segment = Sealed(self.directory, base, self.confirm, self.lost)
             self._opened()
             if len(self._sealed) >= _SEALED_KEPT:
                 del self._sealed[next(iter(self._sealed))]

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from odradek.protocol.records.control import ABORT, COMMIT, read_marker
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.durable import StrPath, read_file
+from odradek.storage.faults import DamagedIndex
 from odradek.storage.scan import TRANSACTIONAL, Batch
 
 __all__ = [
@@ -89,11 +90,16 @@ class AbortedTxn(NamedTuple):
     def pack(self) -> bytes:
         return TXN_ENTRY.pack(0, *self)
 
+    def is_possible(self, base: int) -> bool:
+        """Whether the segment at `base` may have such a row. The last stable offset is behind its marker at most."""
+        producer_id, first, last, stable = self
+        return producer_id >= 0 and 0 <= first < last and base <= last and 0 <= stable <= last + 1
+
 
 def read_txn_index(path: StrPath) -> list[AbortedTxn]:
     """All aborted transactions of a segment's `.txnindex`; [] without the file.
 
-    Raises ValueError on an unknown version; a partial row at the end is ignored.
+    Raises DamagedIndex on an unknown version; a partial row at the end is ignored.
     """
     try:
         data = read_file(path)
@@ -102,7 +108,7 @@ def read_txn_index(path: StrPath) -> list[AbortedTxn]:
     rows = []
     for version, *row in TXN_ENTRY.iter_unpack(data[: len(data) // TXN_ENTRY.size * TXN_ENTRY.size]):
         if version != 0:
-            raise ValueError(f"{path}: aborted transaction of version {version}, known is 0")
+            raise DamagedIndex(f"{path}: aborted transaction of version {version}, known is 0")
         rows.append(AbortedTxn(*row))
     return rows
 

@@ -53,7 +53,9 @@ def fetch(
             if not whole:
                 return None
             size = _first_batch(file, position)
-        following = _base_offset(file, position + size) if position + size < end else following
+        if position + size < end:
+            _, _, _, whole_size = _files(partition, values, base)
+            following = check_entry(partition, base, file, position + size, whole_size, following)
     _remember(partition, following, base, position + size)
     far = base != values[slots.F_ACTIVE_BASE] or values[slots.F_ACTIVE_SIZE] - position > _NEAR
     return FileSlice(file, position, size, following, far)
@@ -90,7 +92,24 @@ def locate(partition: Partition, values: Values, offset: int) -> tuple[int, int]
         return known
     base = partition.segment_of(offset, values)
     index, entries, file, size = _files(partition, values, base)
-    return base, _scan_to(file, index.position_before(offset - base, entries), size, offset)
+    position = index.position_before(offset - base, entries)
+    if position:
+        check_entry(partition, base, file, position, size, offset)
+    return base, _scan_to(file, position, size, offset)
+
+
+def check_entry(partition: Partition, base: int, file: OpenFile, position: int, size: int, most: int) -> int:
+    """The offset at which a batch begins where the index says so: in its segment, and `most` at the most.
+
+    Else DamagedIndex: a wrong position leads into the middle of a batch, or past what is looked for.
+    """
+    data = os.pread(file.fd, HEADER_SIZE, position) if position < size else b""
+    if len(data) == HEADER_SIZE:
+        header = HEADER.unpack(data)
+        first: int = header[0]
+        if base <= first <= most and header[3] in (0, 1, 2) and 0 < header[1] <= size - position - LOG_OVERHEAD:
+            return first
+    raise partition.damaged(base, f"no batch begins at byte {position} of segment {base}, as its index says")
 
 
 def _files(partition: Partition, values: Values, base: int) -> tuple[OffsetIndex, int, OpenFile, int]:
@@ -160,10 +179,6 @@ def _whole_batches(
 def _first_batch(file: OpenFile, position: int) -> int:
     header = HEADER.unpack(os.pread(file.fd, HEADER_SIZE, position))
     return header[1] + LOG_OVERHEAD
-
-
-def _base_offset(file: OpenFile, position: int) -> int:
-    return int.from_bytes(os.pread(file.fd, 8, position), "big")
 
 
 def _remember(partition: Partition, offset: int, base: int, position: int) -> None:

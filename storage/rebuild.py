@@ -13,6 +13,7 @@ from pathlib import Path
 from odradek.storage import names
 from odradek.storage.durable import FILES, Files, remove, replace
 from odradek.storage.epochs import EpochCache
+from odradek.storage.index import OffsetIndex
 from odradek.storage.index_files import MAX_RELATIVE, NO_TIMESTAMP, IndexBuilder
 from odradek.storage.producers import AbortedTxn, ProducerEntry, Replay
 from odradek.storage.scan import CONTROL, BadBatch, Batch, Scan
@@ -84,6 +85,15 @@ def scan_segment(directory: Path, base: int, interval: int, state: LogState | No
             out.end, out.next_offset = batch.position + batch.size, batch.last_offset + 1
     out.bad = out.bad or scan.bad
     return out
+
+
+def position_before(directory: Path, base: int, offset: int) -> int:
+    """Where to begin to look for `offset` in a trusted segment, by its index; at its start where that is wrong."""
+    index = OffsetIndex(str(names.segment_path(directory, base, names.INDEX)))
+    position = index.position_before(offset - base, index.entries)
+    with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
+        first = next(iter(Scan(fd, position, check=False)), None) if position else None
+    return position if first is not None and base <= first.base_offset <= offset else 0
 
 
 def walk_headers(directory: Path, base: int, state: LogState, *, position: int = 0, upto: int) -> None:

@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from odradek.storage import damage, former_state, index_files, last_segment, names
+from odradek.storage import damage, former_state, index_files, last_segment, names, sealed_segment
 from odradek.storage.damage import CorruptLog
 from odradek.storage.durable import FILES, Files, StrPath
 from odradek.storage.epochs import Epoch, EpochCache
@@ -150,27 +150,31 @@ class _Recovery:
         bases = list(self.sizes)
         if not self.clean:
             return max((base for base in bases if base <= recovery_point), default=bases[0])
-        if last_segment.looks_right(self.directory, bases[-1], self.sizes[bases[-1]]):
+        if last_segment.looks_right(self.directory, bases, self.sizes[bases[-1]], self.gaps_upto):
             return None
         self.notes.append(f"the segment at offset {bases[-1]} does not end as a clean stop leaves it: checked it")
         return bases[-1]
 
     def _mend_trusted(self) -> None:
-        """Rebuilds indexes of trusted segments that are missing or end wrongly; records stay as they are."""
+        """Rebuilds indexes of trusted segments that are missing or do not look right; records stay as they are."""
         bases = list(self.sizes)
         upto = bases.index(self.scanned_from) if self.scanned_from is not None else len(bases) - 1
+        state, reached = LogState(EpochCache(), {}, 0), -1
         for base, following in pairwise(bases[: upto + 1]):
-            if index_files.indexes_look_right(self.directory, base, self.sizes[base], following):
+            if sealed_segment.looks_right(self.directory, bases, base, following, self.gaps_upto):
                 if not self.sizes[base]:  # empty indexes fit it, but nothing empty is ever sealed
                     self._note_gap(base, following)
                 continue
-            scanned = scan_segment(self.directory, base, self.interval)
+            if reached != base:
+                state = self._producers_at(base)
+            scanned, reached = scan_segment(self.directory, base, self.interval, state), following
             if scanned.bad is not None:  # below the recovery point nothing can be torn
                 self._damaged(scanned)
                 self.scanned_from = base
                 return
             self._note_gap(scanned.next_offset, following)
             self._write_indexes(scanned, sealed=True)
+            scanned.write_txn_index(self.directory, files=self.files)
             self.notes.append(f"rebuilt the indexes of the segment at offset {base}")
 
     def _scan_unsure(self) -> Scanned | None:
@@ -236,6 +240,8 @@ class _Recovery:
             self.notes.append(f"the log ended at offset {active.next_offset}, before its start {log_start}: removed it")
         for base in list(self.sizes):
             damage.remove_segment(self.directory, base, files=self.files)
+        prune_snapshots(self.directory, self.snapshots, -1, files=self.files)
+        self.snapshots.clear()
         self.state = LogState(EpochCache(), {}, log_start)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         self.files.close(self.files.open(names.segment_path(self.directory, log_start), flags))
@@ -259,16 +265,22 @@ class _Recovery:
         contents, cache = Contents(self.sizes, self.snapshots), self.state.epochs
         self.state = former_state.load_producers(self.directory, contents, upto, cache, self.notes, self.files)
 
+    def _producers_at(self, base: int) -> LogState:
+        """By which aborted transactions of a segment that is trusted can be found again."""
+        contents = Contents(self.sizes, self.snapshots)
+        return former_state.load_producers(self.directory, contents, base, EpochCache(), self.notes, self.files)
+
     def load_state(self, log_start: int) -> None:
         """Producers and epochs as of the log's end."""
         if self.scanned_from is None and self.snapshots:
             self._load_producers(self.out.leo)
+        former_state.forget_compacted(self.directory, self.sizes, self.state, self.out.leo)
         # Without any snapshot a clean stop means that there was no producer to remember, as in Kafka.
         self.state.epochs.truncate_from_end(self.out.leo)
         self.state.epochs.truncate_from_start(log_start)
         if self.state.epochs.entries != self.epochs_as_read:
             self.state.epochs.write(self.directory, files=self.files)
-        prune_snapshots(self.directory, self.snapshots, self.out.leo, files=self.files)
+        prune_snapshots(self.directory, self.snapshots, self.out.leo, self.sizes, files=self.files)
 
     def finish(self, recovery_point: int) -> Recovered:
         out = self.out

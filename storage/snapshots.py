@@ -12,7 +12,7 @@ that does not read is removed and the one before it is used, with more of the lo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from struct import Struct, error
 from typing import TYPE_CHECKING
@@ -157,9 +157,15 @@ def newest_snapshot(
 
 
 def prune_snapshots(
-    directory: StrPath, offsets: Sequence[int], upto: int, *, keep: int = KEPT, files: Files = FILES
-) -> None:
-    """Of the snapshots at `offsets`, removes those above `upto` (the log's end) and but the `keep` newest others."""
+    directory: StrPath, offsets: Sequence[int], upto: int, bases: Collection[int] = (), *, keep: int = KEPT,
+    files: Files = FILES,
+) -> None:  # fmt: skip
+    """Of the snapshots at `offsets`, removes those above `upto` (the log's end), and others where no segment begins.
+
+    Those at `bases` stay, as in Kafka: from whichever segment on the log has to be read again, what producers did in
+    segments that are deleted only they know. So do the `keep` newest.
+    """
     valid = [offset for offset in offsets if offset <= upto]
-    for offset in set(offsets) - set(valid[-keep:]):
+    kept = {*valid[-keep:], *(offset for offset in valid if offset in bases)}
+    for offset in set(offsets) - kept:
         remove(names.segment_path(directory, offset, names.SNAPSHOT), files=files)

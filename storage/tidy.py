@@ -4,6 +4,7 @@
     .cleaned          removed: a compaction that had not finished
     .swap             renamed into place, after the segments it replaces are removed
     indexes           removed when their .log is gone
+    .snapshot         removed below the first segment: what it knows of may have ended in what is gone
 
 Caller owns the directory alone. Crash rule: every step can be repeated; .swap files go into place
 only after what they replace is gone, and stay .swap until then. Beside a .log.swap without its .index.swap the indexes
@@ -47,7 +48,11 @@ def tidy(directory: Path, notes: list[str], *, files: Files = FILES) -> Contents
         if file.kind in names.INDEXES and file.offset not in logs:
             remove(names.segment_path(directory, *file), files=files)
     sizes = {base: os.stat(names.segment_path(directory, base)).st_size for base in sorted(logs)}
-    return Contents(sizes, sorted(file.offset for file in found if file.kind == names.SNAPSHOT))
+    snapshots = sorted(file.offset for file in found if file.kind == names.SNAPSHOT)
+    for offset in [offset for offset in snapshots if logs and offset < min(logs)]:
+        remove(names.segment_path(directory, offset, names.SNAPSHOT), files=files)
+        snapshots.remove(offset)
+    return Contents(sizes, snapshots)
 
 
 def _segment_files(listed: Iterable[str], mark: str = "") -> list[names.SegmentFile]:

@@ -32,10 +32,9 @@ def first_not_before(partition: Partition, values: Values, timestamp: int, limit
     for base in partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]):
         if base >= limit:
             break
-        largest, before = _time_index(partition, values, base, timestamp)
-        if largest < timestamp:
+        if _largest(partition, values, base) < timestamp:
             continue
-        start = max(base + before, values[slots.F_LOG_START])
+        start = max(_start(partition, values, base, timestamp), values[slots.F_LOG_START])
         found = _search(partition, values, start, limit, lambda t: t >= timestamp)
         if found is not None:
             return found
@@ -43,30 +42,59 @@ def first_not_before(partition: Partition, values: Values, timestamp: int, limit
 
 
 def newest(partition: Partition, values: Values, limit: int) -> Found | None:
-    """The first record with the largest timestamp in the log's files (KIP-734); None when they are empty.
+    """The first record with the largest timestamp in the log's files (KIP-734); None when there is no record.
 
     As with Kafka that may be one below the log start, of a segment that DeleteRecords has left: no index knows the
-    largest timestamp of what is behind it.
+    largest timestamp of what is behind it. None too when it is not below `limit`.
     """
     bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
-    best, best_base, best_before = -1, bases[0], 0  # where no record has a timestamp, the first is as new as any
-    for base in bases:
-        largest, _ = _time_index(partition, values, base, 0)
-        if largest > best:
-            best, best_base = largest, base
-            best_before = _time_index(partition, values, base, largest)[1]
-    return _search(partition, values, best_base + best_before, limit, lambda t: t >= best)
+    best, below = max((_largest(partition, values, base), -base) for base in bases)
+    # Where no record has a timestamp, the first is as new as any.
+    start = _start(partition, values, -below, best) if best >= 0 else bases[0]
+    found = _search(partition, values, start, values[slots.F_LEO], lambda t: t >= best)
+    if found is None:  # compaction has emptied that batch, whose header still says so
+        found = _newest_by_headers(partition, values)
+    return found if found is not None and found.offset < limit else None
 
 
-def _time_index(partition: Partition, values: Values, base: int, timestamp: int) -> tuple[int, int]:
-    """(largest timestamp of the segment, relative offset before which every record is older than `timestamp`)."""
+def _newest_by_headers(partition: Partition, values: Values) -> Found | None:
+    """As `newest`, without the help of indexes: they count batches that have no records left."""
+    first = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])[0]
+    heads = read.batches_from(partition, values, first, values[slots.F_LEO])
+    best, below = max(((head[8], -head[0]) for head in heads if head[12]), default=(-1, -first))
+    return _search(partition, values, -below, values[slots.F_LEO], lambda t: t >= best)
+
+
+def _largest(partition: Partition, values: Values, base: int) -> int:
+    """The largest timestamp of the segment, -1 when no record has one."""
     if base == values[slots.F_ACTIVE_BASE]:
-        if not values[slots.F_ACTIVE_SIZE]:
-            return -1, 0  # perhaps without files yet
-        files = partition.active(base, values[slots.F_GENERATION])
-        return values[slots.F_MAX_TIMESTAMP], files.time.offset_before(timestamp, values[slots.F_TIME_ENTRIES])
+        return values[slots.F_MAX_TIMESTAMP] if values[slots.F_ACTIVE_SIZE] else -1
     index = partition.sealed(base).time_index
-    return index.last(index.entries)[0], index.offset_before(timestamp, index.entries)
+    return index.last(index.entries)[0]
+
+
+def _start(partition: Partition, values: Values, base: int, timestamp: int) -> int:
+    """An offset in the segment before which every record is older than `timestamp`."""
+    if base == values[slots.F_ACTIVE_BASE]:
+        files = partition.active(base, values[slots.F_GENERATION])
+        time, before = files.time.before(timestamp, values[slots.F_TIME_ENTRIES])
+    else:
+        index = partition.sealed(base).time_index
+        time, before = index.before(timestamp, index.entries)
+    if before and base + before >= values[slots.F_LOG_START]:
+        _check_entry(partition, values, base, base + before, time)
+    return base + before
+
+
+def _check_entry(partition: Partition, values: Values, base: int, offset: int, time: int) -> None:
+    """DamagedIndex unless `time` is the largest timestamp of the batch at `offset`, as the time index says."""
+    head = None
+    if offset < values[slots.F_LEO] and partition.segment_of(offset, values) == base:
+        _, position = read.locate(partition, values, offset)
+        file, end, _ = read.extent(partition, values, base, values[slots.F_LEO])
+        head = next((head for _, head in read.batch_headers(file, position, end)), None)
+    if head is None or head[0] > offset or (head[3] == 2 and head[8] != time):
+        raise partition.damaged(base, f"the time index of segment {base} is wrong about offset {offset}")
 
 
 def _search(

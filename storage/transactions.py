@@ -20,7 +20,8 @@ from odradek.ipc.producers import COORDINATOR_EPOCH, EPOCH, MARKED, TXN_FIRST
 from odradek.protocol import errors
 from odradek.protocol.records import control
 from odradek.storage import names
-from odradek.storage.durable import FILES
+from odradek.storage.durable import FILES, read_file
+from odradek.storage.faults import DamagedIndex
 from odradek.storage.producers import TXN_ENTRY, AbortedTxn, read_txn_index
 
 if TYPE_CHECKING:
@@ -155,13 +156,17 @@ def _path(directory: str, base: int) -> str:
 
 
 def cut(path: str, log_end: int) -> None:
-    """Remove rows of markers that were never published, and half a row. Caller holds the lock."""
+    """Remove rows of markers that were never published, and half a row. Caller holds the lock.
+
+    A row that is damaged stays, for readers to find.
+    """
     try:
-        size = os.stat(path).st_size
+        data = read_file(path)
     except FileNotFoundError:
         return
-    kept = sum(1 for row in read_txn_index(path) if row.last_offset < log_end)
-    if size > kept * TXN_ENTRY.size:
+    rows = TXN_ENTRY.iter_unpack(data[: len(data) // TXN_ENTRY.size * TXN_ENTRY.size])
+    kept = sum(1 for version, *row in rows if version or AbortedTxn(*row).last_offset < log_end)
+    if len(data) > kept * TXN_ENTRY.size:
         os.truncate(path, kept * TXN_ENTRY.size)
 
 
@@ -189,7 +194,18 @@ def _rows(partition: Partition, values: Values, base: int) -> list[AbortedTxn]:
     cached = partition.aborted.get(base)
     if cached is not None and (cached[0] == values[slots.F_ABORTED] or base != values[slots.F_ACTIVE_BASE]):
         return cached[1]
-    rows = read_txn_index(_path(partition.directory, base))
+    rows = rows_of(partition, base)
     partition.confirm()
     partition.aborted[base] = (values[slots.F_ABORTED], rows)
+    return rows
+
+
+def rows_of(partition: Partition, base: int) -> list[AbortedTxn]:
+    """The rows of one segment's index. DamagedIndex, which the janitor is told of, where they cannot be right."""
+    try:
+        rows = read_txn_index(_path(partition.directory, base))
+    except DamagedIndex as error:
+        raise partition.damaged(base, str(error)) from None
+    if wrong := next((row for row in rows if not row.is_possible(base)), None):
+        raise partition.damaged(base, f"the transaction index of segment {base} has {tuple(wrong)}")
     return rows

@@ -152,6 +152,7 @@ class Fetch:
         partition = self.worker.partition_of(part.topic, part.partition, by_id)
         if partition is None:
             return failed(part, elsewhere(self.worker.snapshot, part.topic, part.partition, by_id)), 0
+        problem: Exception
         for _ in range(3):
             values = partition.slot.read()
             refused = _refused(partition, values, part, self.version >= nearest.FIRST)
@@ -161,11 +162,13 @@ class Fetch:
                 return _sent_to(preferred, part, values), 0
             try:
                 return self._slice(partition, values, part, limit, whole)
-            except FileNotFoundError:
+            except FileNotFoundError as gone:
                 partition.close_files()  # retention was faster: look again
-            except (OSError, EOFError) as problem:
-                storage_failed(partition, values, problem)
+                problem = gone
+            except Exception as fault:
+                problem = fault
                 break
+        storage_failed(partition, values, problem)
         return failed(part, errors.KAFKA_STORAGE_ERROR), 0
 
     def _nearest(self, partition: Partition, values: tuple[int, ...], offset: int) -> int:
@@ -248,9 +251,11 @@ def failed(part: FetchPart, error: int) -> FetchResult:
     return FetchResult(part.topic, part.partition, error, *_NO_STATE)
 
 
-def storage_failed(partition: Partition, values: tuple[int, ...], problem: OSError | EOFError) -> None:
-    """Reading failed; a broken disk ends its log directory."""
-    log.error("%r: %s", partition, problem)
+def storage_failed(partition: Partition, values: tuple[int, ...], problem: Exception) -> None:
+    """Reading failed, for whatever reason: it costs this partition; a broken disk ends its log directory."""
+    expected = isinstance(problem, OSError | EOFError)
+    trace = None if expected else problem
+    log.warning("%r cannot be read: %s", partition, problem or type(problem).__name__, exc_info=trace)
     if isinstance(problem, OSError) and disks.is_broken(problem):
         partition.owner.disk_failed(values[slots.F_LOG_DIR])
 

@@ -191,6 +191,7 @@ class Following:
         part, partition = known.part, known.partition
         if partition is None:
             return failed(part, elsewhere(self._worker.snapshot, part.topic, part.partition, self._by_id))
+        problem: Exception
         for _ in range(3):
             sequence = known.words[known.at]
             values = partition.slot.read()
@@ -205,11 +206,13 @@ class Following:
                 if limit > 0 or whole:
                     piece = read.fetch(partition, values, part.offset, values[slots.F_LEO], limit, whole)
                 return _result(part, values, () if piece is None else (piece,))
-            except FileNotFoundError:
+            except FileNotFoundError as gone:
                 partition.close_files()  # retention was faster: look again
-            except (OSError, EOFError) as problem:
-                storage_failed(partition, values, problem)
+                problem = gone
+            except Exception as fault:
+                problem = fault
                 break
+        storage_failed(partition, values, problem)
         return failed(part, errors.KAFKA_STORAGE_ERROR)
 
     def unknown(self, told: dict[Key, tuple[int, int]]) -> bool:

@@ -112,7 +112,7 @@ class Target:
             if upto == values[F_LEO]:
                 records = read.end_of_log(self.partition, values, offset, min(self.most, _SMALL))
             return read.fetch(self.partition, values, offset, upto, self.most) if records is None else records
-        except (OSError, EOFError):
+        except Exception:  # the long way says what is wrong
             return None
 
 

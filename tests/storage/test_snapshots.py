@@ -62,4 +62,8 @@ def test_the_newest_intact_one_is_used_and_few_are_kept(tmp_path: Path) -> None:
     assert offsets == [10, 20, 30, 50]
     snapshots.prune_snapshots(tmp_path, offsets, 45, keep=2)
     assert snapshots.snapshot_offsets(tmp_path) == [20, 30]
+    snapshots.prune_snapshots(tmp_path, [20, 30], 45, {0, 20}, keep=1)
+    assert snapshots.snapshot_offsets(tmp_path) == [20, 30], "a segment begins at 20"
+    snapshots.prune_snapshots(tmp_path, [20, 30], 45, {0}, keep=1)
+    assert snapshots.snapshot_offsets(tmp_path) == [30]
     assert snapshots.newest_snapshot(tmp_path, offsets, 5, notes) is None

@@ -22,6 +22,7 @@ from odradek.protocol import errors
 from odradek.storage import names, times
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
+from odradek.workers.fetching import storage_failed
 from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def _answer(worker: Worker, topic: str, part: Any, request: Any, context: Contex
             found = _boundaries(partition, values, part.timestamp, limit)[: max(0, part.max_num_offsets)]
             return {"partition_index": index, "error_code": errors.NONE, "old_style_offsets": found}
         offset = _find(partition, values, part.timestamp, limit)
-    except OSError:
+    except Exception as problem:
+        storage_failed(partition, values, problem)
         return _error(index, errors.KAFKA_STORAGE_ERROR, context.version)
     if request.replica_id == _CONSUMER and (offset is None or part.timestamp == LATEST) and _lags(values):
         late = errors.OFFSET_NOT_AVAILABLE if context.version >= 5 else errors.LEADER_NOT_AVAILABLE

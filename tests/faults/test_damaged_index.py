@@ -1,0 +1,56 @@
+"""An index that is lost or damaged while the broker runs: readers get an error for a moment, then all records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..clients.admin import create_topic
+from ..clients.raw.batches import batch, parse
+from ..clients.raw.calls import fetch, produce
+from ..harness.process import wait_until
+
+RECORDS = 40
+KAFKA_STORAGE_ERROR = 56
+
+
+def lose(path: Path) -> None:
+    path.unlink()
+
+
+def spoil(path: Path) -> None:
+    """Each position leads astray."""
+    data = bytearray(path.read_bytes())
+    for at in range(7, len(data), 8):
+        data[at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("harm", [lose, spoil])
+def test_the_janitor_makes_it_again(fresh_broker: Any, harm: Any) -> None:
+    broker = fresh_broker(odradek_workers=1)
+    topic = create_topic(broker, "t", segment_bytes=5000, index_interval_bytes=300)
+    with broker.wire() as wire:
+        for n in range(RECORDS):
+            assert produce(wire, topic, batch([b"%d" % n * 150])).error_code == 0
+        folder = broker.data_dir / f"{topic}-0"
+        path = sorted(folder.glob("*.index"))[1]
+        whole, base = path.read_bytes(), int(path.stem)
+        harm(path)
+        codes = set()
+
+        def served() -> bool:
+            part = fetch(wire, topic, base + 5)
+            codes.add(part.error_code)
+            return bool(part.error_code == 0 and parse(part.records)[-1].value[:1])
+
+        wait_until(served, 60, "the index is there again")
+        assert codes == {0, KAFKA_STORAGE_ERROR}, "what was harmed was not needed: this test shows nothing"
+        assert path.read_bytes() == whole
+        found = [row.value for row in parse(fetch(wire, topic, base + 5).records)]
+        assert found[0] == b"%d" % (base + 5) * 150
+    assert "WARNING" in next(line for line in broker.log.splitlines() if "cannot be read" in line)
+    assert "were made again from its log" in broker.log

@@ -1,0 +1,117 @@
+"""A partition that cannot be read, whatever is wrong with it: it costs that partition, and says so."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from odradek.ipc import slots
+from odradek.protocol import errors
+from odradek.storage import names, read, reindex, roll, transactions
+from odradek.storage.partition import Partition
+
+from ..clients.raw import calls
+from ..harness.wire import decode_response
+from .inprocess import Bench, Client
+from .leading import produce
+
+READ_COMMITTED, MAX_TIMESTAMP = 1, -3
+
+
+def _partition(bench: Bench, index: int = 0) -> Partition:
+    found = bench.worker.partition_of(b"t", index, False)
+    assert found is not None
+    return found
+
+
+def _fetch(client: Client, offset: int = 0, version: int = 11, committed: bool = True, both: bool = True) -> list[Any]:
+    parts = [calls.part(0, offset), calls.part(1, 0)] if both else [calls.part(0, offset)]
+    asked = calls.session_request([("t", parts)], version=version, wait_ms=0)
+    asked.isolation_level = READ_COMMITTED if committed else 0
+    client.send(client.frame(asked))
+    (answer,) = client.answers(1)
+    return list(decode_response(asked, answer).responses[0].partitions)
+
+
+@pytest.fixture
+def two(bench: Bench, client: Client) -> Bench:
+    """Two partitions with records; the first has a sealed segment with an aborted transaction."""
+    bench.grow("t", 2)
+    bench.turn()
+    partition = _partition(bench)
+    frames = b"".join(produce(client, [b"%d" % n * 40]) for n in range(4)) + produce(client, [b"other"], partition=1)
+    client.send(frames)
+    client.answers(5)
+    with partition.locked() as values:
+        values[slots.F_UNSTABLE] = -1
+        transactions.append_row(partition, values, transactions.AbortedTxn(7, 0, 3, 4))
+        roll.roll(partition, values, 1)
+    return bench
+
+
+def _spoil(partition: Partition, kind: str, at: int) -> None:
+    path = names.segment_path(partition.directory, 0, kind)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_transaction_index_costs_its_partition_only(
+    two: Bench, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition = _partition(two)
+    _spoil(partition, names.TXN_INDEX, 1)
+    with caplog.at_level(logging.INFO):
+        bad, good = _fetch(client)
+    assert (bad.error_code, good.error_code) == (errors.KAFKA_STORAGE_ERROR, errors.NONE)
+    assert len(good.records) > 0
+    (said,) = [one for one in caplog.records if "cannot be read" in one.getMessage()]
+    assert said.levelno == logging.WARNING
+    assert "t-0" in said.getMessage()
+    assert partition.slot.damaged == 0
+    assert _fetch(client, committed=False)[0].error_code == errors.NONE
+    reindex.mend(partition)
+    assert [part.error_code for part in _fetch(client)] == [errors.NONE, errors.NONE]
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_fault_of_ours_costs_its_partition_only(
+    two: Bench, client: Client, both: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fetch = read.fetch
+
+    def faulty(partition: Partition, *rest: Any) -> Any:
+        if partition.index == 0:
+            raise ZeroDivisionError("of ours")
+        return fetch(partition, *rest)
+
+    monkeypatch.setattr(read, "fetch", faulty)
+    found = _fetch(client, both=both, committed=False)
+    assert [one.error_code for one in found] == [errors.KAFKA_STORAGE_ERROR, errors.NONE][: len(found)]
+    assert "t-0 cannot be read: of ours" in caplog.text
+    assert "Traceback" in caplog.text, "nobody could find it else"
+
+
+def test_a_lost_time_index_costs_a_look_up(two: Bench, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    from kafka.protocol.consumer import ListOffsetsRequest as Request
+
+    partition = _partition(two)
+    names.segment_path(partition.directory, 0, names.TIME_INDEX).unlink()
+    parts = [
+        Request.ListOffsetsTopic.ListOffsetsPartition(
+            partition_index=index, current_leader_epoch=-1, timestamp=MAX_TIMESTAMP
+        )
+        for index in range(2)
+    ]
+    asked = Request[7](replica_id=-1, isolation_level=0, topics=[Request.ListOffsetsTopic(name="t", partitions=parts)])
+    client.send(client.frame(asked))
+    bad, good = decode_response(asked, client.answers(1)[0]).topics[0].partitions
+    assert (bad.error_code, good.error_code) == (errors.KAFKA_STORAGE_ERROR, errors.NONE)
+    assert good.offset == 0
+    assert "the .timeindex of segment 0 is missing" in caplog.text
+    reindex.mend(partition)
+    client.send(client.frame(asked))
+    mended, _ = decode_response(asked, client.answers(1)[0]).topics[0].partitions
+    assert mended.error_code == errors.NONE
+    assert mended.offset >= 0
