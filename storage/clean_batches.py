@@ -5,6 +5,8 @@ transaction of which nothing is left, until delete.retention.ms after compaction
 then written into its batch (KIP-534). Records of aborted transactions, and records without a key, go. A batch keeps
 its base and last offset and its producer's fields. One that would be empty stays, without records, when it holds its
 producer's last sequence, or is the last below the end of the round, so that offsets do not seem to go back.
+A marker in or behind the segment that holds the recovery point stays too: after a death producers are replayed from a
+snapshot below it, which may have its transaction for open.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class Round(NamedTuple):
     end: int  # of what this round could clean, also if the map ended before
     now_ms: int
     delete_retention_ms: int
+    replayed_from: int = 1 << 63  # markers from there on stay
 
 
 class BatchCleaner:
@@ -66,6 +69,8 @@ class BatchCleaner:
 
     def _clean_control(self, batch: Batch, payload: bytes) -> bytes:
         spent = self.going.transactions.is_spent(batch, payload)
+        if batch.base_offset >= self.going.replayed_from:
+            return payload
         marked = batch.attributes & DELETE_HORIZON
         if not batch.records or (spent and marked and batch.base_timestamp <= self.going.now_ms):
             return self.emptied(batch, payload)

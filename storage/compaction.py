@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.ipc import slots
-from odradek.storage import cleanable, index_files, names, swap
+from odradek.storage import cleanable, index_files, names, swap, transactions
 from odradek.storage.cleanable import Range, Rules, Segment
 from odradek.storage.cleaned_segment import CleanedSegment
 from odradek.storage.cleaned_transactions import CleanedTransactions
 from odradek.storage.durable import FILES, remove
-from odradek.storage.producers import AbortedTxn, read_txn_index
+from odradek.storage.producers import AbortedTxn
 from odradek.storage.scan import Scan
 from odradek.storage.truncate import TRUNCATING
 from odradek.storage.unreadable import UnreadableBatches
@@ -115,7 +115,7 @@ class Compaction:
         self.cleaned_upto = what.first_dirty
         self.bytes_read = self.bytes_written = self.segments = self.swaps = 0
         self._told = 0
-        self._truncations = self._active_base = 0
+        self._truncations = self._active_base = self._flushed = self._replayed_from = 0
         self._markers: dict[int, int] = {}  # producer id → its last marker in the dirty part
         self._unreadable = UnreadableBatches(partition.directory, set() if told is None else told)
         self._aborted: list[AbortedTxn] = []
@@ -159,12 +159,14 @@ class Compaction:
             if state.truncations != self.what.truncations or slots.last_stable(state) < self.what.upto:
                 raise Moved("the log was truncated before the lock was taken")
             self._truncations, self._active_base = state.truncations, state.active_base
+            self._flushed = state.flushed
             swap.discard(self.partition.directory)
             bases = list(self.partition.bases(state.active_base, state.generation))
         finally:
             self.partition.release()
         if len(bases) < 2:
             raise Moved("its sealed segments are gone")
+        self._replayed_from = max((base for base in bases if base <= self._flushed), default=bases[0])
         self._found = [_sizes(self.partition.directory, base) for base in bases[:-1]]
         self._aborted = list(self._aborted_below(bases, state.leo))
         self.hasher = KeyHasher()
@@ -175,7 +177,7 @@ class Compaction:
     def _aborted_below(self, bases: list[int], leo: int) -> Iterator[AbortedTxn]:
         """Transactions with data in what is cleaned, wherever their markers lie; one at `leo` is not written yet."""
         for base in bases:
-            for row in read_txn_index(names.segment_path(self.partition.directory, base, names.TXN_INDEX)):
+            for row in transactions.rows_of(self.partition, base):
                 if row.first_offset < self.what.upto and row.last_offset < leo:
                     yield row
 
@@ -251,8 +253,9 @@ class Compaction:
 
         what, retention_ms = self.what, self.partition.config.delete_retention_ms
         going = Round(
-            self.offsets, self.hasher, self._transactions(), what.first_dirty, what.upto, self.now_ms, retention_ms
-        )
+            self.offsets, self.hasher, self._transactions(), what.first_dirty, what.upto, self.now_ms, retention_ms,
+            self._replayed_from,
+        )  # fmt: skip
         cleaner, legacy_horizon = BatchCleaner(going), self._legacy_horizon()
         chunks = ChunkCleaner(cleaner, self._unreadable)
         end = self.offsets.latest + 1

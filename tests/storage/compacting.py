@@ -13,7 +13,7 @@ from odradek.storage.append import Batch
 from odradek.storage.compaction import BUSY, Compaction, Memory
 from odradek.storage.partition import Partition
 
-from .live import NOW, Live
+from .live import NOW, Live, note_flushed
 
 MEMORY = Memory()
 Row = tuple[bytes | None, bytes | None]
@@ -57,6 +57,7 @@ def seal(partition: Partition) -> None:
 
 def compact(partition: Partition, world: Live, now_ms: int = NOW, memory: Memory = MEMORY) -> Compaction | None:
     """A round over what is dirty by the checkpoint, which it moves; None when there is nothing to do."""
+    note_flushed(partition)
     offsets = checkpoints.read_offsets(world.root, checkpoints.CLEANER)
     what = compaction.look(partition, offsets.get(("t", 0)), now_ms)
     if not what.due(0.0):

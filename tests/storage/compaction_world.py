@@ -24,7 +24,7 @@ from odradek.storage.partition import Partition
 
 from .compaction_model import Model
 from .compaction_reader import Seen, stable, view
-from .live import NOW, live
+from .live import NOW, live, note_flushed
 
 Header = tuple[bytes, bytes | None]
 Row = tuple[bytes | None, bytes | None, tuple[Header, ...]]
@@ -58,11 +58,13 @@ class Producer:
 class World:
     """See the module's head; `close` it."""
 
+    model_class: type[Model] = Model
+
     def __init__(self, root: Path, **config: Any) -> None:
         self.root = root
         self.config = config
         self.now_ms = NOW
-        self.model = Model(config["delete_retention_ms"])
+        self.model = self.model_class(config["delete_retention_ms"])
         self.producers = [Producer(100 + n) for n in range(3)]
         self.going: tuple[Compaction, Iterator[int]] | None = None
         self._spoiled = False  # the checkpoint
@@ -85,12 +87,17 @@ class World:
 
     # --- producers
 
+    def stamp(self) -> int:
+        """The time of the next batch's first record."""
+        return self.now_ms
+
     def send(
         self, rows: list[Row], codec: int = 0, producer: Producer | None = None, inside: bool = False,
     ) -> None:  # fmt: skip
         """Append a batch, in a transaction of the producer if `inside`."""
         sequence = producer.sequence if producer is not None else -1
-        batch, records = self._batch(rows, codec, producer, sequence, self.now_ms, inside)
+        timestamp = self.stamp()
+        batch, records = self._batch(rows, codec, producer, sequence, timestamp, inside)
         base = self.model.leo
         transaction = self.model.begin(producer.id) if producer is not None and inside else None
         self._append(batch)
@@ -98,12 +105,12 @@ class World:
         self.model.append([one._replace(offset=base + n) for n, one in enumerate(records)], transaction)
         if producer is not None:
             producer.fenced = True
-            producer.last = Sent(rows, sequence, base, codec, self.now_ms, inside)
+            producer.last = Sent(rows, sequence, base, codec, timestamp, inside)
             producer.sequence += len(rows)
 
     def send_as_coordinator(self, rows: list[Row], producer: Producer) -> None:
         """A batch of a transaction that has no sequence: offsets that a group coordinator wrote."""
-        batch, records = self._batch(rows, 0, producer, -1, self.now_ms, True)
+        batch, records = self._batch(rows, 0, producer, -1, self.stamp(), True)
         transaction = self.model.begin(producer.id)
         base = self.model.leo
         self._append(batch)
@@ -217,6 +224,7 @@ class World:
     # --- the cleaner
 
     def _look(self) -> compaction.Range | None:
+        note_flushed(self.partition)
         try:
             offsets = checkpoints.read_offsets(self.root, checkpoints.CLEANER)
         except CheckpointError:  # as broker.cleaner_offsets

@@ -80,6 +80,13 @@ def batch(*values: bytes, producer: int = -1, epoch: int = 0, sequence: int = -1
     return Batch(memoryview(data), len(values), last, producer, epoch if producer >= 0 else -1, sequence)
 
 
+def note_flushed(partition: Partition) -> None:
+    """As the janitor says soon after a roll: all but the active segment is on the disk."""
+    with partition.locked() as values:
+        values[slots.F_FLUSHED] = max(values[slots.F_FLUSHED], values[slots.F_ACTIVE_BASE])
+        partition.slot.publish(values)
+
+
 def put(partition: Partition, *batches: Batch, now_ms: int = NOW) -> list[int]:
     """Append; the base offsets."""
     with partition.locked() as values:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.records import batch_v2, codecs
-from odradek.storage import check, names, recovery, swap, transactions, trim, truncate
+from odradek.storage import check, names, recovery, swap, times, transactions, trim, truncate
 from odradek.storage.compaction import Compaction, Memory, Moved, Unclean, look
 from odradek.storage.offset_map import ENTRY_BYTES
 from odradek.storage.partition import Partition
 
-from .compacting import Kept, Row, compact, consume, headers, keyed, put, seal
+from .compacting import MEMORY, Kept, Row, compact, consume, headers, keyed, put, seal
 from .live import NOW, Live, live
 
 DAY = 86_400_000
@@ -410,3 +410,39 @@ def test_recovery_finishes_and_undoes_swaps(tmp_path: Path) -> None:
             found = consume(partition)
             assert found[-1] == expected[-1]
             assert (found == expected) == (mark == names.CLEANED)
+
+
+def test_a_marker_above_the_recovery_point_stays(tmp_path: Path) -> None:
+    """A start after a kill replays producers from a snapshot below it, which has the transaction for open."""
+    with live(tmp_path, **SMALL, delete_retention_ms=0) as world:
+        partition = world.partition()
+        put(partition, keyed([(b"a", b"")]))
+        put(partition, keyed([(b"t", b"aborted")], producer=5, sequence=0, transaction=True))
+        seal(partition)  # with a snapshot at 2, where the recovery point is
+        transactions.write_marker(partition, 5, 0, 1, False, NOW)
+        put(partition, keyed([(b"c", b"")]), keyed([(b"c", b"")], producer=5, sequence=1))
+        seal(partition)
+        for flushed, left in ((2, [2]), (5, [])):
+            with partition.locked() as values:
+                values[slots.F_FLUSHED] = flushed
+                partition.slot.publish(values)
+            for turn in range(3):
+                going = Compaction(partition, look(partition, 0, NOW + turn), MEMORY, NOW + turn)
+                assert len(list(going.steps())) > 0
+            assert [head.base_offset for head in headers(partition) if head.is_control and head.num_records] == left
+
+
+def test_the_largest_timestamp_is_that_of_a_record_that_is_there(tmp_path: Path) -> None:
+    """An emptied batch, kept for its producer's sequence, still says the time of what was in it."""
+    with live(tmp_path, **SMALL, delete_retention_ms=0) as world:
+        partition = world.partition()
+        put(partition, keyed([(b"a", b"old")], producer=5, sequence=0, timestamp=NOW + 500))
+        put(partition, keyed([(b"b", b"")], timestamp=NOW + 7))
+        put(partition, keyed([(b"a", b"new")], timestamp=NOW))
+        seal(partition)
+        compact(partition, world)
+        put(partition, keyed([(b"c", b"")], timestamp=NOW))
+        assert [head.num_records for head in headers(partition)][:1] == [0]
+        found = times.newest(partition, partition.slot.read(), 10)
+        assert found is not None and found[:2] == (NOW + 7, 1)
+        assert times.newest(partition, partition.slot.read(), 1) is None
