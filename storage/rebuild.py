@@ -88,8 +88,11 @@ def scan_segment(directory: Path, base: int, interval: int, state: LogState | No
 
 
 def position_before(directory: Path, base: int, offset: int) -> int:
-    """Where to begin to look for `offset` in a trusted segment, by its index; at its start where that is wrong."""
-    index = OffsetIndex(str(names.segment_path(directory, base, names.INDEX)))
+    """Where to begin to look for `offset` in a trusted segment, by its index; its start where that is wrong or lost."""
+    try:
+        index = OffsetIndex(str(names.segment_path(directory, base, names.INDEX)))
+    except FileNotFoundError:
+        return 0
     position = index.position_before(offset - base, index.entries)
     with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
         first = next(iter(Scan(fd, position, check=False)), None) if position else None

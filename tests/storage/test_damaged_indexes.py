@@ -97,6 +97,20 @@ def test_the_transaction_index_is_made_again_with_the_others(
     assert [note for note in found.notes if note.startswith("rebuilt the indexes")]
 
 
+def test_a_row_may_name_a_batch_of_a_segment_whose_index_is_lost(world: Live, tmp_path: Path) -> None:
+    partition = world.partition()
+    put(partition, keyed([(b"k", b"aborted")], producer=9, sequence=0, transaction=True, timestamp=NOW + 60))
+    _seal(partition)
+    _end(partition, 9, False)
+    copy = _copy(world, tmp_path)
+    path = names.segment_path(copy, _sealed(world)[-1], names.INDEX)
+    path.unlink()
+    _recover(world, copy)
+    assert path.exists()
+    assert _rows(copy) == _rows(world.root / "t-0")
+    assert _faults(copy) == []
+
+
 def test_check_misses_rows(world: Live, tmp_path: Path) -> None:
     copy = _copy(world, tmp_path)
     assert _faults(copy) == []
