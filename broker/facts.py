@@ -28,12 +28,14 @@ class Facts:
         """Know nothing but what the tree says now, and which topics were being deleted."""
         former = self.leadership
         self.leadership = Leadership(former.controller_epoch)
-        self.leadership.deleting = former.deleting
+        self.leadership.deleting, self.leadership.unread = former.deleting, former.unread
         self.read_topics(self.topics())
 
     def topics(self) -> list[str]:
         """The names of all, watched from now on."""
-        return self._tree.children(znodes.TOPICS, watch=True)
+        names = self._tree.children(znodes.TOPICS, watch=True)
+        self.leadership.unread.intersection_update(names)
+        return names
 
     def read_topics(self, names: Iterable[str]) -> list[str]:
         """Topics and the states of their partitions; those that are there."""
@@ -52,7 +54,10 @@ class Facts:
             self.leadership.put_topic(name, self._ids.identified(name, data, stat.version))
         except Malformed as error:
             log.error("topic %r is left as it is: ZooKeeper has %s", name, error)
+            if not wrong:  # else no broker has a log of it
+                self.leadership.unread.add(name)
             return False
+        self.leadership.unread.discard(name)
         return True
 
     def read_states(self, partitions: Sequence[Partition]) -> None:

@@ -93,7 +93,7 @@ class Replicas:
                 if same and info is not None and self.book.matches(info.slot, info.incarnation):
                     row[SLOT], row[INCARNATION], row[LOG_DIR] = info.slot, info.incarnation, info.log_dir
                 elif self._is_found(name, index, row, topic_id):
-                    self._open_found(name, index, row, topic_id)
+                    self._open_found(name, index, row, topic_id, used=same)  # same: who put it away died over it
         if former:
             self.to_free.extend(self.book.leftovers({row[SLOT] for _, _, row in self}))
 
@@ -106,8 +106,8 @@ class Replicas:
         except OSError:
             return True  # a slot that is offline names the directory that cannot be read
 
-    def _open_found(self, name: str, index: int, row: Row, topic_id: bytes) -> None:
-        """A log that was there before: to be recovered, unless there is nothing in it."""
+    def _open_found(self, name: str, index: int, row: Row, topic_id: bytes, used: bool) -> None:
+        """A log that was there before: to be recovered, unless there is nothing in it. `used`: see ipc.slots."""
         state = slots.OFFLINE
         try:
             row[LOG_DIR] = self.dirs.adopt(name, index, topic_id)
@@ -115,13 +115,14 @@ class Replicas:
         except OSError as error:
             log.error("%s-%d: %s: the partition is offline", name, index, error)
             row[LOG_DIR] = max(row[LOG_DIR], 0)
-        self._give_slot(name, row, state)
+        self._give_slot(name, row, state, used)
 
-    def _give_slot(self, name: str, row: Row, state: int) -> None:
+    def _give_slot(self, name: str, row: Row, state: int, used: bool = False) -> None:
         row[SLOT], row[INCARNATION] = self.book.open(
             SlotState(
                 state=state, leader_epoch=_NEVER_TOLD, min_isr=self._min_isr(name, row), isr_count=0,
                 log_dir=row[LOG_DIR], voters=len(row[REPLICAS]), led_since=-1, recovers_to=slots.FOLLOWER,
+                used=used,
             )
         )  # fmt: skip
 
@@ -161,6 +162,8 @@ class Replicas:
             return KAFKA_STORAGE_ERROR
         if row[SLOT] == NOWHERE:
             self._make(told, row)
+            if self._slots[row[SLOT]].state().state == slots.RECOVERING:
+                raise OSError("its log is being recovered")  # which takes a version that shows it: others need not wait
         partition = self.partition(told.topic, told.number)
         assert partition is not None
         return self._carry_out(partition, told)
@@ -172,7 +175,9 @@ class Replicas:
         """
         key = (told.topic, told.number)
         if isinstance(error, (OSError, SlotsExhausted, Busy)):
-            log.error("%s-%d: cannot take its role now: %s", *key, error)
+            log.error(
+                "%s-%d: cannot take its role now: %s", *key, error or "its lock is taken, or it is being recovered"
+            )
         elif key not in self._traced:
             self._traced.add(key)
             log.error("%s-%d: cannot take its role, and tries on", *key, exc_info=error)
@@ -221,9 +226,15 @@ class Replicas:
         return NONE
 
     def _make(self, told: Told, row: Row) -> None:
-        """An empty log: a new partition's, or of a replica that is to be filled."""
-        row[LOG_DIR] = self._new_directory(told)
-        self._give_slot(told.topic, row, slots.FOLLOWER)
+        """An empty log: a new partition's, or of a replica that is to be filled. Or the one there is: who started while
+        the topic's node made no sense passed its logs over, and they may be all that is left of it.
+        """
+        topic_id = bytes.fromhex(self.view.topics[told.topic]["id"])
+        if (told.topic, told.number) in self.dirs and self.dirs.topic_id(told.topic, told.number) == topic_id:
+            self._open_found(told.topic, told.number, row, topic_id, used=True)
+        else:
+            row[LOG_DIR] = self._new_directory(told)
+            self._give_slot(told.topic, row, slots.FOLLOWER)
 
     def _new_directory(self, told: Told) -> int:
         """In the emptiest log directory that works; one that turns out to be broken is used no more.

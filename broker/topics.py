@@ -19,12 +19,17 @@ class Topics:
         self._facts = facts
 
     def changed(self) -> None:
-        """Topics were made, or are gone."""
+        """Topics were made, or are gone; or one that made no sense does so now, and brokers may have logs of it."""
         state, names = self._facts.leadership, set(self._facts.topics())
         for name in state.topics.keys() - names:
             state.drop_topic(name)
-        for name in self._facts.read_topics(sorted(names - state.topics.keys())):
+        found = self._facts.read_topics(sorted(names - state.topics.keys()))
+        known = [partition for partition in state.partitions(found) if partition in state.standings]
+        for name in found:
             self._make_new(name)
+        self._elected.telling.changed(known)
+        if known:
+            self._elected.replace_failed()
 
     def one_changed(self, name: str) -> None:
         """More partitions, or another assignment; or it is gone, and there may be another of that name already."""
@@ -34,7 +39,7 @@ class Topics:
             return
         if self._facts.read_topics([name]):
             self._make_new(name)
-        else:
+        elif name not in state.unread:
             state.drop_topic(name)
             self.changed()
 

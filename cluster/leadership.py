@@ -71,6 +71,7 @@ class Leadership:
         self.deleting: set[str] = set()  # topics about which nothing is decided any more
         self.remade: set[str] = set()  # topics whose names were others', of which brokers may still have logs
         self.unreadable: set[Partition] = set()  # whose state nodes make no sense: nothing is decided before they do
+        self.unread: set[str] = set()  # topics whose nodes make no sense: brokers may have logs of any of them
         self._removed: dict[str, TopicNode] = {}  # topics that were taken out of the tree by hand
 
     # -- facts

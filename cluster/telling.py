@@ -112,7 +112,12 @@ def probe(state: Leadership, broker: int) -> Requests:
 
 
 def is_full(state: Leadership, broker: int) -> bool:
-    """Whether `welcome` names all that `broker` may have a log of: any other log is a stray."""
+    """Whether `welcome` names all that `broker` may have a log of: any other log is a stray.
+
+    It does not while a topic's node makes no sense: nobody knows who has replicas of it.
+    """
+    if state.unread:
+        return False
     topics = state.topics.keys() - state.deleting
     return all(partition in state.standings for partition in _on(state, topics, broker))
 

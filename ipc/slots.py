@@ -52,7 +52,7 @@ class SlotState(NamedTuple):
     of the ISR as the metadata has it (min.insync.replicas is held against it), `voters` how many replicas, the leader
     among them, the high watermark waits for; it is larger while one is about to join. `epoch_start` is the log end at
     which this broker became leader, in the epoch `led_since` (-1 as a follower). `recovers_to` is the state that a
-    RECOVERING partition gets.
+    RECOVERING partition gets; `used`: its log may have been in use in this run, so that no clean stop speaks for it.
     """
 
     incarnation: int = 0
@@ -87,6 +87,7 @@ class SlotState(NamedTuple):
     epoch_start: int = 0
     led_since: int = 0
     recovers_to: int = LEADER
+    used: int = 0
 
     def serves(self, incarnation: int) -> bool:
         """Whether the slot still is that partition's, which is not being deleted."""
@@ -126,6 +127,7 @@ FIELDS = SlotState._fields
     F_EPOCH_START,
     F_LED_SINCE,
     F_RECOVERS_TO,
+    F_USED,
 ) = range(len(FIELDS))
 HOT = slice(0, F_PSTATE_LEO + 1)  # all that an append reads, and
 CHANGED = slice(F_LEO, F_PSTATE_LEO + 1)  # all that a plain one changes

@@ -91,7 +91,7 @@ def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
             partition.config,
             recovery_point=log_dir.recovery_points.get(key, 0),
             log_start=log_dir.log_starts.get(key, 0),
-            clean=log_dir.clean,
+            clean=log_dir.clean and not state.used,
             restarted=log_dir.restarted,
             compacted_upto=log_dir.compacted.get(key, 0),
             on_corruption="cut" if log_dir.cut else "refuse",

@@ -21,6 +21,8 @@ from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.replicas import Replicas
 from odradek.broker.slotbook import SlotBook
 from odradek.cluster import errors, validation
+from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.state import SLOT
 from odradek.cluster.telling import Stop
 from odradek.cluster.validation import MOST_KNOWN, MOST_PARTITIONS, MOST_REPLICAS
 from odradek.cluster.view import Office, Told, View
@@ -28,8 +30,11 @@ from odradek.ipc import region, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
 from odradek.protocol.errors import UNKNOWN_SERVER_ERROR
-from odradek.storage import leading
+from odradek.storage import leading, opening
+from odradek.storage.checkpoints import write_partition_metadata
 from odradek.storage.partition import Busy
+
+from ..storage.logs import run_of_batches, write_segment
 
 OFFICE = Office(0, 1, -1)
 NAMES = ["t", "t.2", "", ".", "..", "../escaped", "a b", "a/b", "a\0", "ä", "x" * 250]
@@ -231,11 +236,70 @@ def test_a_role_that_could_not_be_taken_is_taken_later(
     assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
+def test_a_log_that_was_passed_over_at_the_start_is_recovered_and_not_put_aside(tmp_path: Path) -> None:
+    """Its topic's node made no sense then. No mark of a clean stop speaks for it: it may have been in use."""
+    log_dir = tmp_path / "data"
+    directory = log_dir / "t-0"
+    batches = run_of_batches(0, 200)
+    write_segment(directory, 0, batches, sealed=False)
+    write_partition_metadata(directory, b"t" * 16)
+    with real_replicas(tmp_path) as replicas:
+        orders = Orders(replicas.view, replicas, lambda: None)
+        answers: list[Any] = []
+        told_of = told(replicas=[0])._replace(leader=0)
+        orders.lead_and_follow(OFFICE, [told_of], lambda *answer: answers.append(answer))
+        assert answers == [(0, {("t", 0): UNKNOWN_SERVER_ERROR})]
+        partition = replicas.partition("t", 0)
+        assert partition is not None and partition.state().state == slots.RECOVERING
+        opening.open_all(partition.owner, [("t", 0)], [opening.LogDir.read(str(log_dir), clean=True)], lambda: None)
+        assert replicas.try_again(replicas.due())
+        state = partition.state()
+        assert (state.state, state.leo, state.flushed) == (slots.LEADER, 200, 0)
+    assert [path.name for path in log_dir.iterdir() if path.is_dir()] == ["t-0"]
+    assert (directory / "00000000000000000000.log").read_bytes() == b"".join(batches)
+
+
+def test_a_controller_that_dies_as_it_puts_a_log_away(tmp_path: Path) -> None:
+    """Between the mark and the rename. Its successor opens the log again: no clean stop speaks for what was written."""
+    with real_replicas(tmp_path) as replicas:
+        one = told(replicas=[0])._replace(leader=0)
+        replicas.become(one)
+        replicas.view.show(["t"])
+        former = Snapshot.parse(replicas.view.snapshot(1, replicas._config).encode(), replicas._config)
+        replicas._log.shared.metadata.publish(1, former.encode())
+        row = replicas.view.row("t", 0)
+        assert row is not None
+
+        def dies(topic: str, index: int) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            replicas.put_away("t", 0, row, dies)
+        replicas.book.unlock(row[SLOT])
+        (tmp_path / "data" / "t-0" / "00000000000000000000.log").write_bytes(b"".join(run_of_batches(0, 200)))
+        successor = successor_of(replicas, one)
+        successor.open(former)
+        partition = successor.partition("t", 0)
+        assert partition is not None
+        assert (partition.state().state, partition.state().used) == (slots.RECOVERING, 1)
+        assert successor.to_free == [row[SLOT]]
+
+
+def successor_of(replicas: Replicas, one: Told) -> Replicas:
+    """What the next controller process of the same broker begins with."""
+    view = View(0, "c")
+    view.tell(one)
+    turns = Turns(replicas._log.run_dir)
+    dirs = PartitionDirs(replicas.dirs.log_dirs, turns)
+    book = SlotBook(replicas._log.shared, PartitionLocks(Path(replicas._log.run_dir) / "partition.lock"), 2)
+    return Replicas(view, dirs, book, replicas._log.shared, Path(replicas._log.run_dir), replicas._config)
+
+
 @contextmanager
 def real_replicas(folder: Path) -> Iterator[Replicas]:
     data, run = folder / "data", folder / "run"
     for path in (data, run):
-        path.mkdir()
+        path.mkdir(exist_ok=True)
     prefix = f"/odradek-test{secrets.token_hex(4)}-"
     try:
         shared = Shared.create(prefix, 1, 16)

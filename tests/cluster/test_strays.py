@@ -10,6 +10,8 @@ import pytest
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.strays import keep
+from odradek.cluster import znodes
+from odradek.cluster.tree import Set
 from odradek.cluster.view import Told, View
 from odradek.storage import names
 
@@ -107,6 +109,51 @@ def test_a_topic_that_is_made_again_after_its_nodes_were_removed(scene: Scene, r
     scene.cluster.world.run(scene.cluster.world.now + 0.5)
     scene.well()
     assert {number: broker.lives for number, broker in scene.cluster.brokers.items()} == lives, "nobody starts anew"
+
+
+@pytest.mark.parametrize("starts", ["nobody", "a broker", "all"])
+def test_a_topic_whose_node_makes_no_sense_is_no_stray(scene: Scene, starts: str) -> None:
+    """Its logs stay, whoever starts meanwhile, and are led again when the node is as it was."""
+    scene.create("t", [3, 1], [1, 3])
+    for _ in range(20):
+        scene.cluster.produce("t", 0, 3, True)
+    scene.cluster.world.run(scene.cluster.world.now + 1.0)
+    logs = {number: broker.disk.directories["t", 0] for number, broker in scene.cluster.brokers.items() if number != 2}
+    records = {number: list(directory.records) for number, directory in logs.items()}
+    assert len(records[3]) == 20
+    path = znodes.topic_path("t")
+    former = scene.cluster.zookeeper.nodes[path].data
+    scene.cluster.tool(lambda tree: tree.multi([Set(path, b"{")]))
+    scene.until(lambda: scene.cluster.zookeeper.nodes[path].data == b"{", "nonsense")
+    elected = next(one for one in scene.cluster.brokers.values() if one.controller.owner.elected is not None)
+    dead = {"nobody": [elected], "a broker": [scene.cluster.brokers[3]], "all": list(scene.cluster.brokers.values())}
+    for broker in dead[starts]:
+        broker.die("is killed")
+    scene.cluster.world.run(scene.cluster.world.now + 15.0)
+    for broker in dead[starts]:
+        broker.start()
+    scene.until(lambda: all(one.registered for one in scene.cluster.brokers.values()), "all are back")
+    scene.cluster.world.run(scene.cluster.world.now + 5.0)
+    assert all(scene.logs(number) == [("t", 0), ("t", 1)] for number in logs)
+    scene.cluster.tool(lambda tree: tree.multi([Set(path, former)]))
+    scene.until(lambda: scene.cluster.zookeeper.nodes[path].data == former, "sense")
+    scene.well()
+    assert {
+        number: one.disk.directories["t", 0] for number, one in scene.cluster.brokers.items() if number != 2
+    } == logs
+    assert {number: directory.records for number, directory in logs.items()} == records
+
+
+def test_a_known_topic_whose_node_makes_no_sense_any_more_is_led_on(scene: Scene) -> None:
+    scene.create("t", [3, 1], [1, 3])
+    brokers = scene.cluster.brokers
+    office = next(number for number, one in brokers.items() if one.controller.owner.elected is not None)
+    path = znodes.topic_path("t")
+    scene.cluster.tool(lambda tree: tree.multi([Set(path, b"{")]))
+    scene.cluster.world.run(scene.cluster.world.now + 1.0)
+    dead, index, other = (1, 1, 3) if office == 3 else (3, 0, 1)
+    brokers[dead].die("is killed")
+    scene.until(lambda: scene.cluster.state("t", index).leader == other, "another leader")
 
 
 class Slots:

@@ -113,6 +113,14 @@ def test_all_is_told_when_nothing_that_a_broker_may_have_is_left_out() -> None:
     assert is_full(made.state, 1)
 
 
+def test_all_is_not_told_while_a_topic_cannot_be_read() -> None:
+    made = world([1, 2])
+    made.state.unread.add("u")
+    assert not is_full(made.state, 1)
+    made.state.unread.clear()
+    assert is_full(made.state, 1)
+
+
 def test_what_waits_for_its_deletion_is_told_to_who_starts_as_it_stands() -> None:
     made = world([1, 2])
     made.state.deleting.add("t")

@@ -269,9 +269,9 @@ class Broker:
         delay = self.world.between(0, 0.003)
         self.world.after(delay, loops["replicator"], lambda: self._newest(snapshot, self.replicator))
         self.world.after(delay, loops["janitor"], lambda: self._newest(snapshot, self.janitor))
-        if not self._serving:
-            self._serving = True
-            self.world.after(self.world.between(0.005, 0.1), loops["janitor"], self._recover)
+        delay = self.world.between(0.005, 0.1)
+        self.world.after(delay, loops["janitor"], self._recover_later if self._serving else self._recover)
+        self._serving = True
 
     def _newest(self, snapshot: Snapshot, who: Any) -> None:
         if self._published is not None and snapshot.version == self._published.version:
@@ -279,11 +279,15 @@ class Broker:
 
     def _recover(self) -> None:
         """The janitor's: logs; then clients are served."""
+        self._recover_later()
+        self.cluster.network.hosts[self.number] = UP
+        self._checkpoint()
+
+    def _recover_later(self) -> None:
+        """Also what was found only when the controller told of it."""
         assert self._published is not None
         self.janitor.follow_metadata(self._published)
         self.janitor.recover()
-        self.cluster.network.hosts[self.number] = UP
-        self._checkpoint()
 
     def _checkpoint(self) -> None:
         self.janitor.checkpoint()
