@@ -18,13 +18,13 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from odradek.ipc.locks import ByteLocks
 from odradek.ipc.slots import F_FLUSHED, F_LOG_DIR, F_LOG_START, Fields
-from odradek.storage import checkpoints
+from odradek.storage import checkpoints, names
 from odradek.storage.checkpoints import OFFSET_CHECKPOINTS, CheckpointError, OffsetFile
 from odradek.storage.partition import Busy, Partition
 
@@ -104,6 +104,18 @@ def _offsets(partition: Partition, name: str) -> checkpoints.Offsets:
         return checkpoints.read_offsets(os.path.dirname(partition.directory), name)
     except CheckpointError:  # nobody goes by it
         return {}
+
+
+def of_logs_here(log_dir: str, offsets: checkpoints.Offsets, known: Container[tuple[str, int]]) -> checkpoints.Offsets:
+    """The lines of logs that are in `log_dir` and none of the `known` partitions. It is our turn there.
+
+    A deleted log's directory has another name before its line can be another log's.
+    """
+    return {
+        key: offset
+        for key, offset in offsets.items()
+        if key not in known and os.path.isdir(os.path.join(log_dir, names.partition_dir(*key)))
+    }
 
 
 class FormerLines:

@@ -3,6 +3,9 @@
 Written only when something changed. A recovery point may lag behind the truth and not be ahead of it: slots are read
 before the file is written, and `flushed` only grows while a log is not truncated. The replicator, which truncates,
 lowers a recovery point before it appends again (broker.checkpoint_turns); the janitor does so soon after it too.
+
+A log that is here and that the metadata does not name keeps its lines, as in Kafka, which knows logs by their
+directories: there may be no metadata yet, or its topic's node in ZooKeeper makes no sense. It is opened one day.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ from __future__ import annotations
 import errno
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import contextmanager
 
+from odradek.broker import checkpoint_turns
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.partitions import Partitions
 from odradek.ipc import slots
@@ -32,6 +36,7 @@ PICK: dict[str, Callable[[SlotState], int]] = {
 }
 
 Line = tuple[int, int]  # the incarnation it is of, the offset
+_UNKNOWN = -1  # the incarnation of a log without a slot
 
 
 class Checkpoints:
@@ -51,22 +56,24 @@ class Checkpoints:
         Returns why it was not written, where the disk refused it or another one writes: the next call tries again.
         """
         by_dir: list[list[Partition]] = [[] for _ in self._log_dirs]
+        known = set()
         for partition in partitions:
             by_dir[partition.state().log_dir].append(partition)
+            known.add((partition.topic, partition.index))
         failed = {}
         for index, members in enumerate(by_dir):
             try:
                 if index not in broken:
-                    self._write(index, name, members)
+                    self._write(index, name, members, known)
             except OSError as error:
                 log.error("%s: %s was not written: %s", self._log_dirs[index], name, error)
                 failed[index] = error
         return failed
 
-    def _write(self, index: int, name: str, members: Sequence[Partition]) -> None:
+    def _write(self, index: int, name: str, members: Sequence[Partition], known: Set[tuple[str, int]]) -> None:
         """Slots are looked at when it is our turn: see broker.checkpoint_turns."""
         with self._turn(index):
-            lines: dict[tuple[str, int], Line] = {}
+            lines = self._unnamed(index, name, known)
             for partition in members:
                 state = partition.state()
                 if state.incarnation == partition.incarnation and state.log_dir == index:
@@ -75,6 +82,14 @@ class Checkpoints:
                 offsets = {key: offset for key, (_, offset) in lines.items()}
                 checkpoints.write_offsets(self._log_dirs[index], name, offsets)
                 self._written[index, name] = lines
+
+    def _unnamed(self, index: int, name: str, known: Set[tuple[str, int]]) -> dict[tuple[str, int], Line]:
+        """The lines of logs that the metadata does not name. The file is read only when there may be such."""
+        written = self._written.get((index, name))
+        if written is not None and written.keys() <= known:
+            return {}
+        here = checkpoint_turns.of_logs_here(self._log_dirs[index], self._former(index, name), known)
+        return {key: (_UNKNOWN, offset) for key, offset in here.items()}
 
     @contextmanager
     def _turn(self, index: int) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """How far each compacted log is clean.
 
 Layout    : cleaner-offset-checkpoint of each log directory, Kafka's: the first offset of a log that is not clean.
+            Lines of logs that the metadata does not name stay (see broker.checkpointing).
 Owner     : the janitor, which alone compacts.
 Crash rule: a checkpoint that is missing or behind only costs another round.
 """
@@ -9,14 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
+from odradek.broker.checkpoint_turns import Turns, of_logs_here
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import OffsetFile, Offsets
 from odradek.storage.partition import Partition
-
-if TYPE_CHECKING:
-    from odradek.broker.checkpoint_turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +76,10 @@ class CleanerOffsets:
     def _write(self, index: int, new: list[tuple[Partition, int]], others: Iterable[Partition]) -> None:
         """Slots are looked at when it is our turn: see broker.checkpoint_turns."""
         with self._turns.of(index):
+            former, others = self._read(index), list(others)
             known = {(one.topic, one.index) for one in others if _is_live(one)}
-            offsets = {key: offset for key, offset in self._read(index).items() if key in known}
+            offsets = {key: offset for key, offset in former.items() if key in known}
+            offsets |= of_logs_here(self._log_dirs[index], former, {(one.topic, one.index) for one in others})
             offsets |= {(one.topic, one.index): offset for one, offset in new if _is_live(one)}
             checkpoints.write_offsets(self._log_dirs[index], checkpoints.CLEANER, offsets)
 

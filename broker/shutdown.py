@@ -2,7 +2,8 @@
 
 Kafka's order: producers' snapshots, sync of every log, the three checkpoints, and `.kafka_cleanshutdown` last,
 per log directory. A directory whose disk fails, or with a partition that could not be flushed, gets no mark: its
-partitions are checked at the next start.
+partitions are checked at the next start. Nor does one with a log that the metadata does not name, as this run may have
+written to it all the same; if there never was any metadata, a directory is as clean as it was before.
 
 Nobody else is left, so what is to be synced is found first, for all partitions, and then synced by several threads:
 file systems write what several wait for in one go, so a stop of thousands of partitions takes a fraction of the time.
@@ -19,10 +20,11 @@ from odradek.broker import flushing, stop_limits
 from odradek.broker.boot import Boot
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.checkpointing import PICK, Checkpoints
+from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
 from odradek.ipc import roles, slots
 from odradek.ipc.slots import Fields
-from odradek.storage import checkpoints, epochs, roll, snapshots
+from odradek.storage import checkpoints, epochs, names, roll, snapshots
 from odradek.storage.flush import Flush
 from odradek.storage.partition import Busy, Gone, Partition
 
@@ -42,11 +44,29 @@ def finish(boot: Boot) -> None:
     broken = boot.shared.failed_dirs()
     for name in PICK:
         unclean |= written.write(partitions, name, broken).keys()
-    unclean |= set(broken)
+    unclean |= set(broken) | _unknown(boot.config, partitions)
     for index, log_dir in enumerate(boot.config.log_dirs):
         if index not in unclean:
             _mark(log_dir)
     partitions.log.close()
+
+
+def _unknown(config: BrokerConfig, partitions: Partitions) -> set[int]:
+    """The log directories in which there are, or may be, logs of which nothing is known."""
+    if not partitions.snapshot.version:
+        return {index for index in range(len(config.log_dirs)) if not any(config.clean[index : index + 1])}
+    known = set(partitions.names())
+    return {index for index, path in enumerate(config.log_dirs) if not known.issuperset(_logs_in(path))}
+
+
+def _logs_in(log_dir: str) -> Iterator[tuple[str, int]]:
+    try:
+        found = [names.parse_partition_dir(entry.name) for entry in os.scandir(log_dir) if entry.is_dir()]
+    except OSError:  # an offline directory
+        return
+    for one in found:
+        if one is not None and not one.mark and one.topic != names.KRAFT_METADATA:
+            yield one.topic, one.partition
 
 
 def _settle(partitions: Partitions) -> set[int]:

@@ -120,6 +120,15 @@ def test_not_at_all(bench: Maker) -> None:
     assert checkpoint(log) == {}
 
 
+def test_lines_of_logs_that_the_metadata_does_not_name_stay(bench: Maker) -> None:
+    log = bench()
+    (log.data / "unread-0").mkdir()
+    checkpoints.write_offsets(log.data, checkpoints.CLEANER, {("unread", 0): 5, ("gone", 0): 6})
+    write(log.partition(), 30)
+    until_idle(cleaner(log))
+    assert checkpoint(log) == {("t", 0): checkpoint(log)["t", 0], ("unread", 0): 5}
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 def test_a_followers_log_may_have_gaps_before_it_is_cleaned_here(bench: Maker, enabled: bool) -> None:
     """Its leader has made them."""
