@@ -18,12 +18,13 @@ import logging
 import math
 import os
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from odradek.ipc.locks import ByteLocks
-from odradek.ipc.slots import F_FLUSHED, F_LOG_DIR, F_LOG_START, Fields
+from odradek.ipc.slots import F_ACTIVE_BASE, F_FLUSHED, F_LOG_DIR, F_LOG_START, F_TRUNCATIONS, Fields
 from odradek.storage import checkpoints, names
 from odradek.storage.checkpoints import OFFSET_CHECKPOINTS, CheckpointError, OffsetFile
 from odradek.storage.partition import Busy, Partition
@@ -74,18 +75,24 @@ def lower(partition: Partition, fields: Fields) -> None:
         partition.slot.publish(fields)
 
 
-def lower_cleaner_point(partition: Partition, offset: int) -> None:
+def lower_cleaner_point(partition: Partition, values: Fields, offset: int) -> None:
     """Have the cleaner's checkpoint call nothing clean of a log that is about to be cut at `offset`.
 
     Unless it ends at or below that. The janitor writes the same once it has seen the cut, but a broker that dies first
-    would take what came behind it for clean at its next start (see broker.cleaner_offsets). A round of the cleaner that
-    ends just now may still write its line over this one: that is left to the janitor. Errors as above.
+    would take what came behind it for clean at its next start (see broker.cleaner_offsets). A round of the cleaner may
+    be at its end just now: the cut is announced in the slot (`truncations`; `values` follow) in the same turn, so that
+    it writes no line over this one. No round goes beyond the sealed segments: the usual cut, in the active one, needs
+    no turn, and the file is read for it only when it has changed. Errors as above.
     """
-    if _offsets(partition, checkpoints.CLEANER).get(_key(partition), 0) <= offset:
+    folder = os.path.dirname(partition.directory)
+    if offset >= values[F_ACTIVE_BASE] and _read(_cleaner_file(folder).read).get(_key(partition), 0) <= offset:
         return
-    fields = partition.slot.read()
+    fields = partition.slot.fields()
     with Turns(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
         _lower(partition, checkpoints.CLEANER, offset, min(offset, fields[F_LOG_START]))
+        fields[F_TRUNCATIONS] += 1
+        partition.slot.publish(fields)
+    values[F_TRUNCATIONS] = fields[F_TRUNCATIONS]
 
 
 def _lower(partition: Partition, name: str, most: int, offset: int) -> None:
@@ -100,10 +107,19 @@ def _key(partition: Partition) -> tuple[str, int]:
 
 
 def _offsets(partition: Partition, name: str) -> checkpoints.Offsets:
+    return _read(lambda: checkpoints.read_offsets(os.path.dirname(partition.directory), name))
+
+
+def _read(read: Callable[[], checkpoints.Offsets]) -> checkpoints.Offsets:
     try:
-        return checkpoints.read_offsets(os.path.dirname(partition.directory), name)
+        return read()
     except CheckpointError:  # nobody goes by it
         return {}
+
+
+@cache
+def _cleaner_file(log_dir: str) -> OffsetFile:
+    return OffsetFile(log_dir, checkpoints.CLEANER)
 
 
 def of_logs_here(log_dir: str, offsets: checkpoints.Offsets, known: Container[tuple[str, int]]) -> checkpoints.Offsets:

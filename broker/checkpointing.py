@@ -111,7 +111,8 @@ class Checkpoints:
                 lines[key] = state.incarnation, former[key]
 
     def _former(self, index: int, name: str) -> Offsets:
+        """OSError as the disk does: a process out of descriptors must not write a file without these lines."""
         try:
             return self._files[index, name].read()
-        except (checkpoints.CheckpointError, OSError):
+        except checkpoints.CheckpointError:
             return {}

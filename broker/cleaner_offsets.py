@@ -12,11 +12,15 @@ import logging
 from collections.abc import Callable, Iterable
 
 from odradek.broker.checkpoint_turns import Turns, of_logs_here
+from odradek.ipc.slots import SlotState
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import OffsetFile, Offsets
+from odradek.storage.compaction import Moved
 from odradek.storage.partition import Partition
 
 log = logging.getLogger(__name__)
+
+Line = Callable[[SlotState], int]  # where the dirty part begins, by the slot as it is when it is our turn
 
 
 class CleanerOffsets:
@@ -41,20 +45,36 @@ class CleanerOffsets:
         # How far it was cut nobody knows any more: what came instead is not clean.
         return offset if offset is None or incarnation not in self._cut else 0
 
-    def put(self, partition: Partition, offset: int, others: Iterable[Partition]) -> None:
-        """Write where the dirty part begins, and leave out partitions that are none of the `others`. Raises OSError.
+    def put(self, partition: Partition, offset: int, truncations: int, others: Iterable[Partition]) -> None:
+        """Write where the dirty part begins, of a log that had `truncations` when that was found out.
 
-        A log that was cut stays dirty until the file says so: where the disk refuses it, the old line is still there.
+        Leaves out partitions that are none of the `others`. Raises OSError, and Moved if there were more truncations. A
+        log that was cut stays dirty until the file says so: where the disk refuses it, the old line is still there.
         """
-        self._write(partition.state().log_dir, [(partition, offset)], others)
+
+        def line(state: SlotState) -> int:
+            if state.truncations != truncations:
+                raise Moved("the log was truncated")
+            return offset
+
+        self._write(partition.state().log_dir, [partition], line, others)
         self._cut.discard(partition.incarnation)
 
-    def begin(self, partitions: Iterable[Partition], others: Iterable[Partition]) -> None:
-        """Enter logs that were never cleaned: they are dirty from their start on. Raises OSError."""
-        found, others = [(partition, partition.state()) for partition in partitions], list(others)
-        for index in {state.log_dir for _, state in found}:
-            new = [(partition, state.log_start) for partition, state in found if state.log_dir == index]
-            self._write(index, new, others)
+    def begin(self, partitions: Iterable[Partition], others: Iterable[Partition]) -> list[tuple[Partition, OSError]]:
+        """Enter logs that were never cleaned: they are dirty from their start on.
+
+        Returns what the disk refused, with one of the logs of each directory that did. The others are entered.
+        """
+        by_dir: dict[int, list[Partition]] = {}
+        for partition in partitions:
+            by_dir.setdefault(partition.state().log_dir, []).append(partition)
+        refused, others = [], list(others)
+        for index, new in by_dir.items():
+            try:
+                self._write(index, new, _log_start, others)
+            except OSError as error:
+                refused.append((new[0], error))
+        return refused
 
     def note_truncations(self, partitions: Iterable[Partition], others: Callable[[], Iterable[Partition]]) -> None:
         """Write down which cleaned logs are dirty because they were cut, for a start that cannot know.
@@ -67,28 +87,41 @@ class CleanerOffsets:
         for partition in partitions:
             if self.get(partition) is not None and partition.incarnation in self._cut:
                 try:
-                    self.put(partition, partition.state().log_start, others())
+                    self._write(partition.state().log_dir, [partition], _log_start, others())
+                    self._cut.discard(partition.incarnation)
                 except OSError as error:
                     refused = error
         if refused is not None:
             raise refused
 
-    def _write(self, index: int, new: list[tuple[Partition, int]], others: Iterable[Partition]) -> None:
+    def _write(self, index: int, new: Iterable[Partition], line: Line, others: Iterable[Partition]) -> None:
         """Slots are looked at when it is our turn: see broker.checkpoint_turns."""
         with self._turns.of(index):
-            former, others = self._read(index), list(others)
+            former, others = self._former(index), list(others)
             known = {(one.topic, one.index) for one in others if _is_live(one)}
             offsets = {key: offset for key, offset in former.items() if key in known}
             offsets |= of_logs_here(self._log_dirs[index], former, {(one.topic, one.index) for one in others})
-            offsets |= {(one.topic, one.index): offset for one, offset in new if _is_live(one)}
+            offsets |= {(one.topic, one.index): line(one.state()) for one in new if _is_live(one)}
             checkpoints.write_offsets(self._log_dirs[index], checkpoints.CLEANER, offsets)
 
     def _read(self, index: int) -> Offsets:
         try:
-            return self._files[index].read()
-        except (checkpoints.CheckpointError, OSError) as error:
+            return self._former(index)
+        except OSError as error:
             log.warning("every compacted log counts as dirty: %s", error)
             return {}
+
+    def _former(self, index: int) -> Offsets:
+        """OSError as the disk does: then nothing may be written in place of what is there."""
+        try:
+            return self._files[index].read()
+        except checkpoints.CheckpointError as error:
+            log.warning("every compacted log counts as dirty: %s", error)
+            return {}
+
+
+def _log_start(state: SlotState) -> int:
+    return state.log_start
 
 
 def _is_live(partition: Partition) -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odradek.broker.cleaner_offsets import CleanerOffsets
 from odradek.ipc import slots
 from odradek.protocol.records.errors import RecordError
-from odradek.storage import checkpoints, compaction
+from odradek.storage import compaction
 from odradek.storage.cleanable import Range
 from odradek.storage.compaction import BUSY, Compaction, Memory, Moved, Unclean
 from odradek.storage.partition import Gone, Partition
@@ -198,10 +198,8 @@ class Cleaner:
             for partition in self._partitions()
             if partition.config.compacted and _follows(partition) and self._offsets.get(partition) is None
         ]
-        try:
-            self._offsets.begin(new, self._partitions())
-        except OSError as error:
-            log.warning("%s could not be written: %s", checkpoints.CLEANER, error)
+        for partition, error in self._offsets.begin(new, self._partitions()):
+            self._refuse(partition, error)
 
     def _begin(self) -> bool:
         """Take up the filthiest log that is due and not yet taken up, if there is one."""
@@ -212,8 +210,10 @@ class Cleaner:
             return False
         what, partition = max(found, key=lambda pair: (-self._refused.get(pair[1].incarnation, 0.0), pair[0].ratio))
         try:
-            with self._outliving(partition, OSError):
+            with self._outliving(partition, Moved, OSError):
                 self._take_up(partition, what, now_ms)
+        except Moved:  # to be looked at again
+            return True
         except OSError as error:
             if partition.incarnation in self._refused:  # all others, too
                 self._look_at = time.monotonic() + self._settings.backoff_ms / 1000
@@ -223,7 +223,7 @@ class Cleaner:
 
     def _take_up(self, partition: Partition, what: Range, now_ms: int) -> None:
         if self._offsets.get(partition) is None:  # from now on the log may have gaps: `odradek check` goes by this
-            self._offsets.put(partition, what.first_dirty, self._partitions())
+            self._offsets.put(partition, what.first_dirty, what.truncations, self._partitions())
         _be_nice()
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's, which comes now: its threads would only spin
         told = self._unreadable.setdefault(partition.incarnation, set())
@@ -263,7 +263,7 @@ class Cleaner:
     def _finish(self, running: _Running) -> None:
         self._look_at = 0.0
         done = running.compaction
-        self._offsets.put(done.partition, done.cleaned_upto, self._partitions())
+        self._offsets.put(done.partition, done.cleaned_upto, done.what.truncations, self._partitions())
         self._refused.pop(done.partition.incarnation, None)
         log.info(
             "%r: compacted up to offset %d: %d bytes read, %d written, %d segments, %d replacements, %.1f s",

@@ -136,7 +136,7 @@ def _distrust(partition: Partition, values: Fields, offset: int) -> None:
         return
     bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
     base = max((base for base in bases if base <= offset), default=offset)
-    lower_cleaner_point(partition, base)  # it may have been compacted, and may be again
+    lower_cleaner_point(partition, values, base)  # it may have been compacted, and may be again
     if offset >= values[slots.F_FLUSHED] and (offset > start or not start):
         return
     published = partition.slot.fields()

@@ -262,6 +262,7 @@ class Compaction:
         for group in cleanable.groups(self._found, self._active_base, end, self.rules):
             yield from self._read_producers(cleaner)
             yield from self._clean_group(group, chunks, legacy_horizon)
+        FILES.sync_dir(self.partition.directory)  # also of swaps whose janitor died over it: the checkpoint trusts them
         self._see_whether_moved()
         self.cleaned_upto = max(end, self.what.first_dirty)
 

@@ -129,4 +129,6 @@ def _state(partition: Partition, log_dir: LogDir, state: SlotState, found: recov
     if state.recovers_to == slots.FOLLOWER or state.voters > 1:
         seen = log_dir.high_watermarks.get((partition.topic, partition.index), 0)
         hw = max(opened.log_start, min(seen, opened.leo))
-    return opened._replace(state=state.recovers_to, hw=hw)
+    # What comes above the new end was looked at by no round of the cleaner: the log counts as truncated.
+    cut = found.leo < log_dir.compacted.get((partition.topic, partition.index), 0)
+    return opened._replace(state=state.recovers_to, hw=hw, truncations=opened.truncations + cut)

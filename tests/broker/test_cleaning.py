@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from odradek.broker.checkpoint_turns import FormerLines, Turns
 from odradek.broker.cleaner_offsets import CleanerOffsets
 from odradek.broker.cleaning import Cleaner
 from odradek.ipc import slots
+from odradek.ipc.locks import PartitionLocks
 from odradek.protocol.records import batch_v2
 from odradek.storage import checkpoints, compaction, follow
 from odradek.storage.append import Batch, append
@@ -118,6 +120,30 @@ def test_not_at_all(bench: Maker) -> None:
     write(log.partition(), 30)
     assert cleaner(log, log_cleaner_enable=False).step() == 15000.0
     assert checkpoint(log) == {}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_disk_that_refuses_the_checkpoint_holds_up_no_other(
+    bench: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    log = bench(count=3)
+    other = tmp_path / "other"
+    other.mkdir()
+    log.config = replace(log.config, log_dirs=(str(log.data), str(other)))
+    for index in range(3):
+        log.partition(index).slot.update(state=slots.FOLLOWER, log_dir=int(index > 0))
+    write_offsets = checkpoints.write_offsets
+
+    def refused(log_dir: Any, name: str, offsets: Any) -> None:
+        if str(log_dir) == str(log.data):
+            raise OSError(number, os.strerror(number))
+        write_offsets(log_dir, name, offsets)
+
+    monkeypatch.setattr(checkpoints, "write_offsets", refused)
+    met: list[tuple[str, OSError]] = []
+    cleaner(log, met).step()
+    assert [(name, error.errno) for name, error in met] == ([("t-0", number)] if number == errno.EIO else [])
+    assert checkpoints.read_offsets(other, checkpoints.CLEANER) == {("t", 1): 0, ("t", 2): 0}
 
 
 def test_lines_of_logs_that_the_metadata_does_not_name_stay(bench: Maker) -> None:
@@ -400,6 +426,61 @@ def test_a_truncation_within_a_round_that_changes_nothing_moves_no_checkpoint(be
         while one.partition is not None:
             one.step()
         assert checkpoint(log) == {("t", 0): 0}
+
+
+def test_a_swap_that_a_dead_janitor_has_not_synced_is_synced_before_the_checkpoint(
+    bench: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next round finds the log clean and swaps nothing; a power failure may take the renames all the same."""
+    log = bench()
+    write(log.partition(), 30)
+    done: list[str] = []
+    sync_dir, write_offsets = FILES.sync_dir, checkpoints.write_offsets
+
+    def dies(_: object) -> None:
+        raise KeyboardInterrupt
+
+    generation = -1
+    while generation != log.partition().state().generation:  # until a round swaps nothing
+        generation = log.partition().state().generation
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(compaction.Compaction, "_see_whether_moved", dies)
+            until_idle(cleaner(log))
+    assert checkpoint(log) == {("t", 0): 0}
+
+    def sync(directory: Any) -> None:
+        if str(directory).endswith("t-0"):
+            done.append("synced")
+            assert PartitionLocks(log.run_dir / "partition.lock").try_lock(log.partition().slot.number), "no lock held"
+        sync_dir(directory)
+
+    def written(log_dir: Any, name: str, offsets: Any) -> None:
+        done.append(f"up to {offsets['t', 0]}")
+        write_offsets(log_dir, name, offsets)
+
+    monkeypatch.setattr(FILES, "sync_dir", sync)
+    monkeypatch.setattr(checkpoints, "write_offsets", written)
+    until_idle(cleaner(log))
+    assert done == ["synced", f"up to {checkpoint(log)['t', 0]}"], "nothing was left to swap"
+    assert checkpoint(log)["t", 0] > 0
+
+
+def test_a_log_that_recovery_has_cut_is_not_clean_beyond_that(bench: Maker) -> None:
+    """It grows to beyond the cleaner's checkpoint before the cleaner looks."""
+    log = bench()
+    write(log.partition(), 30)
+    until_idle(cleaner(log))
+    assert checkpoint(log)["t", 0] > 10
+    for path in (log.data / "t-0").iterdir():
+        path.unlink()
+    log.close()
+    again = bench()
+    assert again.partition().state().leo == 0
+    write(again.partition(), 30)
+    one = cleaner(again)
+    assert one._offsets.get(again.partition()) == 0
+    one.note_truncations()
+    assert checkpoint(again) == {("t", 0): 0}
 
 
 def test_as_many_logs_at_the_same_time_as_there_are_threads(bench: Maker) -> None:

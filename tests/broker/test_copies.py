@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from odradek.broker import copies, flushing
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.checkpointing import Checkpoints
+from odradek.broker.cleaner_offsets import CleanerOffsets
 from odradek.ipc import slots
 from odradek.storage import checkpoints, trim, truncate
+from odradek.storage.compaction import Moved
 from odradek.storage.partition import Busy
 
 from .partitions import Bench
@@ -167,6 +170,68 @@ def test_a_death_leaves_no_log_clean_beyond_a_cut(
             copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), offset))
         found = checkpoints.read_offsets(log.data, checkpoints.CLEANER)
         assert found == ({**clean, ("t", 0): 0} if offset < 4 else clean)
+    finally:
+        log.close()
+
+
+def compacted(folder: Path) -> Bench:
+    """A follower of ten records, segments begin at every second offset; clean up to 8."""
+    log = Bench(folder, segment_bytes=400, cleanup_policy="compact")
+    for _ in range(10):
+        log.append(key=b"k")
+    log.partition().slot.update(state=slots.FOLLOWER, leader_epoch=EPOCH)
+    checkpoints.write_offsets(log.data, checkpoints.CLEANER, {("t", 0): 8})
+    return log
+
+
+def test_a_round_of_the_cleaner_that_ends_just_now_is_not_written_over_a_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has seen that the log was not cut, and then it was: the line of the round would call clean what comes now."""
+    log = compacted(tmp_path)
+    try:
+        cleaned, partition = CleanerOffsets([str(log.data)], Turns(log.run_dir)), log.partition()
+        before, cut = partition.state().truncations, truncate.truncate
+
+        def meanwhile(*arguments: Any) -> None:
+            with pytest.raises(Moved):
+                cleaned.put(partition, 8, before, log.partitions)
+            seen.append(partition.state().truncations)
+            cut(*arguments)
+
+        seen: list[int] = []
+        monkeypatch.setattr(truncate, "truncate", meanwhile)
+        copies.change(partition, EPOCH, copies.cut_to(partition, 4))
+        assert before < seen[0] < partition.state().truncations, "what was synced in between is not what there is"
+        assert checkpoints.read_offsets(log.data, checkpoints.CLEANER) == {("t", 0): 0}
+        assert cleaned.get(partition) == 0
+    finally:
+        log.close()
+
+
+def test_cuts_in_the_active_segment_do_not_read_the_cleaners_checkpoint_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = compacted(tmp_path)
+    read, reads = checkpoints.read_offsets, []
+    try:
+
+        def reading(log_dir: Any, name: str) -> checkpoints.Offsets:
+            reads.append(name)
+            return read(log_dir, name)
+
+        monkeypatch.setattr(checkpoints, "read_offsets", reading)
+        for _ in range(5):
+            copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 9))
+            assert log.partition().state().leo == 9
+            log.partition().slot.update(state=slots.LEADER)
+            log.append(key=b"k")
+            log.partition().slot.update(state=slots.FOLLOWER)
+        assert reads.count(checkpoints.CLEANER) == 1
+        assert read(log.data, checkpoints.CLEANER) == {("t", 0): 8}
+        checkpoints.write_offsets(log.data, checkpoints.CLEANER, {("t", 0): 10})
+        copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 9))
+        assert read(log.data, checkpoints.CLEANER) == {("t", 0): 0}, "not even one that lies in the active segment"
     finally:
         log.close()
 
