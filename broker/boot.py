@@ -137,7 +137,12 @@ def _role_locks(config: BrokerConfig) -> RoleLocks:
     try:
         return process.role_locks(config)
     except OSError as error:
-        raise BootError(f"{error.filename}: {error.strerror}") from None
+        raise _unusable(error) from None
+
+
+def _unusable(error: OSError) -> BootError:
+    """Not every call names its file: a lock or a listing may fail without."""
+    return BootError(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
 def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
@@ -159,7 +164,7 @@ def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
     except (logdirs.LogDirError, checkpoints.CheckpointError) as error:
         raise BootError(str(error)) from None
     except OSError as error:
-        raise BootError(f"{error.filename}: {error.strerror}") from None
+        raise _unusable(error) from None
     offline = [number for number, log_dir in enumerate(opened) if log_dir.problem]
     return config.with_value("broker.id", identity.node_id), offline
 

@@ -90,7 +90,11 @@ def _all(slot: Slot) -> range:
 
 
 def _enter(slot: Slot, row: int, replica: Replica) -> None:
-    """Word by word: nobody's log end is ever beside another's name, or counts before it is this one's."""
+    """Word by word, the log end first and the name last.
+
+    Where no row is free, a former follower's is taken. Beside its name stands UNKNOWN for a moment, and stays there if
+    this process dies: the high watermark waits then until all is entered. No log end counts for another follower.
+    """
     values = (replica.broker + 1, *replica[1:])
     for word in (_LEO, _LOG_START, _CAUGHT_UP, _SEEN_LEO, _SEEN_MS, _STANDING, _ID):
         slot.words[row + word] = values[word]
