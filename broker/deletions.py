@@ -2,7 +2,7 @@
 
 Somebody makes a node under /admin/delete_topics. Once every broker with a replica is there, all are told that the
 topic is going and each deletes its replicas; then the topic's nodes go. If a broker dies in between, it begins again
-when that broker is back: whatever happens, no replica of the topic is left that could come back to life. Any broker may
+when that broker is back, which may have a log that it had not when it answered, as a disk was mended: whatever happens, no replica of the topic is left that could come back to life. Any broker may
 make a topic of that name as soon as there is none: nothing of the former is left then that would take it away again.
 """
 
@@ -36,6 +36,7 @@ class Deletions:
     def __init__(self, elected: Elected) -> None:
         self._elected = elected
         self._pending: dict[str, set[int]] = {}  # begun: brokers that have not answered
+        self._unread: set[str] = set()  # topics that shall go, whose nodes make no sense
         self._waiting: dict[str, dict[int, Done]] = {}
         self._numbers = itertools.count()
 
@@ -54,8 +55,9 @@ class Deletions:
         """Which topics shall go; whatever was begun begins again."""
         self._pending.clear()
         names = self._elected.tree.children(znodes.DELETE_TOPICS, watch=True)
+        self._unread = self._leadership.unread.intersection(names)
         for name in names:
-            if name not in self._leadership.topics:
+            if name not in self._leadership.topics and name not in self._unread:
                 self._drop_node(f"{znodes.DELETE_TOPICS}/{name}")
         self._leadership.deleting = {name for name in names if name in self._leadership.topics}
 
@@ -65,6 +67,12 @@ class Deletions:
         self.read()
         self.go_on()
 
+    def readable(self, topics: Collection[str]) -> None:
+        """The nodes of these make sense: they are among the topics now, and may have been to go before."""
+        if not self._unread.isdisjoint(topics):
+            self.read()
+            self.go_on()
+
     def interrupted(self, brokers: Collection[int]) -> None:
         """Brokers died: what they have a part in begins again later.
 
@@ -73,6 +81,9 @@ class Deletions:
         for topic in list(self._pending):
             if not self._brokers(topic).isdisjoint(brokers):
                 del self._pending[topic]
+
+    def _brokers(self, topic: str) -> set[int]:
+        return {broker for replicas in self._leadership.topics[topic].replicas.values() for broker in replicas}
 
     def go_on(self) -> None:
         """Begin with every topic all of whose brokers are there."""

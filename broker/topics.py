@@ -30,6 +30,7 @@ class Topics:
         self._elected.telling.changed(known)
         if known:
             self._elected.replace_failed()
+        self._elected.deletions.readable(found)
 
     def one_changed(self, name: str) -> None:
         """More partitions, or another assignment; or it is gone, and there may be another of that name already."""

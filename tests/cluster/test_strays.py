@@ -15,6 +15,7 @@ from odradek.cluster.tree import Set
 from odradek.cluster.view import Told, View
 from odradek.storage import names
 
+from .simulation.disk import Directory
 from .simulation.history import History
 from .simulation.seams import installed
 
@@ -51,6 +52,11 @@ class Scene:
 
     def logs(self, broker: int) -> list[tuple[str, int]]:
         return sorted((one.topic, one.index) for one in self.cluster.brokers[broker].disk.all())
+
+    def directory(self, broker: int) -> Directory:
+        """That of t-0."""
+        (found,) = (one for one in self.cluster.brokers[broker].disk.all() if (one.topic, one.index) == ("t", 0))
+        return found
 
 
 @pytest.fixture
@@ -118,7 +124,7 @@ def test_a_topic_whose_node_makes_no_sense_is_no_stray(scene: Scene, starts: str
     for _ in range(20):
         scene.cluster.produce("t", 0, 3, True)
     scene.cluster.world.run(scene.cluster.world.now + 1.0)
-    logs = {number: broker.disk.directories["t", 0] for number, broker in scene.cluster.brokers.items() if number != 2}
+    logs = {number: scene.directory(number) for number in (1, 3)}
     records = {number: list(directory.records) for number, directory in logs.items()}
     assert len(records[3]) == 20
     path = znodes.topic_path("t")
@@ -138,10 +144,30 @@ def test_a_topic_whose_node_makes_no_sense_is_no_stray(scene: Scene, starts: str
     scene.cluster.tool(lambda tree: tree.multi([Set(path, former)]))
     scene.until(lambda: scene.cluster.zookeeper.nodes[path].data == former, "sense")
     scene.well()
-    assert {
-        number: one.disk.directories["t", 0] for number, one in scene.cluster.brokers.items() if number != 2
-    } == logs
+    assert {number: scene.directory(number) for number in logs} == logs
     assert {number: directory.records for number, directory in logs.items()} == records
+
+
+def test_a_deletion_waits_until_the_topics_node_makes_sense(scene: Scene) -> None:
+    """No controller that cannot read it takes the mark away, and one that can again goes on."""
+    scene.create("t", [3, 1], [1, 3])
+    path, mark = znodes.topic_path("t"), f"{znodes.DELETE_TOPICS}/t"
+    nodes = scene.cluster.zookeeper.nodes
+    former = nodes[path].data
+    scene.cluster.tool(lambda tree: tree.multi([Set(path, b"{")]))
+    scene.until(lambda: nodes[path].data == b"{", "nonsense")
+    for broker in scene.cluster.brokers.values():
+        broker.die("is killed")
+    for broker in scene.cluster.brokers.values():
+        broker.start()
+    scene.until(lambda: all(one.registered for one in scene.cluster.brokers.values()), "all are back")
+    scene.cluster.delete_topic("t")
+    scene.until(lambda: mark in nodes, "the mark")
+    scene.cluster.world.run(scene.cluster.world.now + 10.0)
+    assert mark in nodes and scene.logs(3) == scene.logs(1) == [("t", 0), ("t", 1)]
+    scene.cluster.tool(lambda tree: tree.multi([Set(path, former)]))
+    scene.until(lambda: path not in nodes and mark not in nodes, "the topic is gone")
+    assert scene.logs(3) == scene.logs(1) == []
 
 
 def test_a_known_topic_whose_node_makes_no_sense_any_more_is_led_on(scene: Scene) -> None:
