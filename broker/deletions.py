@@ -2,8 +2,9 @@
 
 Somebody makes a node under /admin/delete_topics. Once every broker with a replica is there, all are told that the
 topic is going and each deletes its replicas; then the topic's nodes go. If a broker dies in between, it begins again
-when that broker is back, which may have a log that it had not when it answered, as a disk was mended: whatever happens, no replica of the topic is left that could come back to life. Any broker may
-make a topic of that name as soon as there is none: nothing of the former is left then that would take it away again.
+when that broker is back, even if it had answered: it may have a log now that it had not then, as a disk was mended.
+Whatever happens, no replica of the topic is left that could come back to life. Any broker may make a topic of that name
+as soon as there is none: nothing of the former is left then that would take it away again.
 """
 
 from __future__ import annotations

@@ -101,6 +101,11 @@ class PartitionDirs:
             log.warning("%s: writing it again", error)
             return None
 
+    def has(self, topic: str, partition: int, topic_id: bytes) -> bool:
+        """Whether there is a directory of that very topic's, where the disk works. OSError as the disk does."""
+        number = self._where.get((topic, partition))
+        return number is not None and number not in self._failed() and self.topic_id(topic, partition) == topic_id
+
     def adopt(self, topic: str, partition: int, topic_id: bytes) -> int:
         """The log directory of a partition, which is made where it is missing.
 

@@ -230,7 +230,7 @@ class Replicas:
         the topic's node made no sense passed its logs over, and they may be all that is left of it.
         """
         topic_id = bytes.fromhex(self.view.topics[told.topic]["id"])
-        if (told.topic, told.number) in self.dirs and self.dirs.topic_id(told.topic, told.number) == topic_id:
+        if self.dirs.has(told.topic, told.number, topic_id):
             self._open_found(told.topic, told.number, row, topic_id, used=True)
         else:
             row[LOG_DIR] = self._new_directory(told)

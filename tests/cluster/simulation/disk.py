@@ -199,6 +199,10 @@ class Dirs:
     def has_log(self, topic: str, partition: int) -> bool:
         return bool(self._at(topic, partition).records)
 
+    def has(self, topic: str, partition: int, topic_id: bytes) -> bool:
+        number = self._where.get((topic, partition))
+        return number is not None and number not in self._failed() and self.topic_id(topic, partition) == topic_id
+
     def adopt(self, topic: str, partition: int, topic_id: bytes) -> int:
         if (topic, partition) not in self._where and self._failed():
             raise OSError("its log is in none of the log directories that work")
