@@ -80,11 +80,8 @@ class Deletions:
         Also where they had answered: a log on a disk that had failed is back with the next start on a mended one.
         """
         for topic in list(self._pending):
-            if not self._brokers(topic).isdisjoint(brokers):
+            if topic not in self._leadership.topics or not self._brokers(topic).isdisjoint(brokers):
                 del self._pending[topic]
-
-    def _brokers(self, topic: str) -> set[int]:
-        return {broker for replicas in self._leadership.topics[topic].replicas.values() for broker in replicas}
 
     def go_on(self) -> None:
         """Begin with every topic all of whose brokers are there."""

@@ -69,3 +69,7 @@ def test_who_dies_after_its_answer_is_asked_again() -> None:
     for broker in (1, 2):
         answers[1](broker, 0, {})
     assert gone == [None]
+    deletions.go_on()
+    leadership.topics.clear()  # by hand, before all have answered
+    deletions.interrupted([1])
+    assert not deletions._pending
