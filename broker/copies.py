@@ -31,6 +31,7 @@ from odradek.storage.received import Found
 log = logging.getLogger(__name__)
 
 Change = Callable[[Fields], Position]
+Cut = Callable[[Partition], Change]
 
 
 class Outdated(Exception):

@@ -3,7 +3,7 @@
 An answer is used in the turn in which its last byte arrives: its batches go from the receive buffer into the logs, and
 the next request leaves before anything else is done; where it may (cluster.ahead) before that, too, so that the leader
 reads while the follower writes. Where somebody has a partition's lock its part is copied and tried again every
-millisecond, while the others go on.
+millisecond, while the others go on; so do they while a truncation is under way that takes long (broker.cuts).
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from odradek.broker import copies
+from odradek.broker import copies, cuts
+from odradek.broker.cuts import Cuts
 from odradek.broker.held_back import HeldBack, Throttled
 from odradek.broker.link import Address, Link
 from odradek.broker.link import Limits as LinkLimits
@@ -23,7 +25,7 @@ from odradek.cluster.fetch_session import Key
 from odradek.cluster.following import Following, Limits, Position, Seek
 from odradek.cluster.throttles import PAUSE_MS
 from odradek.ipc.processes import COLUMN
-from odradek.ipc.slots import F_LEO
+from odradek.ipc.slots import F_HW, F_LEO
 from odradek.protocol import errors, fetch_client
 from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import Part, Place
@@ -49,7 +51,9 @@ class Leader:
     def __init__(
         self, number: int, address: Address, limits: tuple[Limits, LinkLimits], resolver: Resolver,
         watch: Callable[[int, int, Leader], None], outdated: Callable[[], None], row: memoryview,
+        beside: Cuts | None = None,
     ) -> None:  # fmt: skip
+        """Without `beside` the others wait for each truncation."""
         self.address = address
         self.name = f"leader {number} at {address[0]}:{address[1]}"
         self._client = f"broker-{limits[0].replica}-fetcher".encode()
@@ -58,7 +62,9 @@ class Leader:
         self._watch, self._outdated, self._row = watch, outdated, row
         self._partitions: dict[Key, Partition] = {}
         self._epochs: dict[Key, int] = {}  # leader epochs in which they are followed
+        self._beside = beside
         self._held: dict[Key, tuple[int, copies.Change]] = {}
+        self._cut_beside: dict[Key, object] = {}  # what stands for the truncation that is under way
         self._unread: dict[Key, int] = {}  # until when: their disk did not say where they stand
         self._left: dict[int, list[str]] = {}  # error → partitions of the answer in hand
         self._held_back: HeldBack | None = None  # by a throttle
@@ -112,7 +118,7 @@ class Leader:
         self._following.assign(key, where)
         log.debug("%r: following %s in epoch %d from offset %d on", partition, self.name, epoch, where.offset)
         if copies.is_unknown(where):
-            self._do(key, epoch, copies.cut_unknown(partition))
+            self._cut(key, epoch, partition.slot.read()[F_HW], copies.cut_unknown)
 
     def _position(self, key: Key) -> Position | None:
         """Where a log stands. None when the disk does not say: it is asked again later, and nothing fetched before."""
@@ -128,6 +134,7 @@ class Leader:
         self._partitions.pop(key, None)
         self._epochs.pop(key, None)
         self._held.pop(key, None)
+        self._cut_beside.pop(key, None)
         self._unread.pop(key, None)
         self._following.remove(key)
 
@@ -202,7 +209,8 @@ class Leader:
                 self._held_back.copied(key, len(part.records), behind, _now_ms())
         elif about == following.DIVERGED:
             assert part.diverging is not None
-            self._do(key, asked.leader_epoch, copies.cut_diverging(partition, *part.diverging))
+            epoch, end = part.diverging
+            self._cut(key, asked.leader_epoch, end, lambda one: copies.cut_diverging(one, epoch, end))
         elif about == following.LOST_PLACE:
             log.info(
                 "%r: %s has nothing at offset %d: asking where it begins and ends", partition, self.name, asked.offset
@@ -233,27 +241,52 @@ class Leader:
         self, key: Key, epoch: int, change: copies.Change, kept: Callable[[], copies.Change] | None = None
     ) -> Position | None:
         """Change a log, if it is still followed in this epoch. `kept`: the change for later, if its lock is taken."""
-        partition = self._partitions[key]
         try:
-            where = copies.change(partition, epoch, change)
+            where = copies.change(self._partitions[key], epoch, change)
         except Busy:
             self._row[_BUSY] += 1
             self._following.hold(key)
             self._held[key] = (epoch, change if kept is None else kept())
-        except (Gone, copies.Outdated):
-            self._remove(key)
-            self._outdated()
-        except (Corrupt, Misplaced, OSError, EOFError) as error:
-            self._failed(key, partition, error)
-        except Exception as error:  # a fault of ours costs this partition, not the replicator
-            log.exception("%r: cannot follow %s", partition, self.name)
-            self._failed(key, partition, error)
+        except Exception as error:
+            self._not_done(key, error)
         else:
             self._held.pop(key, None)
             self._following.moved(key, where)
             self._following.succeeded(key)
             return where
         return None
+
+    def _cut(self, key: Key, epoch: int, offset: int, cut: copies.Cut) -> None:
+        """Truncate a log somewhere about `offset`: now, or beside all this."""
+        partition = self._partitions[key]
+        if self._beside is None or not cuts.may_take_long(partition, offset):
+            self._do(key, epoch, cut(partition))
+            return
+        self._following.cut(key)
+        token = self._cut_beside[key] = object()
+        self._beside.begin(partition, epoch, cut, partial(self._was_cut, key, token))
+
+    def _was_cut(self, key: Key, token: object, outcome: cuts.Outcome) -> None:
+        """A truncation beside has ended; whoever was assigned anew meanwhile has begun anew."""
+        if self._cut_beside.get(key) is not token:
+            return
+        del self._cut_beside[key]
+        if isinstance(outcome, Exception):
+            self._not_done(key, outcome)
+        else:
+            self._following.moved(key, outcome)
+            self._following.succeeded(key)
+
+    def _not_done(self, key: Key, error: Exception) -> None:
+        partition = self._partitions[key]
+        if isinstance(error, (Gone, copies.Outdated)):
+            self._remove(key)
+            self._outdated()
+            return
+        if not isinstance(error, (Corrupt, Misplaced, OSError, EOFError)):
+            # a fault of ours costs this partition, not the replicator
+            log.error("%r: cannot follow %s", partition, self.name, exc_info=error)
+        self._failed(key, partition, error)
 
     def _failed(self, key: Key, partition: Partition, error: Exception) -> None:
         """Go on later, behind what could be appended."""
@@ -274,9 +307,9 @@ class Leader:
             if (place.topic, place.partition) in ids
         }
         for cut in self._following.found(asked, offsets, _now_ms()):
-            partition = self._partitions[cut.key]
             change = copies.cut_to if cut.how == following.TRUNCATE else copies.restart
-            self._do(cut.key, self._epochs[cut.key], change(partition, cut.offset))
+            at = cut.offset if cut.how == following.TRUNCATE else 0
+            self._cut(cut.key, self._epochs[cut.key], at, partial(change, offset=cut.offset))
 
     def _tell_left(self) -> None:
         """One line for each error of the answer."""

@@ -16,6 +16,7 @@ import zlib
 from pathlib import Path
 
 from odradek.broker import copies, process
+from odradek.broker.cuts import Cuts
 from odradek.broker.held_back import Throttled
 from odradek.broker.joining import between_brokers
 from odradek.broker.leader import Leader
@@ -43,6 +44,8 @@ Connection = tuple[int, int]  # leader, which of the connections to it
 class Replicator:
     """The loop, and which leader is asked for what."""
 
+    _cuts: Cuts | None = None
+
     def __init__(self, me: Process) -> None:
         self._me = me
         self._own: int = me.config["broker.id"]
@@ -55,10 +58,11 @@ class Replicator:
         self._columns = Columns(me.shared.slots)
         self._look_at_ms = 0
         self._resolver = Resolver()
+        self._cuts = Cuts(me.shared, me.run_dir)
         self._bell = Doorbell(me.run_dir, roles.REPLICATOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._epoll = select.epoll()
-        for source in (self._signals, self._bell, self._resolver):
+        for source in (self._signals, self._bell, self._resolver, self._cuts):
             self._epoll.register(source.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
@@ -79,6 +83,8 @@ class Replicator:
                 self._look_at_ms = 0
             elif fd == self._resolver.fileno():
                 self._resolved()
+            elif self._cuts is not None and fd == self._cuts.fileno():
+                self._cuts.drain()
         now_ms = _now_ms()
         self._look(now_ms)
         for leader in self._leaders.values():
@@ -92,6 +98,8 @@ class Replicator:
 
     def close(self) -> None:
         """Let go of everything."""
+        if self._cuts is not None:
+            self._cuts.close()
         for leader in self._leaders.values():
             leader.close()
         self._resolver.close()
@@ -202,7 +210,9 @@ class Replicator:
         address = self._address(connection[0])
         assert address is not None
         row = self._me.shared.processes.row(roles.REPLICATOR)
-        return Leader(connection[0], address, self._limits, self._resolver, self._watch, self._outdated, row)
+        return Leader(
+            connection[0], address, self._limits, self._resolver, self._watch, self._outdated, row, self._cuts
+        )  # fmt: skip
 
 
 def limits(config: process.BrokerConfig) -> Limits:

@@ -5,8 +5,9 @@ each part of it through `asked` and `judge`, and what the caller has done with a
 `strike` or `seek`. A leader must not be told of an offset that its follower has not reached yet: the high watermark
 depends on it. Where it does not (cluster.ahead), the next request may leave before that has been done.
 
-A partition is in one of four conditions: it is fetched; its data are held, because somebody has its lock; it is left
-out for a while; its place is sought, because the leader has nothing where the follower's log ends. In a session
+A partition is in one of five conditions: it is fetched; its data are held, because somebody has its lock; its log is
+being cut, which may take long; it is left out for a while; its place is sought, because the leader has nothing where
+the follower's log ends. In a session
 (cluster.fetch_session) an idle request costs the same whether it stands for one partition or for thousands.
 
 Facts are from Kafka's AbstractFetcherThread. Times are in ms of any clock that does not go back.
@@ -81,6 +82,7 @@ class Following:
         self.limits = limits
         self._parts: dict[Key, FetchPart] = {}  # all, and how they would be asked for
         self._held: set[Key] = set()
+        self._cut: set[Key] = set()
         self._out: dict[Key, int] = {}  # until when
         self._sought: dict[Key, int | None] = {}  # the leader's log end, once known
         self._strikes: dict[Key, int] = {}  # failures in a row
@@ -131,7 +133,7 @@ class Following:
     @property
     def _fetched(self) -> int:
         """How many partitions are fetched."""
-        return len(self._parts) - len(self._held) - len(self._out) - len(self._sought)
+        return len(self._parts) - len(self._held) - len(self._cut) - len(self._out) - len(self._sought)
 
     def _fetch(self, now_ms: int) -> FetchRequest:
         session, limits = self._session, self.limits
@@ -222,6 +224,11 @@ class Following:
         if self._part(key):
             self._held.add(key)
 
+    def cut(self, key: Key) -> None:
+        """Its log is being cut: `moved` or `strike` says when that is over."""
+        if self._part(key):
+            self._cut.add(key)
+
     def leave(self, key: Key, now_ms: int) -> None:
         """Leave the partition out, or until the metadata change: a moment first, then longer, up to the backoff.
 
@@ -282,11 +289,12 @@ class Following:
     # -- conditions
 
     def _is_apart(self, key: Key) -> bool:
-        return key in self._held or key in self._out or key in self._sought
+        return key in self._held or key in self._cut or key in self._out or key in self._sought
 
     def _part(self, key: Key) -> bool:
         """No longer fetch it; False when it is none of ours."""
         self._held.discard(key)
+        self._cut.discard(key)
         self._out.pop(key, None)
         self._sought.pop(key, None)
         self._session.change(key, None)

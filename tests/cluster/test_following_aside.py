@@ -27,6 +27,7 @@ from .asking import LIMITS, SESSION, A, B, at, fetched, following_of, part
 
 SET_ASIDE: dict[str, Callable[[Following, Key], Any]] = {
     "hold": lambda machine, key: machine.hold(key),
+    "cut": lambda machine, key: machine.cut(key),
     "leave": lambda machine, key: machine.leave(key, 0),
     "strike": lambda machine, key: machine.strike(key, 0),
 }
@@ -52,6 +53,7 @@ def test_what_is_removed_stays_away(how: str) -> None:
     machine.remove(A)
     machine.moved(A, at(15))
     machine.hold(A)
+    machine.cut(A)
     machine.leave(A, 0)
     machine.strike(A, 0)
     machine.seek(A)
@@ -67,6 +69,14 @@ def test_the_leader_waits_no_longer_than_what_is_held_may() -> None:
     machine.answered(0, SESSION, 0)
     machine.moved(A, at(11))
     assert fetched(machine).max_wait_ms == 500
+
+
+def test_what_is_cut_is_not_asked_for_before_it_is_and_the_others_wait_as_long_as_ever() -> None:
+    machine = following_of(A, B)
+    machine.cut(A)
+    machine.look_again()
+    request = fetched(machine, 10**9)
+    assert (request.parts, request.forgotten, request.max_wait_ms) == ([], [A], LIMITS.max_wait_ms)
 
 
 def left_often(*keys: Key, now_ms: int) -> Following:
