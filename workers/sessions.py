@@ -106,12 +106,16 @@ class Sessions:
     def _new(self, request: FetchRequest, by_id: bool, now: float) -> Session | None:
         if len(self._sessions) >= self._limit and not self._make_room(now):
             return None
-        if sum(len(session.parts) for session in self._sessions.values()) + len(request.parts) > MOST_PARTS:
+        if self._parts() + len(request.parts) > MOST_PARTS:
             return None
         session = Session(self._unused_id(), by_id, now)
         session.add(request)  # what it forgets is of no session that goes on
         self._sessions[session.id] = session
         return session
+
+    def _parts(self) -> int:
+        """Of all sessions."""
+        return sum(len(session.parts) for session in self._sessions.values())
 
     def _make_room(self, now: float) -> bool:
         oldest = next(iter(self._sessions.values()), None)
@@ -119,6 +123,12 @@ class Sessions:
             return False
         del self._sessions[oldest.id]
         return True
+
+    def _is_too_large(self, session: Session, request: FetchRequest, before: int) -> bool:
+        """Whether a request makes a session of `before` partitions larger than one, or all together, may be."""
+        if before + len(request.parts) > MOST_ELEMENTS:
+            return True
+        return len(session.parts) > before and self._parts() > MOST_PARTS
 
     def _unused_id(self) -> int:
         while True:
@@ -134,10 +144,12 @@ class Sessions:
             return errors.INVALID_FETCH_SESSION_EPOCH, None
         if session.by_id != by_id:
             return errors.FETCH_SESSION_TOPIC_ID_ERROR, None
-        if len(session.parts) + len(request.parts) > MOST_ELEMENTS:  # told to begin anew, with what it really wants
+        before = len(session.parts)
+        if before + len(request.parts) <= MOST_ELEMENTS:
+            session.update(request)
+        if self._is_too_large(session, request, before):  # told to begin anew, with what it really wants
             del self._sessions[session.id]
             return errors.FETCH_SESSION_ID_NOT_FOUND, None
-        session.update(request)
         if not session.parts:  # nothing is left of it
             del self._sessions[session.id]
             return errors.NONE, None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
+from odradek.workers import sessions as module
 from odradek.workers.sessions import EVICTION_S, INITIAL, SESSIONLESS, Session, Sessions
 
 A, B = (b"a", 0), (b"b", 1)
@@ -84,6 +86,20 @@ def test_a_session_without_partitions_is_over() -> None:
     session = new(sessions, part(A))
     assert sessions.open(request(session.id, 1, forget=(A,)), False, 0) == (errors.NONE, None)
     assert len(sessions) == 0
+
+
+def test_sessions_that_grow_take_no_more_room_than_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that would is over; the others go on, and may change what they have."""
+    monkeypatch.setattr(module, "MOST_PARTS", 5)
+    sessions = Sessions(10)
+    first, second = new(sessions, part(A), part(B)), new(sessions, part(A))
+    more = [part((b"c", index)) for index in range(3)]
+    assert sessions.open(request(second.id, 1, part(B, 7), more[0]), False, 1) == (errors.NONE, second)
+    second.advance()
+    assert sessions.open(request(first.id, 1, *more), False, 1) == (errors.FETCH_SESSION_ID_NOT_FOUND, None)
+    assert sessions.open(request(first.id, 1), False, 1) == (errors.FETCH_SESSION_ID_NOT_FOUND, None)
+    assert sessions.open(request(second.id, 2, part(B, 9)), False, 1) == (errors.NONE, second)
+    assert len(second.parts) == 3
 
 
 def test_names_and_ids_do_not_mix() -> None:
