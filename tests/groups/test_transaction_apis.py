@@ -105,6 +105,37 @@ def test_where_init_is_handled(version: int) -> None:
         row.place(version, b"")
 
 
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.1"])
+def test_clients_may_not_add_internal_topics(coordinator: Coordinator, version: int, host: str) -> None:
+    """Markers would be written into them. Since v4 brokers may, to which this address belongs or not."""
+    request = message_class("AddPartitionsToTxnRequest")
+    producer = coordinator.ids.started("x")
+    topics = {"t": 0, "__consumer_offsets": 0}
+    if version < 4:
+        rows = [request.AddPartitionsToTxnTopic(name=name, partitions=[index]) for name, index in topics.items()]
+        asked = request(
+            v3_and_below_transactional_id="x", v3_and_below_producer_id=producer.id,
+            v3_and_below_producer_epoch=producer.epoch, v3_and_below_topics=rows,
+        )  # fmt: skip
+        answered = coordinator.send(ADD, version, asked, host=host).results_by_topic_v3_and_below
+    else:
+        row = request.AddPartitionsToTxnTransaction
+        rows = [row.AddPartitionsToTxnTopic(name=name, partitions=[index]) for name, index in topics.items()]
+        asked = request(
+            transactions=[
+                row(
+                    transactional_id="x", producer_id=producer.id, producer_epoch=producer.epoch, verify_only=False,
+                    topics=rows,
+                )
+            ]
+        )  # fmt: skip
+        answered = coordinator.send(ADD, version, asked, host=host).results_by_transaction[0].topic_results
+    said = {topic.name: topic.results_by_partition[0].partition_error_code for topic in answered}
+    refused = {"t": Error.OPERATION_NOT_ATTEMPTED, "__consumer_offsets": Error.TOPIC_AUTHORIZATION_FAILED}
+    assert said == ({"t": 0, "__consumer_offsets": 0} if version >= 4 and host == "127.0.0.1" else refused)
+
+
 @pytest.mark.parametrize("version", range(4))
 def test_add_partitions(coordinator: Coordinator, version: int) -> None:
     request = message_class("AddPartitionsToTxnRequest")

@@ -2,7 +2,8 @@
 
 All are added or none: with one that does not exist, or is an internal topic's and asked for by a client, the others
 get OPERATION_NOT_ATTEMPTED. v2+ know PRODUCER_FENCED.
-v4+ are for brokers and name many transactions, to be added to or only verified (KIP-890).
+v4+ are for brokers and name many transactions, to be added to or only verified (KIP-890). They are served to clients
+as well, under the rules of clients.
 """
 
 from __future__ import annotations
@@ -34,17 +35,20 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
         request.v3_and_below_producer_epoch,
     )
 
-    wanted = _partitions(request.v3_and_below_topics)
-    internal = {tp: Error.TOPIC_AUTHORIZATION_FAILED for tp in wanted if tp[0] in topicnames.INTERNAL}
-
     def answer(errors: Errors, empty: Iterable[str] = ()) -> None:
         said = {tp: for_old_producers(error, context.version, FENCED) for tp, error in errors.items()}
         response = message_class("AddPartitionsToTxnResponse")
         topics = _topics(said, response.AddPartitionsToTxnTopicResult, empty)
         context.reply(response(results_by_topic_v3_and_below=topics))
 
-    _add(coordinator, producer, request.v3_and_below_topics, answer, internal)
+    topics = request.v3_and_below_topics
+    _add(coordinator, producer, topics, answer, _internal(topics))
     return None
+
+
+def _internal(topics: Any) -> Errors:
+    """The errors of those that clients do not write to."""
+    return {tp: Error.TOPIC_AUTHORIZATION_FAILED for tp in _partitions(topics) if tp[0] in topicnames.INTERNAL}
 
 
 def _partitions(topics: Any) -> list[TopicPartition]:
@@ -89,6 +93,7 @@ def _topics(errors: Errors, topic_class: Any, empty: Iterable[str] = ()) -> list
 def _many(coordinator: Coordinator, request: Any, context: Context) -> Any:
     response = message_class("AddPartitionsToTxnResponse")
     asked = request.transactions
+    is_broker = coordinator.snapshot.admitted.takes(context.listener, context.client_host)
     results: dict[int, Any] = {}
 
     def answer(place: int, transaction: Any, errors: Errors, empty: Iterable[str] = ()) -> None:
@@ -105,7 +110,8 @@ def _many(coordinator: Coordinator, request: Any, context: Context) -> Any:
             wanted = _partitions(transaction.topics)
             answer(place, transaction, _verified(coordinator, producer, wanted, context.version))
         else:
-            _add(coordinator, producer, transaction.topics, partial(answer, place, transaction))
+            internal = {} if is_broker else _internal(transaction.topics)
+            _add(coordinator, producer, transaction.topics, partial(answer, place, transaction), internal)
     return None if asked else response(error_code=Error.NONE, results_by_transaction=[])
 
 
