@@ -50,6 +50,7 @@ LOOK_S = 0.25  # the longest sleep: nothing depends on a doorbell alone
 CONNECT_S = 0.05  # while the controller is not there
 LOADING_S = 0.005  # while what is to be loaded waits for others
 LARGE = 1024  # bytes of a request from which on it waits in line
+LONG_ANSWERS = (9, 15, 16, 65, 66)  # APIs whose small requests do, too: OffsetFetch, Describe and List of both kinds
 COLUMN_REQUESTS, COLUMN_CONNECTIONS = COLUMN["requests"], COLUMN["connections"]
 
 
@@ -265,7 +266,7 @@ class Coordinator:
             log.error("API %d v%d is not the coordinator's", request.api_key, request.version)
             answer(forward.FAILED, b"")
             return
-        if len(request.body) < LARGE:
+        if len(request.body) < LARGE and request.api_key not in LONG_ANSWERS:
             dispatch.serve(row, self, request, answer)
         else:
             self._line.add(dispatch.serving(row, self, request, answer, self.begin))
