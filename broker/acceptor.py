@@ -269,11 +269,16 @@ class Acceptor:
             link.draining = True
             link.channel.send(handoff.END)
             self._watch(link)
-        elif kind == handoff.BACK and returned:
-            client = handoff.client(message)
-            self._loaded(link, client.listener, client.host, -1)
-            self._give(client, returned.popleft())
+        elif kind == handoff.BACK:
+            self._take_back(link, handoff.client(message), returned.popleft() if returned else channel.LOST)
         self._count()
+
+    def _take_back(self, link: Link, client: Client, fd: int) -> None:
+        self._loaded(link, client.listener, client.host, -1)
+        if fd == channel.LOST:
+            self._counts.closed(client.host, client.listener)
+        else:
+            self._give(client, fd)
 
     def _registered(self, link: Link, worker_id: int) -> None:
         link.worker_id = worker_id

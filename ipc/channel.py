@@ -4,6 +4,8 @@ Layout    : each packet is one flag byte (1: the message's last fragment, 0: mor
 Owner     : the serving process binds `<name>.sock` in the run directory (after it holds its role byte).
 Writers   : both ends.
 Lock      : none; each end is used by one process.
+Descriptors: in the order of their messages. One that this process had no room for leaves LOST in its place, so that no
+            message gets another one's: who a client is, and by which listener it came, goes by that.
 Crash rule: a dead peer is EOFError at the next receive, ConnectionError swallowed at send; all that was under way
             on the channel is then the caller's to answer.
 """
@@ -22,6 +24,7 @@ from contextlib import suppress
 log = logging.getLogger(__name__)
 
 FRAGMENT = 65536
+LOST = -1
 _MAX_FDS = 16
 _PASSES = (errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)  # the packet may go through later
 _MORE, _LAST = b"\x00", b"\x01"
@@ -107,11 +110,12 @@ class Channel:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 self._fds.extend(array.array("i", data[: len(data) // 4 * 4]))
         if flags & socket.MSG_CTRUNC:
+            self._fds.append(LOST)
             log.error("descriptors were lost in a handoff: this process has no free file descriptors (ulimit -n)")
         return packet
 
     def take_fds(self) -> list[int]:
-        """The descriptors received so far; the caller owns them."""
+        """The descriptors received so far, LOST for each that was; the caller owns them."""
         fds = list(self._fds)
         self._fds.clear()
         return fds
@@ -119,7 +123,8 @@ class Channel:
     def close(self) -> None:
         """Close this end and any descriptor nobody took."""
         for fd in self.take_fds():
-            os.close(fd)
+            if fd != LOST:
+                os.close(fd)
         self._socket.close()
 
 

@@ -74,11 +74,12 @@ class Acceptance:
         self._watch_writes(link)
 
     def _take(self, client: Client, fds: list[int]) -> None:
-        if not fds:
+        fd = fds.pop(0) if fds else channel.LOST
+        if fd == channel.LOST:
             log.error("the connection of %s was lost in the handoff", client.host)
             self._say(handoff.closed(client.listener, client.host))
             return
-        sock = socket.socket(fileno=fds.pop(0))
+        sock = socket.socket(fileno=fd)
         try:
             self._worker.accept(sock, client.listener, client.host, client.port)
         except OSError as error:

@@ -174,6 +174,19 @@ def test_limit_by_address(acceptor: Acceptor) -> None:
     worker.collect(4)
 
 
+def test_who_is_lost_on_the_way_back_counts_no_more(acceptor: Acceptor) -> None:
+    """This process had no descriptor free for it, so it is closed."""
+    acceptor.start("max.connections.per.ip=1")
+    worker = acceptor.worker(0)
+    acceptor.client()
+    [(info, _)] = worker.collect(1)
+    worker.link.send(handoff.back(info))
+    worker.settle()
+    other = acceptor.worker(1)
+    acceptor.client()
+    other.collect(1)
+
+
 def test_limit_of_all(acceptor: Acceptor) -> None:
     acceptor.start("max.connections=2")
     worker = acceptor.worker(0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,6 +49,46 @@ def test_messages_of_any_size_arrive_whole(pair: tuple[Channel, Channel], size: 
     pair[0].send(data)
     pair[0].send(b"next")
     assert _receive(pair[1], pair[0], 2) == [data, b"next"]
+
+
+class Crowded(Channel):
+    """In a process that has no room for the descriptor of its first packet; then another thread closes a file."""
+
+    crowded = True
+
+    def _receive_packet(self) -> bytes:
+        limits, free = resource.getrlimit(resource.RLIMIT_NOFILE), os.dup(self.fileno())
+        os.close(free)
+        if self.crowded:
+            self.crowded = False
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+        try:
+            return super()._receive_packet()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_no_message_gets_the_descriptor_of_another() -> None:
+    """It would be taken for another client's connection, or for one by another listener."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sender, end = Channel(ours), Crowded(theirs)
+    pipes = [os.pipe() for _ in range(3)]
+    try:
+        for number, (read, _) in enumerate(pipes):
+            sender.send(b"%d" % number, [read])
+        assert end.receive() == [b"0", b"1", b"2"]
+        lost, *came = end.take_fds()
+        assert lost == channel.LOST
+        assert [os.fstat(fd).st_ino for fd in came] == [os.fstat(read).st_ino for read, _ in pipes[1:]]
+        for fd in came:
+            os.close(fd)
+        sender.send(b"3", [pipes[0][0]])
+        end.receive()
+    finally:
+        for fd in [fd for pipe in pipes for fd in pipe]:
+            os.close(fd)
+        sender.close()
+        end.close()
 
 
 def test_sending_never_blocks(pair: tuple[Channel, Channel]) -> None:
