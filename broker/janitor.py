@@ -27,7 +27,7 @@ from odradek.broker.partitions import Partitions
 from odradek.broker.process import Process, Signals
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Doorbell
-from odradek.storage import checkpoints, disks, machine, opening, reindex
+from odradek.storage import checkpoints, disks, logdirs, machine, opening, reindex
 from odradek.storage.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ DAMAGE_LOOK_MS = 500
 REMOVE_LOOK_MS = 1000
 FORGET_MS = 3_600_000
 NOTE_LOOK_MS = 100  # until everything is recovered
+NOTE_AGAIN_MS = 5000  # while there are logs that the metadata does not name
 
 
 @dataclass
@@ -265,13 +266,17 @@ class Janitor:
             self._truncations = truncations
 
     def _note_boot(self) -> None:
-        """Once: what recovery has found the next one need not excuse."""
+        """Once: what recovery has found the next one need not excuse. A log that is not named yet is still to come."""
         if self._recovering or not self._partitions.snapshot.version:
             return
-        self._noting.period_ms = math.inf
+        known, self._noting.period_ms = set(self._partitions.names()), math.inf
         for number, log_dir in enumerate(self._me.config.log_dirs):
-            if number not in self._disks.broken:
+            if number in self._disks.broken:
+                continue
+            if known.issuperset(logdirs.logs_in(log_dir)):
                 machine.note_boot(log_dir)
+            else:
+                self._noting.period_ms = NOTE_AGAIN_MS
 
     def _keep_space(self) -> None:
         self._keeping.period_ms = RARELY_MS

@@ -24,7 +24,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
 from odradek.ipc import roles, slots
 from odradek.ipc.slots import Fields
-from odradek.storage import checkpoints, epochs, names, roll, snapshots
+from odradek.storage import checkpoints, epochs, logdirs, roll, snapshots
 from odradek.storage.flush import Flush
 from odradek.storage.partition import Busy, Gone, Partition
 
@@ -56,17 +56,7 @@ def _unknown(config: BrokerConfig, partitions: Partitions) -> set[int]:
     if not partitions.snapshot.version:
         return {index for index in range(len(config.log_dirs)) if not any(config.clean[index : index + 1])}
     known = set(partitions.names())
-    return {index for index, path in enumerate(config.log_dirs) if not known.issuperset(_logs_in(path))}
-
-
-def _logs_in(log_dir: str) -> Iterator[tuple[str, int]]:
-    try:
-        found = [names.parse_partition_dir(entry.name) for entry in os.scandir(log_dir) if entry.is_dir()]
-    except OSError:  # an offline directory
-        return
-    for one in found:
-        if one is not None and not one.mark and one.topic != names.KRAFT_METADATA:
-            yield one.topic, one.partition
+    return {index for index, path in enumerate(config.log_dirs) if not known.issuperset(logdirs.logs_in(path))}
 
 
 def _settle(partitions: Partitions) -> set[int]:

@@ -14,7 +14,7 @@ import fcntl
 import os
 import struct
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -172,6 +172,17 @@ def partitions_in(log_dir: StrPath) -> list[PartitionPlace]:
             raise LogDirError(f"{entry.path} is not <topic>-<partition>: move it out of the log directory")
         places.append(PartitionPlace(Path(entry.path), name))
     return places
+
+
+def logs_in(log_dir: StrPath) -> Iterator[tuple[str, int]]:
+    """(topic, partition) of each log in a log directory that bears no mark; none where it cannot be read."""
+    try:
+        found = [names.parse_partition_dir(entry.name) for entry in os.scandir(log_dir) if entry.is_dir()]
+    except OSError:  # it is offline
+        return
+    for one in found:
+        if one is not None and not one.mark and one.topic != names.KRAFT_METADATA:
+            yield one.topic, one.partition
 
 
 def refuse_doubles(places: Iterable[PartitionPlace]) -> None:

@@ -22,7 +22,7 @@ from odradek.cluster.snapshot import raw_snapshot
 from odradek.ipc import roles, slots
 from odradek.ipc.locks import PartitionLocks, RoleLocks
 from odradek.ipc.shm import Shared
-from odradek.storage import checkpoints, flush, names, opening, recovery, truncate
+from odradek.storage import checkpoints, flush, machine, names, opening, recovery, truncate
 from odradek.storage.epochs import EpochCache
 from odradek.storage.partition import Busy, Partition
 
@@ -523,6 +523,27 @@ def test_producers_are_forgotten_later_where_there_is_no_memory_for_it(
         aging.expire_producers(log.partition(), now_ms(), DAY_MS // 2)
     assert log.partition().state().pstate_gen == 1
     assert aging.expire_producers(log.partition(), now_ms(), DAY_MS // 2) == 1
+
+
+def test_a_boot_is_noted_when_all_logs_were_recovered_also_those_without_a_name_yet(
+    bench: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a log lacks that is opened later, the machine may have lost: that is no damage."""
+    log = bench()
+    (log.data / machine.FILE_NAME).write_text("another\n")
+    (log.data / "unread-0").mkdir()
+    one: Any = janitor.Janitor.__new__(janitor.Janitor)  # without its bell and signals
+    one._me, one._partitions, one._disks = (
+        SimpleNamespace(config=log.config),
+        log.partitions,
+        SimpleNamespace(broken=()),
+    )
+    one._recovering, one._noting = False, janitor.Task(janitor.NOTE_LOOK_MS, one._note_boot)
+    one._note_boot()
+    assert machine.restarted_since(log.data) and one._noting.period_ms < math.inf
+    (log.data / "unread-0").rename(log.data / names.marked_dir("unread", 0, names.STRAY_DIR))
+    one._note_boot()
+    assert not machine.restarted_since(log.data) and one._noting.period_ms == math.inf
 
 
 def test_a_fault_in_one_log_costs_no_other(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
