@@ -88,6 +88,7 @@ class Groups(Ownership):
         `only`: of these groups, which were reset. The others are as they are.
         """
         found = replay.found()
+        only = None if only is None else self._awaited(only)
         for group_id in found if only is None else found.keys() & only:
             try:
                 self._load(group_id, found[group_id], now)

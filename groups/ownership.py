@@ -75,12 +75,17 @@ class Ownership:
             self.unload(partition)
             self._unreadable_partitions.add(partition)
         else:
-            self._resetting.difference_update(keys)
-            self._unreadable.update(keys)
+            lost = self._awaited(keys)
+            self._resetting -= lost
+            self._unreadable |= lost
 
     def unload(self, partition: int) -> None:
         """The partition is not ours any more."""
         raise NotImplementedError
+
+    def _awaited(self, keys: Collection[str]) -> set[str]:
+        """Those of the keys that were read for being reset: one that was reset twice may have been read before."""
+        return self._resetting.intersection(keys)
 
     def _was_loaded(self, partition: int, keys: Collection[str] | None) -> None:
         if keys is None:

@@ -51,6 +51,7 @@ class Transactions(Ownership):
         `only`: of these ids, which were reset. The others are as they are.
         """
         found = replay.transactions
+        only = None if only is None else self._awaited(only)
         for transactional_id in found if only is None else found.keys() & only:
             try:
                 self._load(transactional_id, found[transactional_id])

@@ -13,9 +13,11 @@ import pytest
 from odradek.groups.errors import Error
 from odradek.groups.events import Append, Now
 from odradek.groups.journal import build_batch
+from odradek.groups.loading import Replay
 from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.groups.records import GroupValue, OffsetValue, group_key, group_value, offset_key, offset_value
 from odradek.groups.transactions import records
+from odradek.groups.transactions.loading import Replay as TransactionReplay
 from odradek.groups.transactions.states import NEVER_WRITTEN, State
 from odradek.groups.transactions.transaction import Metadata
 
@@ -57,6 +59,36 @@ def members(world: World) -> list[str]:
     group = world.groups.get("bad")
     assert group is not None
     return list(group.members)
+
+
+def test_one_that_was_reset_twice_is_not_read_again_when_it_is_served() -> None:
+    """The first reading has come to its end, and what came after that is not in the second, which began before."""
+    world = World()
+    world.commit(1, group="bad")
+    readings = [Replay(), Replay()]
+    for replay in readings:
+        for batch in world.journal.read_all(0):
+            replay.feed(batch)
+    for _ in readings:
+        world.groups.reset("bad", world.now)
+    world.groups.loaded(0, readings[0], world.now, {"bad"})
+    world.commit(2, group="bad")
+    world.groups.loaded(0, readings[1], world.now, {"bad"})
+    assert world.committed(group="bad") == 2
+
+
+def test_a_transaction_that_was_reset_twice_is_not_read_again_when_it_is_served() -> None:
+    world = TransactionWorld()
+    producer = world.started("bad")
+    replay = TransactionReplay()
+    for batch in world.journal.read_all(0):
+        replay.feed(batch)
+    for _ in range(2):
+        world.transactions.reset("bad", world.now)
+    world.transactions.loaded(0, replay, world.now, {"bad"})
+    assert world.add(producer) is Error.NONE
+    world.transactions.loaded(0, replay, world.now, {"bad"})
+    assert world.state("bad") is State.ONGOING
 
 
 def test_a_deadline_with_a_fault_leaves_the_other_deadlines(caplog: pytest.LogCaptureFixture) -> None:

@@ -67,7 +67,7 @@ class World:
         self.writer = Writer(
             self.journal, self.groups.partition_of, self.groups.limits.commit_timeout_ms, faulty=self.groups.reset
         )
-        self.reloads: list[str] = []
+        self.reloads: dict[str, None] = {}
         self.now = Now(1_000, 1_700_000_000_000)
         self.answers: dict[Any, list[Any]] = {}
         self._tokens = 0
@@ -98,7 +98,7 @@ class World:
                 if isinstance(effect, Answer):
                     self.answers.setdefault(effect.token, []).append(effect.result)
                 elif isinstance(effect, Reload):
-                    self.reloads.append(effect.key)
+                    self.reloads[effect.key] = None
                 else:
                     self.writer.add(effect, self.now)
             self.writer.write(self.now)
@@ -111,8 +111,8 @@ class World:
         """Read again what was reset, once all of its partition is in the log and certain."""
         for key in list(self.reloads):
             partition = self.groups.partition_of(key)
-            if not self.writer.is_busy_with(partition):
-                self.reloads.remove(key)
+            if key in self.reloads and not self.writer.is_busy_with(partition):
+                del self.reloads[key]
                 self.load(partition, {key})
 
     def wait(self, ms: int) -> None:
