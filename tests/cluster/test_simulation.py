@@ -5,7 +5,7 @@ One that fails names its seed: `python -m tests.cluster.simulation SEED` tells i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from odradek.cluster import znodes
 from odradek.cluster.tree import Set
 from odradek.cluster.view import Told
+from odradek.ipc import replicas, slots
 
 from .simulation.cluster import Cluster
 from .simulation.history import History, explained
@@ -26,6 +27,9 @@ DELETING = "delete_records,kill,wipe,isolate,stop,move,elect"
 DISKS = "fail_dir,move,move_back,remake_while_away,kill,delete,add_partitions,remake,wipe"
 ANYWHERE = "die_at,elect,kill,cut_link,lose_orders,move,kill_controller_process"
 UNCLEAN = "elect_unclean,allow_unclean,min_isr,kill,cut_link,isolate,die_at"
+SUSPECTED = "refuse,allow_unclean,elect_unclean,cut_one_way,stop"
+BEHIND = "fall_behind,elect,cut_one_way,min_isr"
+LATE = "late_orders,elect,kill_controller_process,kill,move,delete,create"
 MANY = "die_at,fail_dir,elect_unclean,min_isr,move_back,delete_records,stop"
 
 
@@ -79,14 +83,14 @@ def test_many_deaths_and_deletions(first: int, only: str) -> None:
     run(first, 200, only)
 
 
-@pytest.mark.parametrize("only", [DISKS, ANYWHERE, UNCLEAN, MANY])
+@pytest.mark.parametrize("only", [DISKS, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, MANY])
 def test_failing_disks_and_deaths_anywhere(only: str) -> None:
     """A death may be before any word of shared memory, record, checkpoint, directory, message or write to the tree."""
     run(50000, TOGETHER, only)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("only", [DISKS, ANYWHERE, UNCLEAN, MANY])
+@pytest.mark.parametrize("only", [DISKS, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, MANY])
 @pytest.mark.parametrize("first", range(51000, 55000, 200))
 def test_many_failing_disks_and_deaths_anywhere(first: int, only: str) -> None:
     run(first, 200, only)
@@ -144,6 +148,55 @@ def test_a_leader_that_missed_an_epoch_knows_nothing_of_its_followers() -> None:
         world.run(world.now + 0.4)
         assert [shown(cluster, broker) for broker in (1, 2, 3)] == [(1, 0), (1, 0), (0, 0)]
         assert cluster.counts["acknowledged"] == 0
+
+
+def test_who_lacks_what_a_former_leader_may_have_committed_does_not_join() -> None:
+    """2 is elected before it hears that a record is committed; 3, which was away, has as much as 2 knows of that."""
+    with calm() as cluster:
+        world, cuts = cluster.world, cluster.network.cuts
+        apart = {(3, 1), (1, 3), (3, 2), (2, 3)}
+        cuts.update(apart)
+        order = decided(cluster, 1, [1, 2])
+        for broker in (1, 2):
+            told(cluster, broker, order)
+        world.run(world.now + 0.7)
+        cluster.produce("t", 0, to=1, acks_all=True)
+        until(cluster, lambda: shown(cluster, 2)[0] == 1)
+        cuts.add((1, 2))
+        until(cluster, lambda: cluster.counts["acknowledged"] == 1)
+        assert shown(cluster, 2) == (1, 0)
+        order = decided(cluster, 2, [1, 2])
+        for broker in (2, 3):
+            told(cluster, broker, order)
+        until(cluster, lambda: slot(cluster, 2).state().state == slots.LEADER)
+        cuts.difference_update(apart)
+        until(cluster, lambda: any(one.broker == 3 and one.leo == 0 for one in replicas.read(slot(cluster, 2))))
+        cuts.add((2, 3))
+        world.run(world.now + 0.95)
+        assert cluster.state("t", 0).isr == [1, 2]
+        assert shown(cluster, 3)[0] == 0, "it has not got it"
+
+
+def test_an_isr_is_not_written_over_what_a_controller_has_decided_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader has read the node, and another leads when it writes."""
+    with calm() as cluster:
+        world = cluster.world
+        session: Any = cluster.brokers[1].session
+        write = session.each
+
+        def each(transactions: Any) -> Any:
+            if transactions and transactions[0][0].path == znodes.state_path("t", 0):
+                monkeypatch.undo()
+                decided(cluster, 2, [1, 2, 3])
+            return write(transactions)
+
+        monkeypatch.setattr(session, "each", each)
+        cluster.network.cuts.update({(3, 1), (1, 3)})
+        cluster.produce("t", 0, to=1, acks_all=False)
+        world.run(world.now + 4.0)
+        assert session.each == write, "it has written"
+        state = cluster.state("t", 0)
+        assert (state.leader, state.leader_epoch, state.isr) == (2, 1, [1, 2, 3])
 
 
 def test_a_broker_in_controlled_shutdown_does_not_come_back_into_the_isr(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,5 +328,19 @@ def take(cluster: Cluster, broker: int, order: Told) -> None:
 
 def shown(cluster: Cluster, broker: int) -> Any:
     """Log end and high watermark of the partition on a broker."""
+    state = slot(cluster, broker).state()
+    return state.leo, state.hw
+
+
+def slot(cluster: Cluster, broker: int) -> Any:
+    """The partition's slot on a broker."""
     partition: Any = cluster.brokers[broker].workers.log.get("t", 0)
-    return partition.state().leo, partition.state().hw
+    return partition.slot
+
+
+def until(cluster: Cluster, condition: Callable[[], object]) -> None:
+    """Let things happen, little by little."""
+    world, end = cluster.world, cluster.world.now + 10.0
+    while not condition():
+        assert world.now < end
+        world.run(world.now + 0.0001)

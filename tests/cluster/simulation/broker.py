@@ -45,6 +45,7 @@ class Broker:
         self.epoch = self.former_epoch = 0  # of its registration, and of the last of its lives before
         self.up = False
         self.registered = False
+        self.registered_at = 0.0
         self.dies_noting = False  # its controller process, the next time that it is about to lead
         self.disk = disk.Disk(number, *cluster.invariants.of_logs)
         self.config = Config(number, self.disk, **cluster.config)
@@ -137,7 +138,7 @@ class Broker:
 
     def running(self) -> None:
         """It is registered."""
-        self.registered = True
+        self.registered, self.registered_at = True, self.world.now
         node = self.cluster.zookeeper.nodes.get(f"{znodes.BROKER_IDS}/{self.number}")
         self.epoch = node.czxid if node is not None else self.epoch
         self.world.say(f"broker {self.number} is registered")

@@ -343,6 +343,33 @@ class Faults:
         self.cluster.network.cuts.update(pairs)
         self._soon(5.0, lambda: self.cluster.network.cuts.difference_update(pairs))
 
+    def do_late_orders(self) -> None:
+        """Some of what controllers have sent comes again, from buffers of connections that are lost."""
+        orders = list(self.cluster.network.orders)
+        for number, frame in self.world.random.sample(orders, min(8, len(orders))):
+            workers = self.cluster.brokers[number].workers
+            self.world.after(
+                self.world.between(0, 0.5), workers.process, lambda one=workers, frame=frame: one.late(frame)
+            )  # type: ignore[misc]
+
+    def do_fall_behind(self) -> None:
+        """A follower is cut off until it is in no ISR, and back when others come to lead, who do not know yet what was
+        committed.
+        """
+        one, network = self._any().number, self.cluster.network
+        pairs = {pair for other in self.cluster.brokers if other != one for pair in ((one, other), (other, one))}
+        self.world.say(f"broker {one} falls behind")
+        network.cuts.update(pairs)
+
+        def back() -> None:
+            network.cuts.difference_update(pairs)
+            network.slow = self.world.random.choice((0.0, 0.1, 0.3))
+            for _ in range(3):
+                self._soon(0.6, self.do_elect)
+            self._soon(1.0, lambda: setattr(network, "slow", 0.0))
+
+        self.world.after(self.world.between(1.6, 3.0), None, back)
+
     def do_slow(self) -> None:
         """Messages take long."""
         network = self.cluster.network

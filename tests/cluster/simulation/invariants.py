@@ -19,7 +19,7 @@ from .disk import Directory
 if TYPE_CHECKING:
     from .cluster import Cluster
 
-_NOTICED_S = 5.0  # of what was under way when a directory failed nothing is left
+_NOTICED_S = 5.0  # after which everybody knows, and nothing is left of what was under way before
 
 Key = tuple[bytes, int]  # topic id, partition
 Record = tuple[int, int]  # epoch, value
@@ -159,7 +159,20 @@ class Invariants:
     def _elected_uncleanly(self, path: str, before: PartitionState, after: PartitionState) -> None:
         if after.isr != [after.leader] or not (self._unclean or path.split("/")[3] in self.allowed):
             self.wrong(f"{path}: the ISR {before.isr} is followed by {after.isr}, which no leader has said")
+        for broker in before.isr:
+            if self._is_well(path, broker):
+                self.wrong(f"{path}: {after.leader} is elected uncleanly, and {broker} of {before.isr} is there")
         self._lossy[self._key(path)] = after.leader_epoch
+
+    def _is_well(self, path: str, number: int) -> bool:
+        """Whether a broker has been there so long that any controller knows it, with a log on a disk that works."""
+        cluster, broker = self.cluster, self.cluster.brokers[number]
+        node = cluster.zookeeper.nodes.get(f"{znodes.BROKER_IDS}/{number}")
+        known = broker.registered_at < cluster.world.now - _NOTICED_S
+        if not broker.registered or node is None or node.czxid != broker.epoch or not known or broker.shared.draining:
+            return False
+        directory = broker.disk.find(path.split("/")[3], self._key(path))
+        return directory is not None and not directory.log_dir.broken
 
     def _past(self, key: Key, epoch: int) -> bool:
         """Whether an unclean election is later than `epoch`: what is done in that epoch may be lost."""

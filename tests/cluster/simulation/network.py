@@ -6,6 +6,7 @@ receiver had it in a buffer already.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,8 @@ class Connection:
         self.network.world.effect()
         if not self.open:
             return
+        if to_server and self.kind == "peer":
+            self.network.orders.append((self.brokers[1], message))
         self._number += 1
         number = self._number
         self._under_way[to_server][number] = message
@@ -126,6 +129,7 @@ class Network:
         self.refusing: dict[int, float] = {}  # brokers that are there, but refuse until then
         self.cuts: set[tuple[int, int]] = set()  # sender, receiver
         self.accept: dict[int, Callable[[Connection, str], End | None]] = {}
+        self.orders: deque[tuple[int, Any]] = deque(maxlen=300)  # what controllers have sent, and to whom
         self._connections: dict[Connection, None] = {}
         self._dangling: list[Connection] = []
 

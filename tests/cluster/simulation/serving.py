@@ -216,17 +216,23 @@ class Workers:
         state: dict[str, Any] = {"session": None}
         return End(self.process, lambda frame: self._serve(connection, state, frame), lambda: None)
 
-    def _order(self, connection: Connection, frame: bytes) -> None:
+    def late(self, frame: bytes) -> None:
+        """An order that has been in a buffer for some time; whoever sent it is gone."""
+        self._order(None, frame)
+
+    def _order(self, connection: Connection | None, frame: bytes) -> None:
         """For the controller process."""
         codec = self.broker.cluster.codec
         name, version, client_id, request = codec.message(frame)
 
         def reply(response: Any) -> None:
-            connection.waits -= 1
-            connection.send(False, codec.frame(response))
+            if connection is not None:
+                connection.waits -= 1
+                connection.send(False, codec.frame(response))
 
-        connection.waits += 1
-        if not self.broker.order(name, version, client_id, request, reply):
+        if connection is not None:
+            connection.waits += 1
+        if not self.broker.order(name, version, client_id, request, reply) and connection is not None:
             connection.close(by_server=True)
 
     def _serve(self, connection: Connection, state: dict[str, Any], frame: bytes) -> None:
