@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.parsing import INT, LONG, duration, flag, one_of, positive, size, timestamp
+from odradek.pipeline.parsing import INT, LONG, duration, flag, natural, one_of, positive, size, timestamp
 from odradek.pipeline.reading import offsets, subscription
 from odradek.pipeline.reading.offsets import All, Exactly, Since, Spec
 from odradek.pipeline.reading.subscription import Subscription
@@ -25,7 +25,8 @@ READ_OPTIONS = (
     "odradek.parquet",
     "odradek.parquet.hourly",
 )
-WRITE_OPTIONS = ("odradek.stamp", "odradek.timestamps", "odradek.transactional", "odradek.transactional.id")
+_ID, _BY, _BATCH = (f"odradek.transactional.{word}" for word in ("id", "by", "batch"))
+WRITE_OPTIONS = ("odradek.stamp", "odradek.timestamps", "odradek.transactional", _ID, _BY, _BATCH)
 _BYTES_STAY = "keys and values are read and written as bytes; cast the columns instead"
 REFUSED_READING = {
     "auto.offset.reset": "where to begin is startingOffsets",
@@ -122,6 +123,8 @@ class WriteOptions:
     timestamps: bool  # whether the column `timestamp` becomes the record's
     transactional: bool  # whether each row is written once, as readers with read_committed see it
     name: str | None  # of a transactional batch, by which it is known when it is written again
+    by: str | None  # the column by which it is cut, however Spark cuts it
+    batch: int  # the number of this one where several have the name, ascending
 
     @classmethod
     def parse(cls, options: Mapping[str, str], streaming: bool) -> WriteOptions:
@@ -136,15 +139,23 @@ class WriteOptions:
             timestamps=flag("odradek.timestamps", given.get("odradek.timestamps", "false")),
             transactional=transactional,
             name=_name(given, streaming, transactional),
+            by=_named(given, _BY),
+            batch=natural(_BATCH, given.get(_BATCH, "0"), LONG - 1),
         )
 
 
 def _name(given: Mapping[str, str], streaming: bool, transactional: bool) -> str | None:
-    name = _named(given, "odradek.transactional.id")
-    if name and streaming:
-        raise OptionError("odradek.transactional.id is for batches: a stream is known by its checkpoint")
-    if name and not transactional:
-        raise OptionError("odradek.transactional.id has no effect without odradek.transactional=true")
+    """Of a batch, with a column: other cores, or adaptive execution, would cut it in another way when it is redone."""
+    name = _named(given, _ID)
+    for option in (option for option in (_ID, _BY, _BATCH) if option in given):
+        if streaming:
+            raise OptionError(f"{option} is for batches: a stream is known by its checkpoint")
+        if not transactional:
+            raise OptionError(f"{option} has no effect without odradek.transactional=true")
+        if name is None:
+            raise OptionError(f"{option} has no effect without {_ID}")
+    if name and _BY not in given:
+        raise OptionError(f"{_ID} needs {_BY}: a column of whole numbers by which the rows are repartitioned")
     return name
 
 

@@ -36,6 +36,14 @@ def positive(name: str, text: str, most: int = LONG) -> int:
     return number
 
 
+def natural(name: str, text: str, most: int = LONG) -> int:
+    """A whole number, also zero."""
+    number = _natural(text)
+    if not 0 <= number <= most:
+        raise OptionError(f"{name} is a whole number from 0 to {most}, not '{text}'")
+    return number
+
+
 def timestamp(name: str, text: str) -> int:
     """Milliseconds since 1970; negative ones would mean something else to the broker."""
     number = _natural(text)

@@ -129,7 +129,8 @@ class _Topic:
     def _send(self, rows: DataFrame, number: int) -> None:
         columns = ["key", "value", "headers", "timestamp", *([] if self._wish.by_key else ["partition"])]
         named = {"topic": self._plan.target, "odradek.transactional.id": f"{PREFIX}{self._plan.name}-{number}"}
-        writer = rows.select(*columns).write.format("odradek").mode("append")
+        named["odradek.transactional.by"] = "unit"
+        writer = rows.selectExpr(*columns, "partition AS unit").write.format("odradek").mode("append")
         writer.options(**_written(self._kafka)).options(**named).save()
 
 

@@ -1,10 +1,10 @@
 """One topic of an archive, put back: which offsets, into what, in which steps.
 
-A restore goes in steps of so many offsets of each partition. A step is one write of Spark's in which each task is one
-transaction (`odradek.transactional`), named after the restore, the step and the task. So a restore that died is just
-started again: what was written is not written again. For that it must do the same again: its name is made of all that
-it was told and of the topic's id, and up to which offsets it goes is committed, before the first step, to a group of
-that name; what the archive has got since then is left for another one.
+A restore goes in steps of so many offsets of each partition. A step is one write of Spark's in which each partition of
+the archive is one transaction (`odradek.transactional`), named after the restore, the step and the partition. So a
+restore that died is just started again, on any number of cores: what was written is not written again. For that it must
+do the same again: its name is made of all that it was told and of the topic's id, and up to which offsets it goes is
+committed, before the first step, to a group of that name; what the archive has got since then is left for another one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from odradek.pipeline.types import EARLIEST, LATEST, Partition, Range
 from odradek.pipeline.wire.brokers import Brokers
 
 PREFIX = "odradek-restore-"
+_UNITS = "by partition"  # a restore that was begun with other ones is refused: its topic has records
 _KEPT = {"retention.ms": "-1", "retention.bytes": "-1"}  # records of last year would be deleted at once
 
 
@@ -112,7 +113,7 @@ def _name(brokers: Brokers, root: str, wish: Wish, topic: str) -> str:
     """The same for the same; another one for a topic that was deleted and made anew."""
     target = wish.target(topic)
     leader = next(iter(brokers.leaders([target]).values()))
-    told = (root, topic, target, leader.topic_id.hex(), wish.since, wish.until, wish.by_key, wish.step, wish.id)
+    told = (root, topic, target, leader.topic_id.hex(), wish.since, wish.until, wish.by_key, wish.step, wish.id, _UNITS)
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:20]
 
 

@@ -1,37 +1,52 @@
-"""Each row once, whatever dies: a task's rows and the note that they are written are one transaction.
+"""Each row once, whatever dies: a unit of rows and the note that they are written are one transaction.
 
-A task has a name, `odradek-spark-<query>-<Spark's partition>`: of a stream by the id in its checkpoint, of a batch by
-one that its driver chose. It is the task's transactional id, and a group. Before its first row the task (1) initialises
-that id and (2) asks which offset the group has. Where that is not beyond its batch's number, it (3) sends its rows, (4)
-gives the group the batch's number plus one, as the offset of partition 0 of each topic it wrote to, and (5) commits.
-Where it is, all is written already: it takes its rows from Spark (whose stateful queries keep their state only when all
-were taken) and sends none. Who reads with isolation.level=read_committed sees each row once.
+A unit is what one Spark task has; with `odradek.transactional.by` it is what has one value of that column. It has a
+name: `odradek-spark-<query>-<Spark's partition>`, or `…-<column>-<value>`. The query of a stream is the id in its
+checkpoint, that of a batch a name that its driver chose. The unit's name is the transactional id, and a group. Before
+its first row the task (1) initialises that id and (2) asks for all offsets that the group has. Where none is beyond its
+batch's number, it (3) sends its rows, (4) gives the group the batch's number plus one, as the offset of partition 0 of
+each topic it wrote to, and (5) commits. Where one is, all is written already: it takes its rows from Spark (whose
+stateful queries keep their state only when all were taken) and sends none. Who reads with
+isolation.level=read_committed sees each row once.
 
-Why. Let attempt A of a task be followed by B: Spark tries again, or speculates, or a new driver does the batch again.
+Why. Let attempt A of a unit be followed by B: Spark tries again, or speculates, or a new driver does the batch again.
  - (1) ends A: from then on brokers refuse what A sends, for its producer epoch is too old; and before (1) returns A's
    transaction is either committed wholly or aborted wholly. So (2) is final, nothing that A does can change it. A group
    that has not heard of the decision yet says so (a stable offset is asked for), and is asked again.
  - A died before (5), or lives on: nothing of it will ever be seen, and B writes everything.
  - A died after (5), or Spark did not hear of it, or A's commit was carried out when A had given up waiting for it: the
-   offset came with the rows, in one transaction. B finds it and writes nothing.
+   offset came with the rows, in one transaction. B finds it and writes nothing. All offsets of the group are asked for,
+   because B's rows may go to other topics than A's did.
  - A is a stray of an earlier batch and wakes up in the middle of B: A ends B, which fails and is tried again. A finds
-   the offset of its own batch, or a later one, for Spark begins no batch before all tasks of the last one are done; it
-   writes nothing. Of several attempts of one batch that end each other, the last to begin is ended by nobody.
- - The driver dies when some tasks have committed. The checkpoint knows which offsets the batch has, not that it is
-   done, so it is done again under the same number: those tasks write nothing, the others write theirs.
- - A task without rows asks nobody; it wrote nothing and will write nothing again.
+   the offset of a later batch and fails, or that of its own, for Spark begins no batch before all tasks of the last one
+   are done; it writes nothing. Of several attempts of one batch that end each other, the last to begin is ended by
+   nobody. What finds a later batch and is no stray has a checkpoint that was set back: it fails rather than to believe
+   that its rows are there.
+ - The driver dies when some units have committed. The checkpoint knows which offsets the batch has, not that it is
+   done, so it is done again under the same number: those units write nothing, the others write theirs.
+ - A unit without rows asks nobody; it wrote nothing and will write nothing again.
  - A task that takes longer than transaction.timeout.ms is aborted by the coordinator, as an A without a B, and fails
    with an error that says so. For so long readers wait behind the transaction of a task that was killed, unless it is
    tried again; one that fails aborts by itself. The default is what brokers allow at most, 15 minutes.
  - Brokers without transactions refuse (1), and those with a lower limit the timeout: the error says which. A missing
    topic fails in (3), before any offset is given for it.
 
-What it asks for: that a task has the same rows, in whatever order, when it is done again. It has where they come from
-topics, files or a shuffle by columns, and neither the query nor the cutting was changed in between (minPartitions,
-maxRecordsPerPartition, odradek.split.bytes, repartition). The number of rows is kept beside the offset; the driver is
-told when it differs. That is no error: of a topic that was compacted, or lost its front (failOnDataLoss=false), there
-are fewer, of a join with another table others, and those that were written were right. And that it is done again
+What it asks for: that a unit has the same rows, in whatever order, when it is done again; and that it is done again
 before the offset expires (offsets.retention.minutes: seven days).
+
+A stream's task has the same rows where they come from topics, and neither the query nor the cutting was changed in
+between (minPartitions, maxRecordsPerPartition, odradek.split.bytes, repartition): Spark keeps the number of a shuffle's
+partitions in the checkpoint, and has no adaptive execution there. What a row becomes may differ the second time (a
+table that is joined has changed): what was written first stands, and the row was written once. Of a topic that was
+compacted, or lost its front (failOnDataLoss=false), there are fewer the second time, and those that were written were
+right. So a different number of rows is no error there; it is kept with the offset, and the driver is told.
+
+A batch's task has not: adaptive execution coalesces a shuffle's partitions by the number of cores and by sizes that are
+known at run time. No task can see how many others there are, or what they have. So a batch that has a name must say by
+which column it is cut. However Spark cuts it, a unit is whole as long as all its rows are in one task, as they are
+after a repartition by that column. A digest of a unit's rows, in any order, is kept with the offset, and another
+attempt with other rows is refused. So is a second task of one attempt that has rows of the same unit, which would be
+taken for the same unit done again.
 """
 
 from __future__ import annotations
@@ -42,9 +57,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
+from zlib import crc32
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.writing import stamps
 from odradek.pipeline.writing.outgoing import Record
@@ -64,10 +81,15 @@ UNDECIDED = (
 
 @dataclass(frozen=True)
 class Mark:
-    """Stands for the rows of one task in one batch: once `name` has committed `number` or more, they are written."""
+    """Stands for the rows of one unit in one batch: once `name` has committed `number`, they are written.
+
+    `attempt` names the task of the batch that writes a unit which is no task of its own. Only then its rows are
+    compared with those that were written before.
+    """
 
     name: str
     number: int
+    attempt: str = ""
 
     @classmethod
     def of_stream(cls) -> Mark:
@@ -76,9 +98,26 @@ class Mark:
         return cls(f"{PREFIX}{task.query}-{task.partition}", task.epoch + 1)
 
     @classmethod
-    def of_batch(cls, name: str) -> Mark:
-        """That of the task that this runs in, of the batch with this name."""
-        return cls(f"{PREFIX}{name}-{stamps.partition()}", 1)
+    def of_batch(cls, name: str, unit: int, batch: int = 0, attempt: str = "") -> Mark:
+        """That of a task, or another unit, of one of the batches with this name."""
+        return cls(f"{PREFIX}{name}-{unit}", batch + 1, attempt)
+
+
+class Note(NamedTuple):
+    """The metadata of a unit's offsets: what was written."""
+
+    rows: int
+    digest: str = ""
+    attempt: str = ""
+
+    @classmethod
+    def parsed(cls, text: str) -> Note:
+        """The opposite of `str`."""
+        rows, *more = text.split(" ", 2)
+        return cls(int(rows or 0), *more)
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (str(self.rows), self.digest, self.attempt)))
 
 
 @contextmanager
@@ -106,27 +145,34 @@ class Transaction(Sender):
         self._mark = mark
         self._began: float | None = None  # monotonic seconds
         self._asked = False
-        self.before: int | None = None  # how many rows an earlier attempt has committed
+        self._sum = 0  # of a number for each record
+        self.before: Note | None = None  # what an earlier attempt has committed
 
     def send(self, records: Iterable[Record]) -> None:
         """Queue `records`, or drop them when an earlier attempt has committed them."""
-        rest = iter(records)
+        rest = self._summed(records) if self._mark.attempt else iter(records)
         for first in rest:
             if not self._asked:
-                self._begin(first[0])
+                self._begin()
             if self.before is None:
                 with self._explained():
                     super().send(chain([first], rest))
+            elif self._mark.attempt:
+                for _ in rest:
+                    pass
             return
 
     def commit(self, written: Mapping[str, int]) -> None:
-        """Make everything visible, if anything was sent."""
+        """Make everything visible, if anything was sent. PipelineError where other rows were written before."""
+        note = Note(sum(written.values()), f"{self._sum:x}", self._mark.attempt) if self._mark.attempt else None
+        if self.before is not None and note is not None:
+            self._compare(self.before, note)
         if self._began is None:
             return
         with self._explained():
             self.finish()
-            rows = str(sum(written.values()))
-            noted = [TopicPartition(topic, 0, self._mark.number, rows) for topic, count in written.items() if count]
+            told = str(note or Note(sum(written.values())))
+            noted = [TopicPartition(topic, 0, self._mark.number, told) for topic, count in written.items() if count]
             group = self._group.consumer_group_metadata()
             self._insist(lambda left: self._producer.send_offsets_to_transaction(noted, group, left))
             self._insist(self._producer.commit_transaction)
@@ -142,42 +188,78 @@ class Transaction(Sender):
         if "_group" in self.__dict__:
             self._group.close()
 
-    # -- the beginning
+    # -- what was written before
 
-    def _begin(self, topic: str) -> None:
+    def _begin(self) -> None:
         self._asked = True
         self._insist(self._producer.init_transactions)
-        noted = self._noted(topic)
-        if noted.offset >= self._mark.number:
-            self.before = int(noted.metadata or 0)
+        noted = max(self._noted(), key=lambda one: one.offset, default=None)
+        if noted is not None and noted.offset > self._mark.number:
+            raise PipelineError(
+                f"{self._mark.name} has written batch {noted.offset - 1}, and is to write {self._mark.number - 1}: "
+                "a checkpoint was set back, or two writes have one name"
+            )
+        if noted is not None and noted.offset == self._mark.number:
+            self.before = Note.parsed(noted.metadata or "")
             return
         self._began = time.monotonic()
         self._producer.begin_transaction()
 
-    def _noted(self, topic: str) -> TopicPartition:
-        """What the group has committed. Any topic that the task writes to will do, each has the same."""
+    def _summed(self, records: Iterable[Record]) -> Iterator[Record]:
+        """The same records; their sum does not depend on their order."""
+        for record in records:
+            self._sum = (self._sum + crc32(repr(record).encode())) % (1 << 64)
+            yield record
+
+    def _compare(self, before: Note, now: Note) -> None:
+        """PipelineError unless it is the same unit, done again."""
+        run, _, _ = now.attempt.partition("/")
+        if before.attempt != now.attempt and before.attempt.startswith(f"{run}/"):
+            raise PipelineError(
+                f"{self._mark.name}: its rows are in several tasks: repartition by the column odradek.transactional.by"
+            )
+        if before[:2] != now[:2]:
+            raise PipelineError(
+                f"{self._mark.name} was written before with other rows ({before.rows} then, {now.rows} now): "
+                "the query, its tables or its cutting were changed in between, or two writes have one name"
+            )
+
+    def _noted(self) -> list[TopicPartition]:
+        """What the group has committed, for whichever topics."""
         deadline = time.monotonic() + self._patience
         while True:
-            found, error = self._fetched(TopicPartition(topic, 0))
+            found, error = self._fetched()
             if error is None:
                 return found
             if error.code() not in UNDECIDED or time.monotonic() > deadline:
                 raise PipelineError(f"the offsets of group {self._mark.name}: {reason(error)}")
             time.sleep(PAUSE_SECONDS)
 
-    def _fetched(self, asked: TopicPartition) -> tuple[TopicPartition, KafkaError | None]:
+    def _fetched(self) -> tuple[list[TopicPartition], KafkaError | None]:
+        asked = [ConsumerGroupTopicPartitions(self._mark.name)]
         try:
-            [found] = self._group.committed([asked], timeout=self._patience)
+            [answer] = self._admin.list_consumer_group_offsets(
+                asked, require_stable=True, request_timeout=self._patience
+            ).values()
+            found = answer.result().topic_partitions
         except KafkaException as error:
-            return asked, error.args[0]
-        return found, found.error
+            return [], error.args[0]
+        return found, next((one.error for one in found if one.error), None)
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        """A consumer could only ask for partitions that it names."""
+        return AdminClient(self._untransactional, logger=SILENT)
+
+    @property
+    def _untransactional(self) -> dict[str, Any]:
+        return {name: value for name, value in self._settings.items() if name != "transactional.id"}
 
     @cached_property
     def _group(self) -> Consumer:
-        """Never subscribes: for the group's offsets, and for the words by which a transaction includes them."""
-        ours = {name: value for name, value in self._settings.items() if name != "transactional.id"}
-        group: dict[str, Any] = {"group.id": self._mark.name, "isolation.level": "read_committed"}
-        return Consumer({**ours, **group, "enable.auto.commit": False}, logger=SILENT)
+        """Never subscribes: only for the words by which a transaction includes the group's offsets."""
+        group: dict[str, Any] = {"group.id": self._mark.name, "enable.auto.commit": False}
+        return Consumer({**self._untransactional, **group}, logger=SILENT)
 
     # -- errors
 

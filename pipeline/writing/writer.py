@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 import pyarrow as pa
 from odradek.pipeline import between_tasks
-from odradek.pipeline.errors import OptionError
+from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.options import WriteOptions
-from odradek.pipeline.writing import destination, outgoing, producer_settings, stamps
+from odradek.pipeline.writing import destination, outgoing, producer_settings, stamps, units
 from odradek.pipeline.writing.outgoing import Outgoing
 from odradek.pipeline.writing.producing import Sender, sender
 from odradek.pipeline.writing.stamps import Positions, Stamps, Travelling
-from odradek.pipeline.writing.transactions import Mark, transaction
+from odradek.pipeline.writing.transactions import Mark, Transaction, transaction
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -37,7 +38,7 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> D
     if overwrite:
         raise OptionError("a topic cannot be overwritten: use mode('append')")
     plan = Plan.of(WriteOptions.parse(options, streaming=False), schema)
-    plan = replace(plan, name=plan.name or str(uuid4()))
+    plan = replace(plan, name=plan.name or plan.run)
     if plan.stamped and not plan.travelling:
         raise OptionError(f"odradek.stamp: outside of a stream the ids must be in a column '{stamps.COLUMN}'")
     if plan.topic is not None:
@@ -61,15 +62,19 @@ class Plan:
     travelling: bool  # whether the rows bring their ids along
     timed: bool = False  # whether they bring their timestamps along
     transactional: bool = False
-    name: str | None = None  # of a batch
+    name: str | None = None  # of a batch, or of all batches of that name
+    batch: int = 0  # which one of them
+    by: str | None = None  # the column whose values are the units
+    run: str = field(default_factory=lambda: str(uuid4()), compare=False)  # of this very attempt
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType) -> Plan:
         """Raises OptionError."""
         outgoing.check(schema, options.topic, options.stamp, options.timestamps)
+        units.check(schema, options.by)
         settings = producer_settings.checked(producer_settings.librdkafka(options.kafka), options.transactional)
         rows = (options.headers, options.stamp, stamps.COLUMN in schema.names, options.timestamps)
-        return cls(options.topic, settings, *rows, options.transactional, options.name)
+        return cls(options.topic, settings, *rows, options.transactional, options.name, options.batch, options.by)
 
     def outgoing(self) -> Outgoing:
         """What takes the rows apart of the task that this runs in."""
@@ -80,11 +85,13 @@ class Plan:
             return None
         return Travelling() if self.travelling else Positions(stamps.task().packed())
 
-    def mark(self) -> Mark | None:
-        """That of the task that this runs in, where transactional."""
-        if not self.transactional:
-            return None
-        return Mark.of_batch(self.name) if self.name else Mark.of_stream()
+    def mark(self) -> Mark:
+        """That of the task that this runs in."""
+        return Mark.of_batch(self.name, stamps.partition()) if self.name else Mark.of_stream()
+
+    def unit(self, value: int, partition: int) -> Mark:
+        """That of a unit of a batch, in the task of this partition."""
+        return Mark.of_batch(f"{self.name}-{self.by}", value, self.batch, f"{self.run}/{partition}")
 
 
 @dataclass(frozen=True)
@@ -100,23 +107,47 @@ class Sent(WriterCommitMessage):
 def write(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Sent:
     """Runs in the task. PipelineError naming topic, partition and reason when a record was not delivered."""
     between_tasks.spare()
-    mark = plan.mark()
-    if mark is None:
-        with sender(plan.settings) as one:
-            return _send(plan, batches, one, Sent({}, {}))
-    return write_once(plan, batches, mark)
+    if plan.by:
+        return write_units(plan, batches, stamps.partition())
+    if plan.transactional:
+        return write_once(plan, batches, plan.mark())
+    sent = Sent({}, {})
+    with sender(plan.settings) as one:
+        _send(plan, batches, one, sent)
+    return sent
 
 
-def write_once(plan: Plan, batches: Iterator[pa.RecordBatch], mark: Mark) -> Sent:
+def write_once(plan: Plan, batches: Iterable[pa.RecordBatch], mark: Mark) -> Sent:
     """The same, unless it was done before under this mark."""
     sent = Sent({}, {})
     with transaction(plan.settings, mark, sent.records) as one:
         _send(plan, batches, one, sent)
+    return _done(sent, one)
+
+
+def write_units(plan: Plan, batches: Iterable[pa.RecordBatch], partition: int) -> Sent:
+    """The same for each unit, in a transaction of its own: all are open until the task has no more rows."""
+    opened: dict[int, tuple[Transaction, Sent]] = {}
+    with ExitStack() as transactions:
+        for batch in batches:
+            for value, rows in units.split(batch, str(plan.by)):
+                if value not in opened:
+                    if len(opened) == units.MOST:
+                        raise PipelineError(f"{units.OPTION}: more than {units.MOST} values of '{plan.by}' in a task")
+                    sent = Sent({}, {})
+                    one = transaction(plan.settings, plan.unit(value, partition), sent.records)
+                    opened[value] = transactions.enter_context(one), sent
+                _send(plan, [rows], *opened[value])
+    return total([_done(sent, one) for one, sent in opened.values()])
+
+
+def _done(sent: Sent, one: Transaction) -> Sent:
+    """With what an earlier attempt had written."""
     rows = sum(sent.records.values())
-    return sent if one.before is None else replace(sent, before=rows, differing=int(rows != one.before))
+    return sent if one.before is None else replace(sent, before=rows, differing=int(rows != one.before.rows))
 
 
-def _send(plan: Plan, batches: Iterator[pa.RecordBatch], to: Sender, sent: Sent) -> Sent:
+def _send(plan: Plan, batches: Iterable[pa.RecordBatch], to: Sender, sent: Sent) -> None:
     rows = plan.outgoing()
     for batch in batches:
         if batch.num_rows:
@@ -124,7 +155,6 @@ def _send(plan: Plan, batches: Iterator[pa.RecordBatch], to: Sender, sent: Sent)
         for topic, count, size in rows.bytes_by_topic(batch):
             sent.records[topic] = sent.records.get(topic, 0) + count
             sent.bytes[topic] = sent.bytes.get(topic, 0) + size
-    return sent
 
 
 def total(messages: Sequence[WriterCommitMessage | None]) -> Sent:

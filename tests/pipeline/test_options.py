@@ -229,6 +229,8 @@ def test_defaults_of_a_write() -> None:
         timestamps=False,
         transactional=False,
         name=None,
+        by=None,
+        batch=0,
     )
     assert not WriteOptions.parse(least, streaming=False).stamp
     assert WriteOptions.parse(least | {"odradek.stamp": "true"}, streaming=False).stamp
@@ -252,10 +254,32 @@ def test_columns_of_headers(text: str | None, columns: int) -> None:
 def test_transactions_need_no_stamps() -> None:
     given = {"kafka.bootstrap.servers": "h:9092", "odradek.transactional": "true"}
     assert not WriteOptions.parse(given, streaming=True).stamp
-    named = WriteOptions.parse(given | {"odradek.transactional.id": " n "}, streaming=False)
-    assert (named.transactional, named.name) == (True, "n")
-    with pytest.raises(OptionError, match="has no effect without"):
-        WriteOptions.parse(given | {"odradek.transactional": "false", "odradek.transactional.id": "n"}, streaming=False)
+    named = given | {"odradek.transactional.id": " n ", "odradek.transactional.by": "unit"}
+    parsed = WriteOptions.parse(named | {"odradek.transactional.batch": "7"}, streaming=False)
+    assert (parsed.transactional, parsed.name, parsed.by, parsed.batch) == (True, "n", "unit", 7)
+    assert WriteOptions.parse(named, streaming=False).batch == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            {"id": "n", "by": "c", "": "false"},
+            "odradek.transactional.id has no effect without odradek.transactional=true",
+        ),
+        ({"by": "c"}, "odradek.transactional.by has no effect without odradek.transactional.id"),
+        ({"batch": "1"}, "odradek.transactional.batch has no effect without odradek.transactional.id"),
+        ({"id": "n"}, "odradek.transactional.id needs odradek.transactional.by"),
+        ({"id": "n", "by": " "}, "odradek.transactional.by is empty"),
+        ({"id": "n", "by": "c", "batch": "-1"}, "odradek.transactional.batch is a whole number from 0"),
+    ],
+)
+def test_a_batch_that_cannot_be_known_again(words: dict[str, str], told: str) -> None:
+    """Without a column other cores, or adaptive execution, would cut it in another way the next time."""
+    given = {"kafka.bootstrap.servers": "h:9092", "odradek.transactional": "true"}
+    given |= {f"odradek.transactional.{word}".rstrip("."): value for word, value in words.items()}
+    with pytest.raises(OptionError, match=told):
+        WriteOptions.parse(given, streaming=False)
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,17 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.types import LATEST
 from odradek.pipeline.wire.brokers import Brokers
-from odradek.pipeline.writing import producer_settings, transactions, writer
+from odradek.pipeline.writing import producer_settings, transactions, units, writer
 from odradek.pipeline.writing.transactions import Mark
 from odradek.pipeline.writing.writer import Plan, Sent
 from pyspark.sql.types import StructType
@@ -60,7 +62,6 @@ def test_written_again_it_is_there_once(broker: Any) -> None:
     assert once(told, task, rows("a", "b")) == Sent({topic: 2}, {topic: 2}, before=2, differing=1)
     assert sorted(seen(broker, topic)) == ["a", "b", "c"]
     once(told, replace(task, number=2), rows("d"))
-    assert once(told, task, rows("a", "b", "x")).before == 3
     assert sorted(seen(broker, topic)) == ["a", "b", "c", "d"]
 
 
@@ -81,6 +82,19 @@ def test_topics_of_the_rows_in_any_order(broker: Any) -> None:
         sent = once(plan(broker, None), task, *batches[shift:], *batches[:shift])
         assert sent == Sent(dict.fromkeys(topics, 1), dict.fromkeys(topics, 1), before=3 * (shift > 0))
     assert [seen(broker, topic) for topic in topics] == [["0"], ["1"], ["2"]]
+
+
+def test_rows_that_go_elsewhere_when_they_are_written_again(broker: Any) -> None:
+    """As a dead letter does, whose time was good when it was enriched before: what was written first stands."""
+    first, other, third = (create_topic(broker) for _ in range(3))
+    task, told = mark(), plan(broker, None)
+    once(told, task, rows("a", topic=first), rows("b", topic=other))
+    assert once(told, task, rows("a", topic=third), rows("b", topic=other)).before == 2
+    assert once(told, task, rows("a", "b", topic=third)).before == 2
+    assert [seen(broker, topic) for topic in (first, other, third)] == [["a"], ["b"], []]
+    once(told, replace(task, number=2), rows("c", topic=third))
+    assert once(told, replace(task, number=2), rows("c", topic=first)).before == 1
+    assert [seen(broker, topic) for topic in (first, other, third)] == [["a"], ["b"], ["c"]]
 
 
 def test_an_empty_task_asks_nobody() -> None:
@@ -151,6 +165,16 @@ def test_a_stray_of_an_earlier_batch(broker: Any) -> None:
     assert seen(broker, topic) == ["a", "b"]
 
 
+def test_a_checkpoint_that_was_set_back(broker: Any) -> None:
+    """Its batch of a lower number has other rows than the one that was written: they are not believed to be there."""
+    topic, task = create_topic(broker), mark(7)
+    told = plan(broker, topic)
+    once(told, task, rows("a"))
+    with pytest.raises(PipelineError, match="has written batch 6, and is to write 5: a checkpoint was set back"):
+        once(told, replace(task, number=6), rows("b"))
+    assert seen(broker, topic) == ["a"]
+
+
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_task_that_is_killed(broker: Any, committed: bool) -> None:
     """With its rows on the broker, or when they are committed; in its own process, which a kill ends."""
@@ -169,6 +193,130 @@ def test_a_task_that_is_killed(broker: Any, committed: bool) -> None:
     assert len(written(broker, topic)) == 2
     assert once(told, task, rows("a", "b")).before == (2 if committed else 0)
     assert seen(broker, topic) == ["a", "b"]
+
+
+# -- units: a batch that is cut by a column
+
+
+def batch_plan(broker: Any, topic: str | None = None, name: str = "", batch: int = 0) -> Plan:
+    """Of one attempt to write the batch: another one each time."""
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "odradek.transactional": "true"}
+    named = {"odradek.transactional.id": name or unique("batch"), "odradek.transactional.by": "unit"}
+    options |= named | {"odradek.transactional.batch": str(batch)} | ({"topic": topic} if topic else {})
+    schema = StructType().add("topic", "string").add("value", "binary").add("unit", "integer")
+    return writer.writer(options, schema, False)._plan  # type: ignore[attr-defined]
+
+
+def cut(values: str, topic: str = "", units: int = 3) -> pa.RecordBatch:
+    """A row for each letter; which unit it belongs to says its place in the alphabet."""
+    column = pa.array([ord(value) % units for value in values], pa.int32())
+    return rows(*values, topic=topic).append_column("unit", column)
+
+
+def spark(told: Plan, *tasks: pa.RecordBatch) -> list[Sent]:
+    """As Spark does it, one task after the other."""
+    return [writer.write_units(told, [task], at) for at, task in enumerate(tasks)]
+
+
+ALL = "abcdef"
+CUTTINGS = [("adbecf",), ("ad", "becf"), ("be", "ad", "cf"), ("", "cf", "beda", "", "")]
+
+
+@pytest.mark.parametrize("first", range(len(CUTTINGS)))
+@pytest.mark.parametrize("done", [1, 5])
+def test_a_batch_that_is_cut_in_another_way(broker: Any, first: int, done: int) -> None:
+    """On other cores, or by other sizes of a shuffle; the driver died when `done` tasks had committed, or all."""
+    topic, name = create_topic(broker), unique("batch")
+    spark(batch_plan(broker, topic, name), *map(cut, CUTTINGS[first][:done]))
+    for again in CUTTINGS:
+        spark(batch_plan(broker, topic, name), *(cut(task) for task in again))
+        assert sorted(seen(broker, topic)) == list(ALL)
+
+
+def test_a_batch_whose_rows_go_elsewhere(broker: Any) -> None:
+    """The same rows but for their topics are others: there is no source whose rows they are."""
+    one, two = create_topic(broker), create_topic(broker)
+    name = unique("batch")
+    spark(batch_plan(broker, None, name), cut(ALL, one))
+    with pytest.raises(PipelineError, match=r"unit-\d was written before with other rows \(2 then, 2 now\)"):
+        spark(batch_plan(broker, None, name), cut(ALL, two))
+    assert [sorted(seen(broker, topic)) for topic in (one, two)] == [list(ALL), []]
+
+
+@pytest.mark.parametrize(("again", "told"), [("adg", "2 then, 3 now"), ("ag", "2 then, 2 now"), ("a", "2 then, 1 now")])
+def test_a_batch_with_other_rows_is_refused(broker: Any, again: str, told: str) -> None:
+    topic, name = create_topic(broker), unique("batch")
+    spark(batch_plan(broker, topic, name), cut("ad"))
+    with pytest.raises(PipelineError, match=f"written before with other rows \\({told}\\).*changed in between"):
+        spark(batch_plan(broker, topic, name), cut(again))
+    assert seen(broker, topic) == ["a", "d"]
+
+
+@pytest.mark.parametrize("second", ["d", "a"])
+def test_a_unit_in_two_tasks_is_refused(broker: Any, second: str) -> None:
+    """Also where both have equal rows; the second would be taken for the first one done again."""
+    told = batch_plan(broker, create_topic(broker))
+    with pytest.raises(PipelineError, match="its rows are in several tasks: repartition by the column"):
+        spark(told, cut("a"), cut(second))
+
+
+def test_a_task_of_units_is_tried_again(broker: Any) -> None:
+    topic = create_topic(broker)
+    told = batch_plan(broker, topic)
+    for before in (0, 6):
+        assert writer.write_units(told, [cut("abc"), cut("fed")], 0) == Sent({topic: 6}, {topic: 6}, before=before)
+    assert sorted(seen(broker, topic)) == list(ALL)
+
+
+@pytest.mark.parametrize("step", [2, 3, 4, 5, 9])
+def test_a_task_of_units_dies(broker: Any, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Between any two effects: three units begin, then each gives its note and commits."""
+    topic, name = create_topic(broker), unique("batch")
+    insist, effects = transactions.Transaction._insist, iter(range(step))
+
+    def dying(self: Any, call: Any) -> None:
+        if next(effects, None) is None:
+            raise KeyboardInterrupt
+        insist(self, call)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions.Transaction, "_insist", dying)
+        patch.setattr(transactions.Transaction, "abort", transactions.Transaction.drop)
+        with suppress(KeyboardInterrupt):  # a producer cannot be left as by a kill: what it has queued is dropped
+            spark(batch_plan(broker, topic, name), cut(ALL))
+    sent = spark(batch_plan(broker, topic, name), cut("ad"), cut("becf"))
+    assert sum(each.before for each in sent) == 2 * (max(step - 3, 0) // 2)
+    assert sorted(seen(broker, topic)) == list(ALL)
+
+
+def test_batches_of_one_name_share_their_transactional_ids(broker: Any) -> None:
+    """As many as there are units, however many batches: brokers keep each for a week."""
+    topic, name = create_topic(broker), unique("batch")
+    for batch in range(3):
+        spark(batch_plan(broker, topic, name, batch), cut("abc"))
+    spark(batch_plan(broker, topic, name, 2), cut("abc"))
+    assert sorted(seen(broker, topic)) == list("aaabbbccc")
+    ours = [each for each in transactional_ids(broker) if name in each]
+    assert sorted(ours) == [f"odradek-spark-{name}-unit-{unit}" for unit in range(3)]
+
+
+def transactional_ids(broker: Any) -> list[str]:
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    groups = client.list_consumer_groups().result().valid  # each id is a group's name
+    return [group.group_id for group in groups]
+
+
+def test_units_that_cannot_be(broker: Any) -> None:
+    told = batch_plan(broker, create_topic(broker))
+    none = cut("a").set_column(2, "unit", pa.nulls(1, pa.int32()))
+    with pytest.raises(PipelineError, match="null in the column 'unit'"):
+        spark(told, none)
+    with pytest.raises(PipelineError, match="more than 64 values of 'unit' in a task"):
+        spark(told, cut("".join(map(chr, range(65))), units=65))
+    assert seen(broker, str(told.topic)) == []
+    for schema, why in ((SCHEMA, "is not there"), (StructType().add("unit", "string"), "has type string")):
+        with pytest.raises(OptionError, match=f"'unit' {why} but must be of whole numbers"):
+            units.check(schema, "unit")
 
 
 # -- errors

@@ -94,11 +94,19 @@ def test_timestamps_of_the_rows(spark: SparkSession, broker: Any) -> None:
 
 
 def test_a_batch_with_a_name_is_written_once(spark: SparkSession, broker: Any) -> None:
-    """One without a name is another each time."""
-    topic, name = create_topic(broker), {"odradek.transactional": "true", "odradek.transactional.id": unique("batch")}
-    frame = spark.range(100, numPartitions=3).selectExpr("string(id) value")
-    write(frame.where("id % 3 > 0"), broker, topic=topic, **name)
-    write(frame.where("id % 3 > 0"), broker, topic=topic, **name)
+    """However adaptive execution cuts it. One without a name is another each time."""
+    topic = create_topic(broker)
+    name = {"transactional": "true", "transactional.id": unique("batch"), "transactional.by": "unit"}
+    name = {f"odradek.{option}": value for option, value in name.items()}
+    frame = spark.range(100, numPartitions=3).selectExpr("string(id) value", "id % 7 AS unit")
+    try:
+        for cores, bytes_ in (("2", "64m"), ("4", "64m"), ("7", "1b")):
+            spark.conf.set("spark.sql.shuffle.partitions", cores)
+            spark.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", bytes_)
+            write(frame.where("id % 3 > 0").repartition("unit"), broker, topic=topic, **name)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+        spark.conf.unset("spark.sql.adaptive.advisoryPartitionSizeInBytes")
     write(frame.where("id % 3 = 0"), broker, topic=topic, **{"odradek.transactional": "true"})
     found = committed(broker, topic)
     assert sorted(int(record.value or b"") for record in found) == list(range(100))

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.session import session
 from odradek.pipeline.source import OdradekDataSource
 from odradek.pipeline.writing import stamps, transactions, writer
@@ -73,9 +74,11 @@ class Dying(StreamWriter):
         batches = list(iterator)
         self._first(name)  # now the driver may die: nothing more is wanted of it
         await_file(self._folder / "go")
-        written = super().write(iter(batches))
-        (self._folder / "strayed").write_text(repr(written))
-        return written
+        try:
+            return super().write(iter(batches))
+        except PipelineError as error:
+            (self._folder / "strayed").write_text(str(error))
+            raise
 
     def _first(self, name: str) -> bool:
         try:

@@ -1,0 +1,31 @@
+"""The units of a batch, by the values of a column: what is written, and noted as written, at once (`transactions`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from odradek.pipeline.errors import OptionError, PipelineError
+from pyspark.sql.types import StructType
+
+MOST = 64  # of one task: each has a producer until the task ends
+OPTION = "odradek.transactional.by"
+_TYPES = ("tinyint", "smallint", "int", "bigint")
+
+
+def check(schema: StructType, column: str | None) -> None:
+    """OptionError, one line, for a column that the rows have not, or that has no whole numbers."""
+    types = {field.name: field.dataType.simpleString() for field in schema}
+    if column is not None and types.get(column) not in _TYPES:
+        found = f"has type {types[column]}" if column in types else "is not there"
+        raise OptionError(f"{OPTION}: the column '{column}' {found} but must be of whole numbers")
+
+
+def split(batch: pa.RecordBatch, column: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """A batch's rows by unit, in their order. PipelineError for a row that belongs to none."""
+    values = batch.column(column)
+    if values.null_count:
+        raise PipelineError(f"{OPTION}: null in the column '{column}'")
+    for value in pc.unique(values).to_pylist():
+        yield value, batch.filter(pc.equal(values, value))
