@@ -1,15 +1,16 @@
-"""For producers: how many records were acknowledged, by topic and time, told to `odradek pipeline audit` on a topic.
+"""For producers: how many records were acknowledged, by partition and time, on a topic for `odradek pipeline audit`.
 
     audit = Audit(lambda key, value: producer.produce("audit", value, key), "web-1")
     producer.produce("orders", value, on_delivery=audit.on_delivery)
     …
     producer.flush(); audit.close(); producer.flush()
 
-A message is JSON: audit (version), producer, instance, sequence, until, closed, window, and counts {topic: {begin of a
-window: records}}; times are in ms since 1970. `counts` are what was acknowledged since the message before, by the
-window that the records' timestamps lie in: messages add up, in any order. `sequence` goes by ones within an `instance`,
-which is new at each start, so that a reader sees which messages are lost, and which are there twice. Until `until` all
-is counted. Records of a transaction should be counted once it is committed: the audit reads what is.
+A message is JSON: audit (version), producer, instance, sequence, since, until, closed, window, and counts {topic:
+{partition: {begin of a window: records}}}; times are in ms since 1970. `counts` are what was acknowledged from `since`,
+the `until` of the message before, to `until`, by the window that the records' timestamps lie in: messages add up, in
+any order. `sequence` goes by ones from 0 within an `instance`, which is new at each start, so that a reader sees which
+messages are lost, and which are there twice. Records of a transaction should be counted once it is committed: the audit
+reads what is.
 """
 
 from __future__ import annotations
@@ -19,23 +20,24 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 WINDOW_MS = 600_000
 
 _KINDS = {
-    "producer": str, "instance": str, "sequence": int, "until": int, "closed": bool, "window": int, "counts": dict,
+    "producer": str, "instance": str, "sequence": int, "since": int, "until": int, "closed": bool, "window": int,
+    "counts": dict,
 }  # fmt: skip
 
 Send = Callable[[bytes, bytes], object]
-Counts = Counter[tuple[str, int]]
-"""Records by topic and begin of the window."""
+Counts = Counter[tuple[str, int, int]]
+"""Records by topic, partition and begin of the window."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,11 @@ class Message:
     producer: str
     instance: str
     sequence: int
+    since: int
     until: int
     closed: bool
     window: int
-    counts: Mapping[str, Mapping[str, int]]
+    counts: Mapping[str, Mapping[str, Mapping[str, int]]]
 
     def encoded(self) -> bytes:
         """As it is sent."""
@@ -70,13 +73,25 @@ class Message:
     def _check(self) -> None:
         """Whatever a record may say, who counts must be able to. Raises ValueError, or AttributeError."""
         wrong = [name for name, kind in _KINDS.items() if type(getattr(self, name)) is not kind]
-        counted = [self.sequence, self.until, *self.records().values()] if not wrong else []
+        counted = [self.sequence, self.since, self.until, *self._numbers()] if not wrong else []
         if wrong or self.window <= 0 or any(type(each) is not int or each < 0 for each in counted):
             raise ValueError(f"no audit message: {wrong or 'a number below 0'}")
 
+    def _numbers(self) -> Iterator[int]:
+        """All that a program counts with."""
+        for (_, partition, _), records in self.records().items():
+            yield from (partition, records)
+
     def records(self) -> Counts:
         """Its counts, flat."""
-        return Counter({(topic, int(at)): n for topic, windows in self.counts.items() for at, n in windows.items()})
+        return Counter(
+            {
+                (topic, int(partition), int(at)): records
+                for topic, partitions in self.counts.items()
+                for partition, windows in partitions.items()
+                for at, records in windows.items()
+            }
+        )
 
 
 class Audit:
@@ -87,22 +102,22 @@ class Audit:
 
     def __init__(self, send: Send, producer: str, window_ms: int = WINDOW_MS) -> None:
         self._send, self._producer, self._window = send, producer, window_ms
-        self._instance, self._sequence = uuid4().hex, 0
+        self._instance, self._sequence, self._since = uuid4().hex, 0, int(time.time() * 1000)
         self._counts: Counts = Counter()
         self._counting, self._closing = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
-    def acknowledged(self, topic: str, timestamp_ms: int, records: int = 1) -> None:
-        """That many records with this timestamp are in the topic."""
+    def acknowledged(self, topic: str, partition: int, timestamp_ms: int, records: int = 1) -> None:
+        """That many records with this timestamp are in the partition."""
         start = timestamp_ms - timestamp_ms % self._window
         with self._counting:
-            self._counts[topic, start] += records
+            self._counts[topic, partition, start] += records
 
     def on_delivery(self, error: Any, message: Any) -> None:
         """As `on_delivery=` of confluent_kafka's `produce`."""
         if error is None:
-            self.acknowledged(message.topic(), message.timestamp()[1])
+            self.acknowledged(message.topic(), message.partition(), message.timestamp()[1])
 
     def close(self) -> None:
         """Tell the rest."""
@@ -134,10 +149,10 @@ class Audit:
             with self._counting:
                 self._counts += counts
             raise
-        self._sequence += 1
+        self._sequence, self._since = self._sequence + 1, until
 
     def _message(self, counts: Counts, until: int, closed: bool) -> Message:
-        nested: dict[str, dict[str, int]] = {}
-        for (topic, start), records in counts.items():
-            nested.setdefault(topic, {})[str(start)] = records
-        return Message(self._producer, self._instance, self._sequence, until, closed, self._window, nested)
+        nested: dict[str, dict[str, dict[str, int]]] = {}
+        for (topic, partition, start), records in counts.items():
+            nested.setdefault(topic, {}).setdefault(str(partition), {})[str(start)] = records
+        return Message(self._producer, self._instance, self._sequence, self._since, until, closed, self._window, nested)

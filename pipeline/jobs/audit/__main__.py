@@ -31,8 +31,10 @@ def command(conf: dict[str, str], every: bool, **options: Any) -> None:
     """Count the records of each topic and time window in every tier, and tell what is missing.
 
     The first tier there is says how many there should be: producers, the log, the archive, stages. A table on a
-    terminal, else a line of JSON for each window that differs, and one for all. Exit code 1 when records are missing;
-    records too many are told.
+    terminal, else a line of JSON for each window that differs, and one for all. What cannot be judged is named, with
+    the reason. Exit code 1 when records are missing, or when that cannot be known: a topic of --topics or --stage
+    without a judged window, nothing judged at all, lost audit messages, a producer that is silent. Records too many
+    are named only.
 
     \b
     Example:
@@ -41,14 +43,25 @@ def command(conf: dict[str, str], every: bool, **options: Any) -> None:
     asked = Asked.parse(int(time.time() * 1000), **options)
     asked.check()
     found = tiers.count(asked, jobs.start("audit", conf))
-    rows = list(verdict.rows(found.tiers))
-    for note in found.notes:
+    rows = list(verdict.rows(found.tiers, found.stages))
+    silent = _silent(asked, found, rows)
+    for note in [*found.notes, *found.doubts, *verdict.unjudged(rows, found.tiers), *silent]:
         click.echo(f"odradek pipeline audit: {note}", err=True)
     summary = report.summary(rows, found.period)
-    names = list(dict.fromkeys(tier.name for tier in found.tiers))
-    _print([row for row in rows if every or row.differs], names, summary)
-    if summary["missing"] or found.lost:
+    names = list(dict.fromkeys([tier.name for tier in found.tiers] + [stage.name for stage in found.stages]))
+    _print([row for row in rows if row.differs or (every and row.judged)], names, summary)
+    if summary["missing"] or found.doubts or silent:
         raise click.exceptions.Exit(1)
+
+
+def _silent(asked: Asked, found: tiers.Found, rows: Sequence[verdict.Row]) -> list[str]:
+    """Lines on what was to be judged and was not."""
+    last = found.period.end - found.period.window
+    judged = verdict.judged(rows, found.tiers, found.stages, found.topics, last)
+    if not judged:
+        return ["nothing was judged"]
+    requested = {*asked.topics, *(stage.topic for stage in asked.stages)}
+    return [f"{topic}: no window was judged" for topic in sorted(requested - judged)]
 
 
 def _print(rows: Sequence[verdict.Row], tiers: Sequence[str], summary: dict[str, Any]) -> None:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from odradek.pipeline.errors import UnknownTopic
+from odradek.pipeline.jobs.audit.period import utc
 from odradek.pipeline.jobs.topics import client, configs
 from odradek.pipeline.options import bare
-from odradek.pipeline.types import EARLIEST
+from odradek.pipeline.types import EARLIEST, Partition
 from odradek.pipeline.wire.brokers import Brokers
 
 _NEVER = 1 << 63
+
+
+class Whole(NamedTuple):
+    """The time (ms) since when a partition has all its records; `why` it has not all of those before."""
+
+    since: int
+    why: str
 
 
 def check(kafka: Mapping[str, str], named: Iterable[str]) -> None:
@@ -29,31 +38,36 @@ def topics(kafka: Mapping[str, str], named: Iterable[str]) -> set[str]:
     return known
 
 
-def whole_since(kafka: Mapping[str, str], names: Collection[str], now: int, slack: int) -> dict[str, int]:
-    """The time since when each of these topics has all its records; all in ms. Ask when they were read.
+def whole_since(kafka: Mapping[str, str], names: Collection[str], now: int, slack: int) -> dict[Partition, Whole]:
+    """Since when each partition of these topics has all its records. Ask when they were read.
 
     It is `slack` later than it need be: time passes while one reads, and records lie in no strict order of time.
     """
     cut = _cut(bare(kafka), names)
-    kept = {name: [*_kept(config, now), *cut[name]] for name, config in configs(bare(kafka), names).items()}
-    return {name: max(times) + slack if times else 0 for name, times in kept.items()}
+    kept = {name: list(_kept(config, now)) for name, config in configs(bare(kafka), names).items()}
+    found = {key: max([Whole(0, ""), *kept[key[0]], *limits]) for key, limits in cut.items()}
+    return {key: whole._replace(since=whole.since + slack if whole.since else 0) for key, whole in found.items()}
 
 
-def _kept(config: Mapping[str, str], now: int) -> Iterator[int]:
+def _kept(config: Mapping[str, str], now: int) -> Iterator[Whole]:
     """What is older may be deleted, whether it is yet or not."""
     policies = (config.get("cleanup.policy") or "delete").split(",")
     if "compact" in policies:
-        yield _NEVER
+        yield Whole(_NEVER, "cleanup.policy is compact")
     if "delete" in policies and (ms := int(config.get("retention.ms") or -1)) >= 0:
-        yield now - ms
+        yield Whole(now - ms, f"retention.ms is {ms}")
 
 
-def _cut(kafka: Mapping[str, str], names: Collection[str]) -> dict[str, list[int]]:
-    """The times of first records, by topic, of those logs whose beginning is gone: by their size, or on demand."""
-    found: dict[str, list[int]] = {name: [] for name in names}
+def _cut(kafka: Mapping[str, str], names: Collection[str]) -> dict[Partition, list[Whole]]:
+    """All partitions; of logs whose beginning is gone, by their size or on demand, the time of the first record."""
     with Brokers(kafka) as brokers:
-        keys = [(name, index) for name, count in brokers.topics().items() if name in found for index in range(count)]
-        cut = [key for key, first in brokers.offsets(keys, EARLIEST).items() if first > 0]
-        for (name, _), time in brokers.first_times(cut).items():
-            found[name].append(_NEVER if time is None else time)
-    return found
+        keys = [(name, index) for name, count in brokers.topics().items() if name in names for index in range(count)]
+        starts = {key: first for key, first in brokers.offsets(keys, EARLIEST).items() if first > 0}
+        times = brokers.first_times(starts)
+    return {key: [_begins(starts[key], times[key])] if key in starts else [] for key in keys}
+
+
+def _begins(offset: int, time: int | None) -> Whole:
+    if time is None:
+        return Whole(_NEVER, f"all of its log before offset {offset} is deleted, and nothing is behind it")
+    return Whole(time, f"its log begins at offset {offset}, with a record of {utc(time)}")

@@ -1,4 +1,4 @@
-"""How many records of each topic and window the log has, and the archive: one pass of Spark over each."""
+"""How many records of each partition and window the log has, and the archive: one pass of Spark over each."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def in_log(
     rows = rows.join(sql.broadcast(ends), ["topic", "partition"], "left")
     late = sql.count_if(sql.col("offset") >= sql.coalesce("archived", sql.lit(0))).alias("late")
     with described(spark, f"audit: the log of {', '.join(sorted(topics))}"):
-        found = rows.groupBy("topic", "window", "origin").agg(sql.count("*").alias("records"), late).collect()
+        by = "topic", "partition", "window", "origin"
+        found = rows.groupBy(*by).agg(sql.count("*").alias("records"), late).collect()
     return _summed(found)
 
 
@@ -82,7 +83,7 @@ def _summed(found: Iterable[Row]) -> InLog:
     awaited: Counts = Counter()
     origins: dict[str | None, Counts] = defaultdict(Counter)
     for row in found:
-        key = row.topic, row.window
+        key = row.topic, row.partition, row.window
         awaited[key] += row.late
         origins[row.origin][key] += row.records
     return InLog(origins, awaited)
@@ -108,7 +109,8 @@ def _in_files(spark: SparkSession, topic: str, paths: list[str], period: Period)
         return Counter()
     rows = _within(spark.read.parquet(*paths), period)
     with described(spark, f"audit: the archive of {topic}"):
-        return Counter({(topic, row.window): row["count"] for row in rows.groupBy("window").count().collect()})
+        found = rows.groupBy("partition", "window").count().collect()
+    return Counter({(topic, row.partition, row.window): row["count"] for row in found})
 
 
 def _log(

@@ -12,10 +12,10 @@ from odradek.pipeline.jobs.audit.period import Period, utc
 
 @dataclass(frozen=True)
 class Produced:
-    """The records of each topic and window; `notes` are lines on what may not have been counted."""
+    """The records of each partition and window; `doubts` are lines on what is not counted, and may be lost unseen."""
 
     counts: Counts
-    notes: list[str]
+    doubts: list[str]
 
 
 def messages(values: Iterable[bytes | None]) -> tuple[list[Message], list[str]]:
@@ -32,25 +32,27 @@ def messages(values: Iterable[bytes | None]) -> tuple[list[Message], list[str]]:
     return list(found.values()), [f"records of the audit topic that are no audit messages: {others}"] if others else []
 
 
-def add_up(told: Iterable[Message], period: Period) -> Produced:
-    """The counts in windows of the period; those of the messages must fit into them (`period_of`)."""
+def add_up(told: Iterable[Message], period: Period, since: int) -> Produced:
+    """The counts in windows of the period, into which the messages' must fit; messages were read from `since` on."""
     counts: Counts = Counter()
     instances: dict[str, list[Message]] = defaultdict(list)
     for message in told:
         instances[message.instance].append(message)
-        for (topic, start), records in message.records().items():
+        for (topic, partition, start), records in message.records().items():
             if start in period:
-                counts[topic, period.window_of(start)] += records
-    notes = [note for one in instances.values() for note in _doubts(one, period)]
-    return Produced(counts, sorted(notes))
+                counts[topic, partition, period.window_of(start)] += records
+    doubts = [doubt for one in instances.values() for doubt in _doubts(one, period, since)]
+    return Produced(counts, sorted(doubts))
 
 
-def _doubts(told: list[Message], period: Period) -> Iterator[str]:
-    """Of one instance of a producer."""
+def _doubts(told: list[Message], period: Period, since: int) -> Iterator[str]:
+    """Of one instance of a producer. The message before its first was sent at the first's `since`."""
     numbers = {message.sequence for message in told}
-    last = max(told, key=lambda message: message.sequence)
-    lost = max(numbers) - min(numbers) + 1 - len(numbers)
+    first, last = (pick(told, key=lambda message: message.sequence) for pick in (min, max))
+    before = first.sequence > 0 and first.since >= since
+    lost = last.sequence - first.sequence + 1 - len(numbers) + before
     if lost:
-        yield f"producer {last.producer}: {lost} of its audit messages are lost, and what they counted"
+        least = "at least " if before else ""
+        yield f"producer {last.producer}: {least}{lost} of its audit messages are lost, and what they counted"
     if not last.closed and last.until < period.end:
         yield f"producer {last.producer} is silent since {utc(last.until)}: what it sent then is not counted"

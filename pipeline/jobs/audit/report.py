@@ -35,28 +35,33 @@ def json_lines(rows: Iterable[Row]) -> Iterator[str]:
         yield json.dumps({
             "topic": row.topic, "window": utc(row.start),
             "counts": dict(row.counts), "missing": dict(row.missing), "more": dict(row.more),
+            "not judged": list(row.unjudged),
         })  # fmt: skip
 
 
 def summary(rows: Sequence[Row], period: Period) -> dict[str, object]:
-    """How much was compared, and by how much it differs."""
+    """How much was compared, and by how much it differs; what was not judged is in partitions' windows."""
+    judged = [row for row in rows if row.judged]
     return {
         "from": utc(period.begin),
         "to": utc(period.end),
-        "topics": len({row.topic for row in rows}),
-        "windows": len(rows),
-        "records": sum(next(iter(row.counts.values())) for row in rows),
+        "topics": len({row.topic for row in judged}),
+        "windows": len(judged),
+        "records": sum(next(iter(row.counts.values())) for row in judged),
         "missing": sum(max(row.missing.values(), default=0) for row in rows),
         "too many": sum(max(row.more.values(), default=0) for row in rows),
+        "not judged": sum(len(row.unjudged) for row in rows),
     }
 
 
 def sentence(summed: dict[str, object]) -> str:
     """The summary for a terminal."""
-    return (
+    said = (
         "{records:,} records of {topics} topics in {windows} windows from {from} to {to}: "
         "{missing:,} missing, {too many:,} too many"
     ).format(**summed)
+    unjudged = summed["not judged"]
+    return f"{said}; {unjudged:,} windows of partitions were not judged" if unjudged else said
 
 
 def json_line(summed: dict[str, object]) -> str:

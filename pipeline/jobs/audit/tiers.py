@@ -6,16 +6,19 @@ The log is counted last: what is written meanwhile is in it at least, and nothin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from odradek.pipeline.auditing import WINDOW_MS, Counts, Message
+from odradek.pipeline.auditing import WINDOW_MS, Message
 from odradek.pipeline.errors import OptionError
+from odradek.pipeline.jobs.audit import asked as command_line
 from odradek.pipeline.jobs.audit import cluster, counting, produced
-from odradek.pipeline.jobs.audit.asked import Asked, Stage
+from odradek.pipeline.jobs.audit.asked import Asked
+from odradek.pipeline.jobs.audit.cluster import Whole
 from odradek.pipeline.jobs.audit.period import Period
-from odradek.pipeline.jobs.audit.verdict import Tier
+from odradek.pipeline.jobs.audit.verdict import Stage, Tier
+from odradek.pipeline.types import Partition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,32 +28,34 @@ _NO_ARCHIVE = counting.Archived(Counter(), [], {}, [])
 
 @dataclass(frozen=True)
 class Found:
-    """`notes` are lines on what may be wrong with the counts; `lost`: live files of the archive are not there."""
+    """What is compared of these `topics`. `notes` are lines on the counts; `doubts` those that make them worth less."""
 
     period: Period
+    topics: set[str]
     tiers: list[Tier]
+    stages: list[Stage]
     notes: list[str]
-    lost: bool
+    doubts: list[str]
 
 
 def count(asked: Asked, spark: SparkSession) -> Found:
     """All that is asked for."""
-    told, notes = _told(asked, spark)
+    since = max(asked.now - asked.last - (asked.window or WINDOW_MS), 0)
+    told, notes = _told(asked, spark, since)
     period = Period.before(asked.now, asked.last, asked.grace, _window(asked.window, told))
-    producers = produced.add_up(told, period)
+    producers = produced.add_up(told, period, since)
     archive = counting.archived(spark, asked.archive, asked.topics, period) if asked.archive else _NO_ARCHIVE
     counted = {topic for message in told for topic in message.counts}
     topics = set(asked.topics) or {*counted, *archive.topics, *(stage.topic for stage in asked.stages)}
-    tiers = list(_in_log(asked, spark, topics, period, archive))
+    tiers, stages = _in_log(asked, spark, topics, period, archive)
     if asked.audit_topic:
         tiers.insert(0, Tier("producers", producers.counts, counted & topics))
-    return Found(period, tiers, [*notes, *producers.notes, *archive.notes], bool(archive.notes))
+    return Found(period, topics, tiers, stages, notes, [*producers.doubts, *archive.notes])
 
 
-def _told(asked: Asked, spark: SparkSession) -> tuple[list[Message], list[str]]:
+def _told(asked: Asked, spark: SparkSession, since: int) -> tuple[list[Message], list[str]]:
     if not asked.audit_topic:
         return [], []
-    since = max(asked.now - asked.last - (asked.window or WINDOW_MS), 0)
     return produced.messages(counting.values(spark, asked.kafka, asked.audit_topic, since))
 
 
@@ -67,25 +72,24 @@ def _window(asked: int | None, told: Iterable[Message]) -> int:
 
 def _in_log(
     asked: Asked, spark: SparkSession, topics: set[str], period: Period, archive: counting.Archived
-) -> Iterator[Tier]:
-    """The log, the archive that is held against it, and what the stages made of it."""
+) -> tuple[list[Tier], list[Stage]]:
+    """The log, the archive that is compared with it, and what the stages made of it."""
     after = {name for stage in asked.stages for name in stage.to}
     there = (topics | after) & cluster.topics(asked.kafka, ())
     log = counting.in_log(spark, asked.kafka, there, period, archive.offsets, bool(after))
     whole = cluster.whole_since(asked.kafka, there, asked.now, period.window)
-    yield Tier("log", log.counts, topics, whole_since=whole)
+    tiers = [Tier("log", log.counts, topics, whole=whole)]
     if asked.archive:
-        yield Tier("archive", archive.counts, archive.topics, awaited=log.awaited)
-    for stage in asked.stages:
-        yield _made(stage, log, whole)
+        tiers.append(Tier("archive", archive.counts, archive.topics, awaited=log.awaited))
+    return tiers, [_made(stage, log, whole) for stage in asked.stages]
 
 
-def _made(stage: Stage, log: counting.InLog, whole: Mapping[str, int]) -> Tier:
+def _made(stage: command_line.Stage, log: counting.InLog, whole: Mapping[Partition, Whole]) -> Stage:
     """What a stage made of its topic; dead letters of other topics may be among it and are not."""
-    counts: Counts = Counter()
+    counts: Counter[int] = Counter()
     for origin in (None, stage.topic):
-        for (name, start), records in log.origins.get(origin, Counter()).items():
+        for (name, _, start), records in log.origins.get(origin, Counter()).items():
             if name in stage.to:
-                counts[stage.topic, start] += records
-    since = max(whole[name] for name in stage.to)
-    return Tier("+".join(stage.to), counts, {stage.topic}, whole_since={stage.topic: since})
+                counts[start] += records
+    since = max(limit.since for (name, _), limit in whole.items() if name in stage.to)
+    return Stage("+".join(stage.to), stage.topic, counts, since)

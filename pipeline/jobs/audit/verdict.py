@@ -1,42 +1,87 @@
-"""What the tiers do not agree in. Counts cannot see a loss and a doubling in the same window that are equally large."""
+"""What the tiers do not agree in, by partition: a surplus in one hides no loss in another.
+
+Counts cannot see a loss and a doubling in the same window of a partition that are equally large.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from odradek.pipeline.auditing import Counts
+from odradek.pipeline.jobs.audit.cluster import Whole
+from odradek.pipeline.jobs.audit.period import utc
+from odradek.pipeline.types import Partition
+
+_WHOLE = Whole(0, "")
+_SHOWN = 10  # partitions in a line
 
 
 @dataclass(frozen=True)
 class Tier:
     """One place that records pass, and how many are there.
 
-    `topics` go through it. `awaited` are on their way to it and no loss. `whole_since`: of windows that begin before
-    that time (ms) it need not have all records any more.
+    `topics` go through it. `awaited` are on their way to it and no loss. Of windows that begin before a partition is
+    `whole` it need not have all records any more.
     """
 
     name: str
     counts: Counts
     topics: Collection[str]
     awaited: Counts = field(default_factory=Counter)
-    whole_since: Mapping[str, int] = field(default_factory=dict)
+    whole: Mapping[Partition, Whole] = field(default_factory=dict)
 
-    def has(self, key: tuple[str, int]) -> bool:
-        """Whether it can be asked for this window of this topic."""
-        return key[0] in self.topics and key[1] >= self.whole_since.get(key[0], 0)
+    def has(self, topic: str, partition: int, start: int) -> bool:
+        """Whether it can be asked for this window of this partition."""
+        return topic in self.topics and start >= self.whole.get((topic, partition), _WHOLE).since
+
+    def has_all(self, topic: str, start: int) -> bool:
+        """Whether it can be asked for this window of the whole topic."""
+        return topic in self.topics and start >= self._all_since.get(topic, 0)
+
+    @cached_property
+    def _all_since(self) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for (topic, _), whole in self.whole.items():
+            found[topic] = max(found.get(topic, 0), whole.since)
+        return found
+
+    def why_not(self, topic: str, partition: int) -> str | None:
+        """Why it cannot be asked for all windows of this partition."""
+        whole = self.whole.get((topic, partition), _WHOLE)
+        return f"{self.name}: {whole.why}" if whole.since else None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What was made of a topic, in whichever partitions, by begin of the window; `since` then it has all."""
+
+    name: str
+    topic: str
+    counts: Mapping[int, int]
+    since: int
 
 
 @dataclass(frozen=True)
 class Row:
-    """A window of a topic: the tiers' counts, and how those differ from the first tier's."""
+    """A window of a topic: the counts in its judged partitions, and how those differ from the first tier's.
+
+    `unjudged` are partitions with records of which only one tier can be asked.
+    """
 
     topic: str
     start: int
     counts: Mapping[str, int]
     missing: Mapping[str, int]
     more: Mapping[str, int]
+    unjudged: Sequence[int] = ()
+
+    @property
+    def judged(self) -> bool:
+        """Whether anything in it was compared."""
+        return bool(self.counts)
 
     @property
     def differs(self) -> bool:
@@ -44,21 +89,104 @@ class Row:
         return bool(self.missing or self.more)
 
 
-def rows(tiers: Iterable[Tier]) -> Iterator[Row]:
-    """Every window that is in any tier, by topic and time; one that only one tier can be asked for is left out."""
-    all_tiers = list(tiers)
-    for key in sorted({key for tier in all_tiers for key in tier.counts}):
-        asked = [tier for tier in all_tiers if tier.has(key)]
-        if len(asked) > 1:
-            yield _row(key, asked)
+def rows(tiers: Sequence[Tier], stages: Sequence[Stage] = ()) -> Iterator[Row]:
+    """Every window that has records in any tier, by topic and time."""
+    found: dict[tuple[str, int], set[int]] = {(stage.topic, at): set() for stage in stages for at in stage.counts}
+    for tier in tiers:
+        for topic, partition, start in tier.counts:
+            found.setdefault((topic, start), set()).add(partition)
+    for (topic, start), partitions in sorted(found.items()):
+        window = _Window(topic, start, sorted(partitions), tiers)
+        yield window.judge([stage for stage in stages if stage.topic == topic and start >= stage.since])
 
 
-def _row(key: tuple[str, int], tiers: list[Tier]) -> Row:
-    expected = tiers[0].counts[key]
-    more = {tier.name: tier.counts[key] - expected for tier in tiers}
-    missing = {tier.name: -more[tier.name] - tier.awaited[key] for tier in tiers}
-    return Row(*key, {tier.name: tier.counts[key] for tier in tiers}, _positive(missing), _positive(more))
+@dataclass
+class _Window:
+    """A window of a topic and its partitions with records, while it is judged."""
+
+    topic: str
+    start: int
+    partitions: Sequence[int]
+    tiers: Sequence[Tier]
+    missing: Counter[str] = field(default_factory=Counter)
+    more: Counter[str] = field(default_factory=Counter)
+
+    def judge(self, stages: Sequence[Stage]) -> Row:
+        """The window's row; `stages` can be asked for it."""
+        judged = [partition for partition in self.partitions if self._judge_partition(partition)]
+        made = self._judge_stages(stages)
+        if made:
+            judged = list(self.partitions)
+        counts = {**self._counts(judged, bool(made)), **made}
+        unjudged = [partition for partition in self.partitions if partition not in judged]
+        return Row(self.topic, self.start, counts, dict(+self.missing), dict(+self.more), unjudged)
+
+    def _judge_partition(self, partition: int) -> bool:
+        """Compare those tiers that can be asked for it with the first of them; whether there are several."""
+        key = self.topic, partition, self.start
+        asked = [tier for tier in self.tiers if tier.has(*key)]
+        for tier in asked[1:]:
+            self._differ(tier.name, tier.counts[key] - asked[0].counts[key], tier.awaited[key])
+        return len(asked) > 1
+
+    def _judge_stages(self, stages: Sequence[Stage]) -> dict[str, int]:
+        """Compare with the first tier that has all of the topic; what each stage made, {} where no tier has."""
+        whole = next((tier for tier in self.tiers if tier.has_all(self.topic, self.start)), None)
+        if whole is None:
+            return {}
+        expected = sum(whole.counts[self.topic, partition, self.start] for partition in self.partitions)
+        made = {stage.name: stage.counts.get(self.start, 0) for stage in stages}
+        for name, count in made.items():
+            self._differ(name, count - expected, 0)
+        return made
+
+    def _differ(self, tier: str, surplus: int, awaited: int) -> None:
+        self.more[tier] += max(surplus, 0)
+        self.missing[tier] += max(-surplus - awaited, 0)
+
+    def _counts(self, judged: Sequence[int], whole: bool) -> dict[str, int]:
+        """By tier, in the judged partitions that it has; without tiers that have none of them."""
+        found = {}
+        for tier in self.tiers:
+            had = [partition for partition in judged if tier.has(self.topic, partition, self.start)]
+            if had or (whole and tier.has_all(self.topic, self.start)):
+                found[tier.name] = sum(tier.counts[self.topic, partition, self.start] for partition in had)
+        return found
 
 
-def _positive(counts: Mapping[str, int]) -> dict[str, int]:
-    return {name: count for name, count in counts.items() if count > 0}
+def judged(
+    rows: Iterable[Row], tiers: Sequence[Tier], stages: Sequence[Stage], topics: Iterable[str], last: int
+) -> set[str]:
+    """The topics of which a window was judged, or that have no records and could be; `last` is the last window."""
+    found = dict.fromkeys(topics, False)
+    for topic in found:
+        asked = [tier for tier in tiers if tier.has_all(topic, last)]
+        found[topic] = len(asked) + any(stage.topic == topic and last >= stage.since for stage in stages) > 1
+    with_records: dict[str, bool] = {}
+    for row in rows:
+        with_records[row.topic] = with_records.get(row.topic, False) or row.judged
+    return {topic for topic, so in {**found, **with_records}.items() if so}
+
+
+def unjudged(rows: Iterable[Row], tiers: Sequence[Tier]) -> Iterator[str]:
+    """Lines on partitions with records in windows that were not judged: which, how many windows, and why."""
+    windows: dict[tuple[str, str], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for row in rows:
+        for partition in row.unjudged:
+            windows[row.topic, _reason(tiers, row.topic, partition)][partition].add(row.start)
+    for (topic, why), found in sorted(windows.items()):
+        starts = set().union(*found.values())
+        span = f"{len(starts)} windows from {utc(min(starts))} to {utc(max(starts))}"
+        yield f"{topic}, {_named(sorted(found))}: {span} were not judged: {why}"
+
+
+def _reason(tiers: Sequence[Tier], topic: str, partition: int) -> str:
+    reasons = filter(None, (tier.why_not(topic, partition) for tier in tiers))
+    return "; ".join(reasons) or "only one of what is compared has the topic"
+
+
+def _named(partitions: Sequence[int]) -> str:
+    some = ", ".join(map(str, partitions[:_SHOWN]))
+    return (
+        f"partitions {some}" if len(partitions) <= _SHOWN else f"partitions {some} and {len(partitions) - _SHOWN} more"
+    )

@@ -36,6 +36,7 @@ MINUTE = 60_000
 WINDOW = 10 * MINUTE
 NOW = int(time.time() * 1000)
 OLD = NOW - 2 * 60 * MINUTE - NOW % WINDOW  # begin of a window that is judged
+COMPACT = {"cleanup_policy": "compact"}
 
 
 @pytest.fixture
@@ -59,20 +60,20 @@ class World:
     """A topic `name` with another for the audit; records of it are acknowledged, counted, and archived."""
 
     def __init__(self, broker: Any, folder: Path, **config: Any) -> None:
-        self._broker, self._folder = broker, folder
+        self._broker, self.folder = broker, folder
         self.name, self.audit_topic = create_topic(broker, "orders", partitions=2, **config), create_topic(broker)
         self.producer = Producer({"bootstrap.servers": broker.bootstrap})
         self._commits = self._archived = 0
 
     @property
     def tiers(self) -> list[str]:
-        return ["--audit-topic", self.audit_topic, "--archive", self._folder.as_uri(), "--topics", self.name]
+        return ["--audit-topic", self.audit_topic, "--archive", self.folder.as_uri(), "--topics", self.name]
 
     def counting(self, producer: str = "web-1") -> Audit:
         return Audit(lambda key, value: self.producer.produce(self.audit_topic, value, key), producer, WINDOW)
 
     def produce(self, audit: Audit | None, count: int, at: int = OLD, topic: str | None = None, **more: Any) -> None:
-        """Records a millisecond apart."""
+        """Records a millisecond apart, to both partitions in turn."""
         more |= {"on_delivery": audit.on_delivery} if audit else {}
         for number in range(count):
             self.producer.produce(
@@ -86,20 +87,20 @@ class World:
 
     def archive(self, count: int, at: int = OLD, kept: int | None = None) -> Path:
         """As if it had gone on by that many records, half of them in each partition; returns the file."""
-        path = self._folder / f"topic={self.name}/date=2026-01-01/hour=00/{self._commits}.parquet"
+        path = self.folder / f"topic={self.name}/date=2026-01-01/hour=00/{self._commits}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        times = pa.array(
-            [(at + number) * 1000 for number in range(count if kept is None else kept)], pa.timestamp("us", "UTC")
-        )
-        parquet.write_table(pa.table({"timestamp": times}), path)
-        file = manifest.File(str(path.relative_to(self._folder)), self.name, {0: manifest.Span(count, 0, count)}, 1)
+        numbers = range(count if kept is None else kept)
+        times = pa.array([(at + number) * 1000 for number in numbers], pa.timestamp("us", "UTC"))
+        partitions = pa.array([number % 2 for number in numbers], pa.int32())
+        parquet.write_table(pa.table({"partition": partitions, "timestamp": times}), path)
+        file = manifest.File(str(path.relative_to(self.folder)), self.name, {0: manifest.Span(count, 0, count)}, 1)
         before, self._archived = self._archived, self._archived + count
         ends = {(self.name, index): (before // 2, self._archived // 2) for index in range(2)}
         self._commit(manifest.Commit("s", self._commits, ends, (file,)))
         return path
 
     def _commit(self, commit: manifest.Commit) -> None:
-        path = self._folder / manifest.COMMITS / manifest.commit_name(self._commits)
+        path = self.folder / manifest.COMMITS / manifest.commit_name(self._commits)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(manifest.commit_to_json(commit))
         self._commits += 1
@@ -132,7 +133,8 @@ def test_nothing_is_missing(full: World, audit: Callable[..., Result]) -> None:
 
 def test_a_loss_in_the_log(full: World, audit: Callable[..., Result]) -> None:
     more = full.counting("web-2")
-    more.acknowledged(full.name, OLD, 7)
+    for partition, records in ((0, 4), (1, 3)):
+        more.acknowledged(full.name, partition, OLD, records)
     full.close(more)
     full.archive(7)
     result = audit(*full.tiers)
@@ -140,11 +142,12 @@ def test_a_loss_in_the_log(full: World, audit: Callable[..., Result]) -> None:
     assert [(line["missing"], line["more"]) for line in told(result)] == [({"log": 7}, {})]
 
 
-@pytest.mark.parametrize(("until", "windows"), [(7, [20]), (60, []), (-1, [])])
+@pytest.mark.parametrize(("until", "windows"), [(7, [50, 25, 20]), (60, [50, 25, 10]), (-1, [50, 25, 10])])
 def test_what_was_deleted_is_no_loss(
     full: World, audit: Callable[..., Result], broker: Any, until: int, windows: list[int]
 ) -> None:
-    """On demand, or by retention.bytes, before its time; the window after the next is judged again."""
+    """On demand, or by retention.bytes, before its time; the window after the next is judged again. The other partition
+    is judged all the time."""
     more = full.counting("web-2")
     full.produce(more, 20, OLD + 2 * WINDOW)
     full.close(more)
@@ -155,6 +158,45 @@ def test_what_was_deleted_is_no_loss(
     result = audit(*full.tiers, "--all")
     assert (result.exit_code, [line["missing"] for line in told(result)]) == (0, [{}, {}, {}])
     assert [line["counts"]["log"] for line in told(result) if "log" in line["counts"]] == windows
+
+
+def test_one_emptied_partition_hides_no_loss_in_another(full: World, audit: Callable[..., Result], broker: Any) -> None:
+    more = full.counting("web-2")
+    for partition in range(2):
+        more.acknowledged(full.name, partition, OLD, 7)
+    full.close(more)
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in client.delete_records([TopicPartition(full.name, 0, -1)]).values():
+        future.result(30)
+    words = ["--audit-topic", full.audit_topic, "--topics", full.name]
+    result = audit(*words)
+    assert (result.exit_code, [line["missing"] for line in told(result)]) == (1, [{"log": 7}])
+    assert f"{full.name}, partitions 0: 2 windows from" in result.stderr
+    assert "all of its log before offset 75 is deleted" in result.stderr
+    assert json.loads(result.stdout.splitlines()[-1])["summary"]["not judged"] == 2
+
+
+def test_a_surplus_in_one_partition_hides_no_loss_in_another(full: World, audit: Callable[..., Result]) -> None:
+    more = full.counting("web-2")
+    more.acknowledged(full.name, 1, OLD, 7)
+    full.close(more)
+    for _ in range(7):
+        full.producer.produce(full.name, b"", partition=0, timestamp=OLD)
+    assert not full.producer.flush(30)
+    (line,) = told(audit("--audit-topic", full.audit_topic, "--topics", full.name))
+    assert (line["missing"], line["more"]) == ({"log": 7}, {"log": 7})
+
+
+def test_a_topic_that_was_asked_for_is_judged_or_that_is_an_error(
+    full: World, broker: Any, audit: Callable[..., Result]
+) -> None:
+    """Also one without records, which is judged where two tiers could have them."""
+    other, idle = World(broker, full.folder, **COMPACT), World(broker, full.folder)
+    other.produce(None, 10)
+    result = audit("--archive", full.folder.as_uri(), "--topics", f"{full.name},{other.name}")
+    assert (result.exit_code, told(result)) == (1, [])
+    assert f"{other.name}: no window was judged" in result.stderr
+    assert audit("--stage", f"{idle.name}={full.name}", "--last", "1h").exit_code == 0
 
 
 def test_a_loss_in_the_archive(full: World, audit: Callable[..., Result]) -> None:
@@ -196,8 +238,8 @@ def test_records_too_many_are_told_and_are_no_failure(full: World, audit: Callab
 def test_young_windows_are_not_judged(world: World, audit: Callable[..., Result]) -> None:
     """Nor those of which the grace is not over."""
     counting = world.counting()
-    counting.acknowledged(world.name, int(time.time() * 1000), 5)  # NOW may be long ago
-    counting.acknowledged(world.name, OLD, 3)
+    counting.acknowledged(world.name, 0, int(time.time() * 1000), 5)  # NOW may be long ago
+    counting.acknowledged(world.name, 0, OLD, 3)
     world.close(counting)
     words = ["--audit-topic", world.audit_topic, "--topics", world.name]
     assert [line["missing"] for line in told(audit(*words))] == [{"log": 3}]
@@ -208,13 +250,17 @@ def test_young_windows_are_not_judged(world: World, audit: Callable[..., Result]
 def test_old_windows_are_not_judged_where_retention_deleted_them(
     broker: Any, tmp_path: Path, audit: Callable[..., Result]
 ) -> None:
-    for config, missing in (({"retention_ms": 60 * MINUTE}, []), ({"cleanup_policy": "compact"}, []), ({}, [3])):
+    """And the audit says so: it has not seen that nothing is lost."""
+    hour = {"retention_ms": 60 * MINUTE}
+    for config, missing, why in ((hour, [], "retention.ms is 3600000"), (COMPACT, [], "compact"), ({}, [3], "")):
         world = World(broker, tmp_path / "none", **config)
         counting = world.counting()
-        counting.acknowledged(world.name, OLD, 3)
+        counting.acknowledged(world.name, 0, OLD, 3)
         world.close(counting)
-        found = told(audit("--audit-topic", world.audit_topic, "--topics", world.name))
-        assert [line["missing"]["log"] for line in found] == missing, config
+        result = audit("--audit-topic", world.audit_topic, "--topics", world.name)
+        assert [line["missing"]["log"] for line in told(result)] == missing, config
+        assert result.exit_code == 1 and why in result.stderr
+        assert ("nothing was judged" in result.stderr) is (not missing)
 
 
 def test_stages(world: World, broker: Any, audit: Callable[..., Result]) -> None:
@@ -256,6 +302,28 @@ def test_several_producers_and_one_that_was_started_again(world: World, audit: C
     assert (result.exit_code, result.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("sequences", "closed", "line"),
+    [
+        ([1], True, "at least 1 of its audit messages are lost"),
+        ([0, 2], True, "1 of its audit messages are lost"),
+        ([0], False, "is silent since"),
+    ],
+)
+def test_what_a_producer_did_not_tell_is_no_success(
+    world: World, audit: Callable[..., Result], sequences: list[int], closed: bool, line: str
+) -> None:
+    world.produce(None, 2 * len(sequences))
+    for number in sequences:
+        counts = {world.name: {"0": {str(OLD): 1}, "1": {str(OLD): 1}}}
+        told_ = Message("web-1", "a", number, OLD, OLD + 1, closed, WINDOW, counts)
+        world.producer.produce(world.audit_topic, told_.encoded())
+    assert not world.producer.flush(30)
+    result = audit("--audit-topic", world.audit_topic)
+    assert (result.exit_code, told(result)) == (1, [])
+    assert f"producer web-1: {line}" in result.stderr or f"producer web-1 {line}" in result.stderr
+
+
 PERIOD = Period(0, 10 * WINDOW, WINDOW)
 DAY = 24 * 60 * MINUTE
 
@@ -272,27 +340,31 @@ def test_the_windows_before_now() -> None:
 
 
 def message(sequence: int, instance: str = "a", **other: Any) -> Message:
-    fields: dict[str, Any] = {"until": PERIOD.end, "closed": False, "window": WINDOW, "counts": {"t": {"0": 1}}}
+    counts = {"t": {"2": {"0": 1}}}
+    fields: dict[str, Any] = {
+        "since": PERIOD.begin, "until": PERIOD.end, "closed": False, "window": WINDOW, "counts": counts,
+    }  # fmt: skip
     return Message("web-1", instance, sequence, **{**fields, **other})
 
 
-def summed(*values: bytes | None) -> tuple[dict[tuple[str, int], int], list[str]]:
+def summed(*values: bytes | None) -> tuple[dict[tuple[str, int, int], int], list[str]]:
     told, notes = messages(values)
-    found = add_up(told, PERIOD)
-    return dict(found.counts), notes + found.notes
+    found = add_up(told, PERIOD, since=1)
+    return dict(found.counts), notes + found.doubts
 
 
 def test_a_message_that_is_there_twice_counts_once() -> None:
     one = message(0).encoded()
-    assert summed(one, message(1).encoded(), one) == ({("t", 0): 2}, [])
+    assert summed(one, message(1).encoded(), one) == ({("t", 2, 0): 2}, [])
 
 
 @pytest.mark.parametrize(
     ("values", "note"),
     [
         ([message(3).encoded(), message(6).encoded()], "producer web-1: 2 of its audit messages are lost"),
+        ([message(3, since=1).encoded(), message(5).encoded()], "web-1: at least 2 of its audit messages are lost"),
         ([message(0, until=WINDOW).encoded()], "producer web-1 is silent since 1970-01-01T00:10:00Z"),
-        ([None, b"{}", b"[1]", b"no", b'{"audit": 2}'], "no audit messages: 5"),
+        ([None, b"{}", b"[1]", b"no", b'{"audit": 1}'], "no audit messages: 5"),
     ],
 )
 def test_what_may_not_have_been_counted_is_told(values: list[bytes | None], note: str) -> None:
@@ -316,11 +388,15 @@ def test_what_may_not_have_been_counted_is_told(values: list[bytes | None], note
         {"window": -WINDOW},
         {"window": True},
         {"counts": [1]},
+        {"since": None},
         {"counts": {"t": 1}},
-        {"counts": {"t": {"noon": 1}}},
-        {"counts": {"t": {"0": "1"}}},
-        {"counts": {"t": {"0": None}}},
-        {"counts": {"t": {"0": -1}}},
+        {"counts": {"t": {"0": 1}}},
+        {"counts": {"t": {"noon": {"0": 1}}}},
+        {"counts": {"t": {"-1": {"0": 1}}}},
+        {"counts": {"t": {"0": {"noon": 1}}}},
+        {"counts": {"t": {"0": {"0": "1"}}}},
+        {"counts": {"t": {"0": {"0": None}}}},
+        {"counts": {"t": {"0": {"0": -1}}}},
     ],
 )
 def test_a_message_with_a_wrong_part_is_none(wrong: dict[str, Any]) -> None:
@@ -338,19 +414,20 @@ def test_a_producer_that_was_closed_is_not_silent() -> None:
 
 
 def test_windows_are_added_up_to_longer_ones() -> None:
-    counts = {"t": {str(at * MINUTE): 1 for at in range(15)}}
-    assert summed(message(0, window=MINUTE, counts=counts).encoded())[0] == {("t", 0): 10, ("t", WINDOW): 5}
+    counts = {"t": {"0": {str(at * MINUTE): 1 for at in range(15)}}}
+    assert summed(message(0, window=MINUTE, counts=counts).encoded())[0] == {("t", 0, 0): 10, ("t", 0, WINDOW): 5}
 
 
 def test_a_producer_tells_at_the_end_of_a_window_and_at_the_end() -> None:
     sent: list[Message] = []
     audit = Audit(lambda _key, value: sent.append(Message.decoded(value)), "web-1", window_ms=200)
-    audit.acknowledged("t", 1234, 5)
+    audit.acknowledged("t", 1, 1234, 5)
     wait_until(lambda: sent and sent[-1].sequence > 1, what="three windows")
-    audit.acknowledged("t", 1200)
-    audit.acknowledged("u", 1400)
+    audit.acknowledged("t", 1, 1200)
+    audit.acknowledged("u", 0, 1400)
     audit.close()
-    assert sum((each.records() for each in sent), Counter()) == {("t", 1200): 6, ("u", 1400): 1}
+    assert sum((each.records() for each in sent), Counter()) == {("t", 1, 1200): 6, ("u", 0, 1400): 1}
+    assert [each.since for each in sent[1:]] == [each.until for each in sent[:-1]]
     assert [each.sequence for each in sent] == list(range(len(sent)))
     assert [each.closed for each in sent] == [False] * (len(sent) - 1) + [True]
 
@@ -366,9 +443,9 @@ def test_what_could_not_be_sent_is_told_later() -> None:
         sent.append(Message.decoded(value))
 
     with Audit(send, "web-1", window_ms=100) as audit:
-        audit.acknowledged("t", 0, 5)
+        audit.acknowledged("t", 0, 0, 5)
         assert full.wait(30)
-    assert sum((each.records() for each in sent), Counter()) == {("t", 0): 5}
+    assert sum((each.records() for each in sent), Counter()) == {("t", 0, 0): 5}
     assert sent[0].sequence == 0
 
 
@@ -377,7 +454,9 @@ def test_a_failed_delivery_is_not_counted(world: World) -> None:
     with Audit(lambda _key, value: sent.append(Message.decoded(value)), "web-1") as audit:
         audit.on_delivery("an error", None)
         world.produce(audit, 2)
-    assert sum((each.records() for each in sent), Counter()) == {(world.name, OLD): 2}  # a window may have ended
+    assert sum((each.records() for each in sent), Counter()) == {
+        (world.name, index, OLD): 1 for index in range(2)
+    }  # a window may have ended
 
 
 # -- what is asked
