@@ -6,7 +6,10 @@ turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from odradek.broker.controller_link import ControllerLink
@@ -23,6 +26,7 @@ from odradek.ipc.processes import COLUMN
 from odradek.workers.catalog import Catalog
 
 BUSY_S = 0.001
+SLICE_S = 0.02
 COLUMN_APPENDS = COLUMN["appends"]
 
 
@@ -43,6 +47,7 @@ class GroupCoordinator:
         )
         self._expiry_ms: int = config["offsets.retention.check.interval.ms"]
         self._expire_at_ms = now.steady_ms + self._expiry_ms
+        self._sweeps: deque[Iterator[None]] = deque()  # through all groups
         self._now = now
 
     def _create_topic(self) -> None:
@@ -53,15 +58,27 @@ class GroupCoordinator:
         return self.topic.is_behind(partition) or self._writer.is_busy_with(partition)
 
     def follow(self, before: Snapshot, snapshot: Snapshot, now: Now) -> None:
-        """Take over a new snapshot."""
+        """Take over a new snapshot; what goes by the one before ends first, since a topic's name may come back."""
         self._now = now
+        self._sweep(math.inf)
         self.topic.follow(snapshot, now)
         gone = _deleted(before, snapshot)
         if gone:
-            self.machine.topics_deleted(gone, now)
+            self._sweeps.append(self.machine.forgetting(gone, now))
+
+    def _sweep(self, seconds: float) -> None:
+        """Go on through the groups for so long: they may have a million offsets, and clients wait meanwhile."""
+        until = time.monotonic() + seconds
+        while self._sweeps:
+            for _ in self._sweeps[0]:
+                if time.monotonic() >= until:
+                    return
+            self._sweeps.popleft()
 
     def patience(self, now: Now) -> float | None:
         """Seconds for which nothing need be done here; None: until something happens."""
+        if self._sweeps:
+            return 0.0
         if self._writer.is_waiting:
             return BUSY_S
         due = self.machine.next_ms()
@@ -73,7 +90,8 @@ class GroupCoordinator:
         self.machine.tick(now)
         if now.steady_ms >= self._expire_at_ms:
             self._expire_at_ms = now.steady_ms + self._expiry_ms
-            self.machine.expire_offsets(now)
+            self._sweeps.append(self.machine.expiring(now))
+        self._sweep(SLICE_S)
 
         def do(effect: Answer | Append | Reload) -> None:
             if isinstance(effect, Answer):

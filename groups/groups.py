@@ -8,7 +8,7 @@ transaction's name and wait here for its marker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -359,10 +359,20 @@ class Groups(Ownership):
 
     def topics_deleted(self, topics: set[str], now: Now) -> None:
         """Offsets of partitions that are no more are forgotten, those of groups that are being read when they are."""
+        for _ in self.forgetting(topics, now):
+            pass
+
+    def forgetting(self, topics: set[str], now: Now) -> Iterator[None]:
+        """The same in steps, a group each: go through them before anything of these names is committed again."""
         reading: list[int | str] = [*self._loading, *self._resetting]
         for key in reading:
             self._deleted.setdefault(key, set()).update(topics)
-        self._forget_topics(list(self._groups.values()), topics, now)
+        for name in list(self._groups):
+            if name in self._groups:
+                self._forget_topics([self._groups[name]], topics, now)
+            elif name in self._resetting:  # since the last step
+                self._deleted.setdefault(name, set()).update(topics)
+            yield
 
     def _forget_topics(self, groups: Iterable[Group], topics: set[str], now: Now) -> None:
         for group in groups if topics else ():
@@ -373,11 +383,19 @@ class Groups(Ownership):
 
     def expire_offsets(self, now: Now) -> None:
         """Forget offsets past `offsets.retention.minutes`, and groups that have neither members nor offsets."""
-        for group in list(self._groups.values()):
-            try:
-                self._expire(group, now)
-            except Exception:
-                self._fault(group.id, now)
+        for _ in self.expiring(now):
+            pass
+
+    def expiring(self, now: Now) -> Iterator[None]:
+        """The same in steps, a group each."""
+        for name in list(self._groups):
+            group = self._groups.get(name)
+            if group is not None:
+                try:
+                    self._expire(group, now)
+                except Exception:
+                    self._fault(name, now)
+            yield
 
     def _expire(self, group: Group, now: Now) -> None:
         expired = _expired(group, self.limits.retention_ms, now.wall_ms)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from odradek.broker import config as configuration
-from odradek.broker import offsets_topic
+from odradek.broker import group_coordinator, offsets_topic
 from odradek.broker.controller_link import ControllerLink
 from odradek.broker.group_coordinator import GroupCoordinator
 from odradek.broker.offsets_journal import TOPIC
@@ -64,11 +64,12 @@ class Place:
         assert found is not None
         return found
 
-    def publish(self, leader: int, there: bool = True) -> None:
-        """Tell the coordinator of new metadata."""
+    def publish(self, leader: int, there: bool = True, others: tuple[str, ...] = ()) -> None:
+        """Tell the coordinator of new metadata; `others`: topics of clients that there are."""
         topic = {"id": "01" * 16, "internal": True, "config": {}, "partitions": [[0, 1, leader, 0, [0, 1], [0, 1], 0]]}
         version, before = self.shared.metadata.version + 1, self.catalog.snapshot
-        raw = raw_snapshot(version, "c", 0, [], {TOPIC: topic} if there else {}, {})
+        topics = {name: {**topic, "id": "02" * 16, "internal": False} for name in others}
+        raw = raw_snapshot(version, "c", 0, [], {**topics, **({TOPIC: topic} if there else {})}, {})
         self.shared.metadata.publish(version, json.dumps(raw).encode())
         self.catalog.follow()
         self.coordinator.follow(before, self.catalog.snapshot, self.now)
@@ -427,6 +428,61 @@ def test_offsets_of_topics_that_were_deleted_while_the_partition_was_loaded(plac
     place.lead(4)
     place.publish(OWN)  # the tombstones are in the log
     assert (end, place.committed(), place.committed("other")) == (4, -1, -1)
+
+
+def many_that_lose_a_topic(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Groups, of which a turn takes one; the topic is gone and the first turn was."""
+    names = ["a", "b", "c", "d"]
+    place.begin()
+    place.publish(OWN, others=("t",))
+    for name in names:
+        place.commit(1, name)
+    monkeypatch.setattr(group_coordinator, "SLICE_S", 0.0)
+    place.publish(OWN)
+    return names
+
+
+def test_offsets_of_a_deleted_topic_go_in_slices(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = many_that_lose_a_topic(place, monkeypatch)
+    assert [place.committed(name) for name in names] == [-1, 1, 1, 1]
+    assert place.coordinator.patience(place.now) == 0.0
+    for _ in names:
+        place.turn()
+    assert [place.committed(name) for name in names] == [-1] * 4
+    assert place.coordinator.patience(place.now) != 0.0
+
+
+def test_what_is_committed_when_a_deleted_topic_is_back_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = many_that_lose_a_topic(place, monkeypatch)
+    place.publish(OWN, others=("t",))
+    assert [place.committed(name) for name in names] == [-1] * 4
+    place.commit(7, "d")
+    for _ in names:
+        place.turn()
+    assert [place.committed(name) for name in names] == [-1, -1, -1, 7]
+
+
+def test_a_group_that_is_reset_before_a_deleted_topic_is_forgotten(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = many_that_lose_a_topic(place, monkeypatch)
+    place.groups.reset("d", place.now)
+    for _ in names:
+        place.turn()
+    place.turn(RELOAD_PAUSE_MS)
+    place.turn()
+    assert [place.committed(name) for name in names] == [-1] * 4
+
+
+def test_offsets_expire_in_slices(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.begin()
+    for name in ("a", "b"):
+        place.commit(1, name)
+    monkeypatch.setattr(group_coordinator, "SLICE_S", 0.0)
+    place.turn(7 * 24 * 3_600_000 + 60_000)
+    assert [place.committed(name) for name in ("a", "b")] == [-1, 1]
+    place.turn()
+    assert [place.committed(name) for name in ("a", "b")] == [-1, -1]
 
 
 def test_a_segment_that_is_missing_is_named_and_costs_no_time(place: Place, caplog: pytest.LogCaptureFixture) -> None:
