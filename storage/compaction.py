@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.ipc import slots
-from odradek.storage import cleanable, index_files, names, swap, transactions
+from odradek.storage import checkpoints, cleanable, index_files, names, swap, transactions
 from odradek.storage.cleanable import Range, Rules, Segment
 from odradek.storage.cleaned_segment import CleanedSegment
 from odradek.storage.cleaned_transactions import CleanedTransactions
@@ -166,13 +166,22 @@ class Compaction:
             self.partition.release()
         if len(bases) < 2:
             raise Moved("its sealed segments are gone")
-        self._replayed_from = max((base for base in bases if base <= self._flushed), default=bases[0])
+        self._replayed_from = max((base for base in bases if base <= self._recovery_point()), default=bases[0])
         self._found = [_sizes(self.partition.directory, base) for base in bases[:-1]]
         self._aborted = list(self._aborted_below(bases, state.leo))
         self.hasher = KeyHasher()
         self.offsets = OffsetMap(
             self.memory.buffer_bytes, self.memory.load_factor, self.what.upto - self.what.first_dirty
         )
+
+    def _recovery_point(self) -> int:
+        """Where a start after a kill begins to read: by the checkpoint, which may lag behind what is flushed."""
+        partition = self.partition
+        try:
+            told = checkpoints.read_offsets(os.path.dirname(partition.directory), checkpoints.RECOVERY_POINT)
+        except checkpoints.CheckpointError:
+            return 0
+        return min(self._flushed, told.get((partition.topic, partition.index), 0))
 
     def _aborted_below(self, bases: list[int], leo: int) -> Iterator[AbortedTxn]:
         """Transactions with data in what is cleaned, wherever their markers lie; one at `leo` is not written yet."""

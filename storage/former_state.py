@@ -59,15 +59,20 @@ def load_producers(
     return state
 
 
-def forget_compacted(directory: Path, sizes: Mapping[int, int], state: LogState, leo: int) -> None:
+def forget_compacted(directory: Path, sizes: Mapping[int, int], state: LogState, leo: int, clean_upto: int) -> None:
     """End the transactions that a snapshot has for open and of which compaction has left nothing.
 
     It leaves open ones alone, so that the first batch of one that is open is there. Its marker is not when it was
     written behind the snapshot and compacted away, or emptied: read from there on the log would never end it.
+
+    `clean_upto`: the cleaner has come to there, 0 when it was only let go past what is deleted. It stops at the last
+    stable offset, so that a transaction that began below is over, also when its beginning is deleted.
     """
     bases = list(sizes)
     for producer_id, entry in state.replay.producers.items():
         first = entry.txn_first_offset
+        if 0 <= first < clean_upto <= leo:
+            entry.txn_first_offset = -1
         if not bases[0] <= first < leo:
             continue
         batch, _ = batch_at(directory, max(base for base in bases if base <= first), first)

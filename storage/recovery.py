@@ -100,6 +100,7 @@ def recover(
     """
     work = _Recovery(Path(directory), config.index_interval_bytes, clean, on_corruption == "cut", files)
     work.gaps_upto = 1 << 63 if config.compacted else compacted_upto
+    work.clean_upto = compacted_upto if compacted_upto > log_start else 0
     work.unsynced_from = recovery_point if restarted and not clean else None
     work.open(recovery_point, log_start)
     work.load_state(log_start)
@@ -121,6 +122,7 @@ class _Recovery:
         self.snapshots: list[int] = []  # their offsets when it was opened, rising
         self.state = LogState(EpochCache(), {}, 0)
         self.gaps_upto = 0  # below, compaction may have left gaps
+        self.clean_upto = 0  # below, no transaction is open
         self.unsynced_from: int | None = None  # offset from which on a power failure may have taken anything
         self.scanned_from: int | None = None  # base from which on every batch was checked
         self.epochs_as_read: tuple[Epoch, ...] | None = None
@@ -274,7 +276,7 @@ class _Recovery:
         """Producers and epochs as of the log's end."""
         if self.scanned_from is None and self.snapshots:
             self._load_producers(self.out.leo)
-        former_state.forget_compacted(self.directory, self.sizes, self.state, self.out.leo)
+        former_state.forget_compacted(self.directory, self.sizes, self.state, self.out.leo, self.clean_upto)
         # Without any snapshot a clean stop means that there was no producer to remember, as in Kafka.
         self.state.epochs.truncate_from_end(self.out.leo)
         self.state.epochs.truncate_from_start(log_start)

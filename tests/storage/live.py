@@ -16,7 +16,7 @@ from odradek.ipc.roles import worker_role
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 from odradek.protocol.records import batch_v2
-from odradek.storage import append, read
+from odradek.storage import append, checkpoints, read
 from odradek.storage.append import Batch
 from odradek.storage.config import LogConfig
 from odradek.storage.log import Log, Place
@@ -81,10 +81,17 @@ def batch(*values: bytes, producer: int = -1, epoch: int = 0, sequence: int = -1
 
 
 def note_flushed(partition: Partition) -> None:
-    """As the janitor says soon after a roll: all but the active segment is on the disk."""
+    """As the janitor says soon after a roll: all but the active segment is on the disk. Its checkpoint too."""
     with partition.locked() as values:
         values[slots.F_FLUSHED] = max(values[slots.F_FLUSHED], values[slots.F_ACTIVE_BASE])
         partition.slot.publish(values)
+    note_recovery_point(partition)
+
+
+def note_recovery_point(partition: Partition) -> None:
+    """As the janitor does each minute: write down what is flushed."""
+    flushed, key = partition.state().flushed, (partition.topic, partition.index)
+    checkpoints.write_offsets(os.path.dirname(partition.directory), checkpoints.RECOVERY_POINT, {key: flushed})
 
 
 def put(partition: Partition, *batches: Batch, now_ms: int = NOW) -> list[int]:

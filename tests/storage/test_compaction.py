@@ -19,7 +19,7 @@ from odradek.storage.offset_map import ENTRY_BYTES
 from odradek.storage.partition import Partition
 
 from .compacting import MEMORY, Kept, Row, compact, consume, headers, keyed, put, seal
-from .live import NOW, Live, live
+from .live import NOW, Live, live, note_flushed, note_recovery_point
 
 DAY = 86_400_000
 SMALL = {"segment_bytes": 500, "index_interval_bytes": 100, "cleanup_policy": "compact"}
@@ -422,14 +422,36 @@ def test_a_marker_above_the_recovery_point_stays(tmp_path: Path) -> None:
         transactions.write_marker(partition, 5, 0, 1, False, NOW)
         put(partition, keyed([(b"c", b"")]), keyed([(b"c", b"")], producer=5, sequence=1))
         seal(partition)
-        for flushed, left in ((2, [2]), (5, [])):
+        for flushed, noted, left in ((2, True, [2]), (5, False, [2]), (5, True, [])):
             with partition.locked() as values:
                 values[slots.F_FLUSHED] = flushed
                 partition.slot.publish(values)
+            if noted:  # it is the checkpoint that a start goes by
+                note_recovery_point(partition)
             for turn in range(3):
                 going = Compaction(partition, look(partition, 0, NOW + turn), MEMORY, NOW + turn)
                 assert len(list(going.steps())) > 0
             assert [head.base_offset for head in headers(partition) if head.is_control and head.num_records] == left
+
+
+def test_a_transaction_that_is_over_is_not_open_by_a_snapshot_when_its_beginning_is_deleted(tmp_path: Path) -> None:
+    """Its marker is compacted away, and then the checkpoint of the recovery point is lost."""
+    with live(tmp_path, **SMALL, delete_retention_ms=0) as world:
+        partition = world.partition()
+        put(partition, keyed([(b"a", b"")]))
+        put(partition, keyed([(b"t", b"aborted")], producer=5, sequence=0, transaction=True))
+        seal(partition)  # with a snapshot at 2
+        transactions.write_marker(partition, 5, 0, 1, False, NOW)
+        put(partition, keyed([(b"c", b"")]), keyed([(b"c", b"")], producer=5, sequence=1))
+        seal(partition)
+        with partition.locked() as values:
+            trim.advance(partition, values, 3)
+        note_flushed(partition)
+        for turn in range(3):
+            list(Compaction(partition, look(partition, 0, NOW + turn), MEMORY, NOW + turn).steps())
+        for clean_upto, unstable in ((5, -1), (3, 1)):  # nothing is known of a log that was only cut at its beginning
+            found = recovery.recover(partition.directory, partition.config, log_start=3, compacted_upto=clean_upto)
+            assert (found.segments[0].base_offset, found.first_unstable) == (2, unstable)
 
 
 def test_the_largest_timestamp_is_that_of_a_record_that_is_there(tmp_path: Path) -> None:
