@@ -41,6 +41,10 @@ _NEVER_TOLD = -1  # leader epoch of a replica that follows no broker; the view's
 _UNCONFIGURED = LogConfig()  # one for all: nothing that is done here goes by a topic's configs
 
 
+class _Recovering(Exception):
+    """A log that was found only when it was told of is not recovered yet."""
+
+
 class Replicas:
     """Replicas of partitions on this broker; rows of `view` say where they are."""
 
@@ -162,8 +166,8 @@ class Replicas:
             return KAFKA_STORAGE_ERROR
         if row[SLOT] == NOWHERE:
             self._make(told, row)
-            if self._slots[row[SLOT]].state().state == slots.RECOVERING:
-                raise OSError("its log is being recovered")  # which takes a version that shows it: others need not wait
+        if self._slots[row[SLOT]].state().state == slots.RECOVERING:  # by others, once a version shows it: the order
+            raise _Recovering  # that has it shown may be behind this one
         partition = self.partition(told.topic, told.number)
         assert partition is not None
         return self._carry_out(partition, told)
@@ -174,10 +178,10 @@ class Replicas:
         A fault of our own gets one trace, however often it is tried.
         """
         key = (told.topic, told.number)
-        if isinstance(error, (OSError, SlotsExhausted, Busy)):
-            log.error(
-                "%s-%d: cannot take its role now: %s", *key, error or "its lock is taken, or it is being recovered"
-            )
+        if isinstance(error, _Recovering):
+            log.info("%s-%d takes its role when its log is recovered", *key)
+        elif isinstance(error, (OSError, SlotsExhausted, Busy)):
+            log.error("%s-%d: cannot take its role now: %s", *key, str(error) or "its lock is taken")
         elif key not in self._traced:
             self._traced.add(key)
             log.error("%s-%d: cannot take its role, and tries on", *key, exc_info=error)
