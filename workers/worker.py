@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 IDLE_TICK_S = 0.5
 TICK_S = 0.1  # the safety net: nothing waits longer for a ring that was lost
 RETRY_S = 0.001
+AGAIN_S = 0.02  # of what is tried again, before connections have their turn
 RECOVER_LOOK_S = 0.01
 _IDLE_SWEEP_S = 5
 
@@ -233,8 +234,13 @@ class Worker:
         return max(0.0, until - now)
 
     def _try_again(self) -> None:
+        """Each a slice of its own, while there is time: many large requests do not add up in one turn."""
+        until = time.monotonic() + AGAIN_S
         again, self._again = self._again, []
-        for work in again:
+        for number, work in enumerate(again):
+            if number and time.monotonic() >= until:
+                self._again = again[number:] + self._again  # those that had no turn are the first in the next one
+                return
             try:
                 done = work()
             except Exception:  # costs the one that waits for it, not the others

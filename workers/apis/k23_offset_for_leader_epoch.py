@@ -6,6 +6,8 @@ the newest epoch ends at the log end, where the leader's own begins while nothin
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from odradek.ipc import slots
@@ -19,19 +21,48 @@ from odradek.workers.leadership import elsewhere, refusal
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
+_SLICE_S = 0.02  # of one request's partitions, before the other connections have their turn: it may name 65,536
 
-def handle(worker: Worker, request: Any, context: Context) -> Any:
-    """One answer for each partition asked for."""
-    response = message_class("OffsetForLeaderEpochResponse")
-    topic_class = response.OffsetForLeaderTopicResult
-    topics = [
-        topic_class(
-            topic=topic.topic,
-            partitions=[topic_class.EpochEndOffset(**_answer(worker, topic.topic, part)) for part in topic.partitions],
+
+class _Work:
+    """The partitions of one request, for a slice of time at once: each reads a file."""
+
+    def __init__(self, worker: Worker, request: Any, context: Context) -> None:
+        self._worker = worker
+        self._context = context
+        self._topics: list[tuple[str, list[dict[str, int]]]] = [(topic.topic, []) for topic in request.topics]
+        self._left = deque(
+            (topic.topic, part, rows)
+            for topic, (_, rows) in zip(request.topics, self._topics, strict=True)
+            for part in topic.partitions
         )
-        for topic in request.topics
-    ]
-    return response(throttle_time_ms=0, topics=topics)
+
+    def run(self) -> bool:
+        """Go on; returns True when it is answered."""
+        until = time.monotonic() + _SLICE_S
+        while self._left:
+            topic, part, rows = self._left.popleft()
+            rows.append(_answer(self._worker, topic, part))
+            if self._left and time.monotonic() >= until:
+                return False
+        self._context.reply(self._response())
+        return True
+
+    def _response(self) -> Any:
+        response = message_class("OffsetForLeaderEpochResponse")
+        topic_class = response.OffsetForLeaderTopicResult
+        topics = [
+            topic_class(topic=name, partitions=[topic_class.EpochEndOffset(**row) for row in rows])
+            for name, rows in self._topics
+        ]
+        return response(throttle_time_ms=0, topics=topics)
+
+
+def handle(worker: Worker, request: Any, context: Context) -> None:
+    """One answer for each partition asked for."""
+    work = _Work(worker, request, context)
+    if not work.run():
+        worker.again(work.run)
 
 
 def _answer(worker: Worker, topic: str, part: Any) -> dict[str, int]:
