@@ -296,6 +296,8 @@ class Replicas:
         row = self.view.row(topic, index)
         if row is None or row[SLOT] == NOWHERE:
             self._give_up(topic, index)
+            if row is not None and delete:
+                self._retire_passed_over(topic, index)
             return NONE
         if leader_epoch == DURING_DELETE or 0 <= leader_epoch < row[EPOCH]:
             return FENCED_LEADER_EPOCH
@@ -315,7 +317,18 @@ class Replicas:
         for index, row in enumerate(self.view.topics[topic]["partitions"]):
             if row[SLOT] != NOWHERE:
                 self.put_away(topic, index, row, self.dirs.retire)
+            else:
+                self._retire_passed_over(topic, index)
         self.view.forget(topic)
+
+    def _retire_passed_over(self, topic: str, index: int) -> None:
+        """The log of a replica without a slot: at the start its topic's node made no sense."""
+        topic_id = bytes.fromhex(self.view.topics[topic]["id"])
+        try:
+            if self.dirs.has(topic, index, topic_id):
+                self.dirs.retire(topic, index)
+        except OSError as error:
+            log.error("%s-%d: its directory could not be renamed: %s", topic, index, error)
 
     def put_away(self, topic: str, index: int, row: Row, rename: Callable[[str, int], None]) -> None:
         """Take a replica out of use, and `rename` its directory. Busy: try again."""

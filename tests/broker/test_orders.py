@@ -23,7 +23,7 @@ from odradek.broker.slotbook import SlotBook
 from odradek.cluster import errors, validation
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import SLOT
-from odradek.cluster.telling import Stop
+from odradek.cluster.telling import DURING_DELETE, Stop
 from odradek.cluster.validation import MOST_KNOWN, MOST_PARTITIONS, MOST_REPLICAS
 from odradek.cluster.view import Office, Told, View
 from odradek.ipc import region, slots
@@ -258,6 +258,25 @@ def test_a_log_that_was_passed_over_at_the_start_is_recovered_and_not_put_aside(
         assert (state.state, state.leo, state.flushed) == (slots.LEADER, 200, 0)
     assert [path.name for path in log_dir.iterdir() if path.is_dir()] == ["t-0"]
     assert (directory / "00000000000000000000.log").read_bytes() == b"".join(batches)
+
+
+@pytest.mark.parametrize("by", ["StopReplica", "UpdateMetadata"])
+def test_a_log_that_was_passed_over_at_the_start_is_deleted_with_its_topic(tmp_path: Path, by: str) -> None:
+    """One of another topic that had the name stays, for the controller's next full word."""
+    log_dir = tmp_path / "data"
+    for index, topic_id in enumerate((b"t" * 16, b"u" * 16)):
+        write_segment(log_dir / f"t-{index}", 0, run_of_batches(0, 20), sealed=False)
+        write_partition_metadata(log_dir / f"t-{index}", topic_id)
+    with real_replicas(tmp_path) as replicas:
+        orders = Orders(replicas.view, replicas, lambda: None)
+        shown = [told(replicas=[0])._replace(number=index) for index in (0, 1)]
+        orders.know(OFFICE, shown, [], lambda *_: None)
+        if by == "StopReplica":
+            orders.stop(OFFICE, [Stop(("t", index), -1, True) for index in (0, 1)], lambda *_: None)
+        else:
+            orders.know(OFFICE, [one._replace(leader=DURING_DELETE) for one in shown], [], lambda *_: None)
+    names = sorted(path.name for path in log_dir.iterdir() if path.is_dir())
+    assert names[0].startswith("t-0.") and names[0].endswith("-delete") and names[1:] == ["t-1"]
 
 
 def test_a_controller_that_dies_as_it_puts_a_log_away(tmp_path: Path) -> None:
