@@ -22,6 +22,7 @@ from .simulation.seams import installed
 SHORT, LONG, TOGETHER = 200, 6000, 25
 LOST = "lose_orders,elect,cut_one_way,cut_link"  # orders of one controller are lost, the next one's are heard
 
+NONSENSE = "nonsense,kill,kill_controller_process,elect,create,delete"
 DYING = "elect,kill_about_to_lead,cut_link"
 DELETING = "delete_records,kill,wipe,isolate,stop,move,elect"
 DISKS = "fail_dir,move,move_back,remake_while_away,kill,delete,add_partitions,remake,wipe"
@@ -94,6 +95,18 @@ def test_failing_disks_and_deaths_anywhere(only: str) -> None:
 @pytest.mark.parametrize("first", range(51000, 55000, 200))
 def test_many_failing_disks_and_deaths_anywhere(first: int, only: str) -> None:
     run(first, 200, only)
+
+
+def test_topics_whose_nodes_make_no_sense() -> None:
+    """Seeds 6, 14 and 24: logs that a start had passed over stayed when their topics were deleted."""
+    for first, count in ((5, 2), (14, 1), (24, 1)):
+        run(first, count, NONSENSE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(SHORT, LONG, 200))
+def test_many_topics_whose_nodes_make_no_sense(first: int) -> None:
+    run(first, 200, NONSENSE)
 
 
 def test_a_history_happens_again() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .cluster import Cluster
+from odradek.cluster import znodes
+from odradek.cluster.tree import NoNode, Set
+
+from .cluster import NONSENSE, Cluster
 
 Fault = Callable[[], None]
 
@@ -25,7 +28,7 @@ class Faults:
         named = self._kinds()
         if only:
             named = {name: named[name] for name in only.split(",")}
-        for name, wanted in (("wipe", wipe), ("lose_power", power)):
+        for name, wanted in (("wipe", wipe), ("lose_power", power), ("nonsense", "nonsense" in only)):
             if not wanted:
                 named.pop(name, None)
         kinds = list(named.items())
@@ -57,6 +60,8 @@ class Faults:
         cluster.network.cuts.clear()
         cluster.network.refusing.clear()
         cluster.network.slow = 0.0
+        for path in list(cluster.spoilt):
+            self._unspoil(path)
         for broker in cluster.brokers.values():
             cluster.cut_from_zookeeper(broker.number, False)
             self._start(broker)
@@ -90,6 +95,41 @@ class Faults:
             self.world.after(0.5, None, lambda: self._start(broker))
 
     # -- faults
+
+    def do_nonsense(self) -> None:
+        """Somebody's hand spoils a topic's node, and mends it soon after, or later."""
+        path = znodes.topic_path(self._topic())
+        if path not in self.cluster.zookeeper.nodes or path in self.cluster.spoilt:
+            return
+
+        def spoil(tree: Any) -> None:
+            data, stat = tree.get(path)
+            self.world.say(f"{path} becomes nonsense")
+            self.cluster.spoilt[path] = data
+            tree.multi([Set(path, NONSENSE, stat.version)])
+            self._soon(self.world.random.choice((0.3, 3.0)), lambda: self._unspoil(path))
+
+        self.cluster.tool(spoil)
+
+    def _unspoil(self, path: str) -> None:
+        """Unless it was deleted meanwhile, and maybe made again; until it is done."""
+
+        def mend(tree: Any) -> None:
+            former = self.cluster.spoilt.get(path)
+            if former is None:
+                return
+            try:
+                data, stat = tree.latest(path)
+            except NoNode:
+                data = b""
+            if data == NONSENSE:
+                self.world.say(f"{path} makes sense again")
+                tree.multi([Set(path, former, stat.version)])
+            self.cluster.spoilt.pop(path, None)
+
+        if path in self.cluster.spoilt:
+            self.cluster.tool(mend)
+            self.world.after(1.0, None, lambda: self._unspoil(path))
 
     def do_kill(self) -> None:
         """kill -9, and a start soon after, or later."""

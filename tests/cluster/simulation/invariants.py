@@ -119,7 +119,7 @@ class Invariants:
     def _key(self, path: str) -> Key:
         _, _, _, topic, _, index, _ = path.split("/")
         try:
-            node = znodes.decode_topic(self.cluster.zookeeper.nodes[znodes.topic_path(topic)].data)
+            node = self.cluster.topic(topic)
         except znodes.Malformed:  # by a test: it is what it was
             return self.keys[path]
         return node.id or b"", int(index)
