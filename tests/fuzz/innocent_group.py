@@ -147,9 +147,9 @@ class InnocentGroups:
             member.wire.close()
 
 
-def find_coordinator(wire: Wire, group: str) -> None:
-    """Have `__consumer_offsets` made; wait for it."""
-    asked = message_class("FindCoordinatorRequest")[1](key=group, key_type=0)
+def find_coordinator(wire: Wire, key: str, kind: int = 0) -> None:
+    """Have `__consumer_offsets` made, or with kind 1 `__transaction_state`; wait for it."""
+    asked = message_class("FindCoordinatorRequest")[1](key=key, key_type=kind)
     deadline = time.monotonic() + 60
     while (answer := wire.call(asked)).error_code:
         assert time.monotonic() < deadline, answer

@@ -16,7 +16,7 @@ from odradek.workers import api
 
 from ..clients.admin import create_named, topic_id
 from ..harness.broker import Broker
-from .innocent_group import InnocentGroups
+from .innocent_group import InnocentGroups, find_coordinator
 from .playing import Target
 from .sequences import Api, Player, Pools, Script, script
 from .stories import PLANS, WIDE, WIDTH, story
@@ -97,6 +97,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
             for name in ("seq-a", "seq-b"):
                 create_named(wire, name, 2)
             create_named(wire, WIDE.decode(), WIDTH)
+            find_coordinator(wire, "tx-1", 1)
             ids = [topic_id(wire, name).bytes for name in ("seq-a", "seq-b")]
         innocent = InnocentGroups(broker, PARTITIONS)
         player = Player((broker.host, broker.port), {**POOLS, "topic_id": ids}, apis(), LEARNS)
@@ -110,6 +111,7 @@ def sequences(default: int) -> int:
     return int(os.environ.get("ODRADEK_FUZZ_SEQUENCES", default))
 
 
+@pytest.mark.timeout(900)
 def test_hundreds(target: Target) -> None:
     target.play(range(sequences(300)))
     target.innocent.await_more()
