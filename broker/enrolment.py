@@ -21,7 +21,7 @@ from odradek.broker.replicas import Replicas
 from odradek.broker.slotbook import SlotBook
 from odradek.broker.tree_configs import topic_config
 from odradek.cluster import topicnames, znodes
-from odradek.cluster.snapshot import Snapshot
+from odradek.cluster.snapshot import Snapshot, Topic
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import Tree, TreeError
 from odradek.cluster.view import NO_ID, NO_LEADER, Told, View, raw_broker
@@ -53,7 +53,7 @@ def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
     view = View(store.broker, store.prepare(None))
     start = store.count_start()
     registration = _registration(me)
-    _load(tree, view, znodes.decode_broker(registration))
+    _load(tree, view, znodes.decode_broker(registration), former)
     dirs = PartitionDirs(me.config.log_dirs, Turns(me.run_dir), me.shared.failed_dirs)
     book = SlotBook(me.shared, PartitionLocks(Path(me.run_dir) / "partition.lock"), start)
     replicas = Replicas(view, dirs, book, me.shared, me.run_dir, me.config)
@@ -83,9 +83,11 @@ def _registration(me: Process) -> bytes:
     return znodes.encode_broker(endpoints, protocols, me.config["broker.rack"], time.time_ns() // 1_000_000)
 
 
-def _load(tree: Tree, view: View, own: BrokerNode) -> None:
+def _load(tree: Tree, view: View, own: BrokerNode, former: Snapshot | None) -> None:
     """Topics, configs, partitions and brokers as the tree has them: good enough until the controller tells.
 
+    A topic that makes no sense in the tree, and was known in this life of the broker, is what it was: this broker may
+    lead it, and a controller that goes on with what it knew does not tell of it again.
     This broker is among them, registered or not: librdkafka asks a cluster that has no brokers nothing any more.
     """
     names = tree.children(znodes.TOPICS)
@@ -97,11 +99,22 @@ def _load(tree: Tree, view: View, own: BrokerNode) -> None:
         try:
             _load_topic(tree, view, name, znodes.decode_topic(node[0]))
         except Malformed as error:
-            log.error("topic %s is passed over: ZooKeeper has %s", name, error)
+            known = former is not None and name in former.topics
+            log.error("topic %s is %s: ZooKeeper has %s", name, "what it was" if known else "passed over", error)
+            if former is not None and known:
+                _keep(view, former.topics[name])
         if name in view.topics:
             view.topics[name]["config"] = topic_config(name, config[0] if config else None)
     brokers = {number: node for number, (node, _) in read_registered(tree).items()}
     view.set_brokers(raw_broker(number, node) for number, node in {**brokers, view.broker: own}.items())
+
+
+def _keep(view: View, topic: Topic) -> None:
+    """A topic as it was published last."""
+    for index, one in enumerate(topic.partitions):
+        view.tell(
+            Told(topic.name, topic.id, index, -1, one.leader, one.leader_epoch, one.isr, -1, one.replicas)
+        )  # fmt: skip
 
 
 def _load_topic(tree: Tree, view: View, name: str, topic: TopicNode) -> None:

@@ -13,6 +13,7 @@ from odradek.broker.strays import keep
 from odradek.cluster import znodes
 from odradek.cluster.tree import Set
 from odradek.cluster.view import Told, View
+from odradek.ipc import slots
 from odradek.storage import names
 
 from .simulation.disk import Directory
@@ -180,6 +181,23 @@ def test_a_known_topic_whose_node_makes_no_sense_any_more_is_led_on(scene: Scene
     dead, index, other = (1, 1, 3) if office == 3 else (3, 0, 1)
     brokers[dead].die("is killed")
     scene.until(lambda: scene.cluster.state("t", index).leader == other, "another leader")
+
+
+def test_a_topic_is_led_on_though_its_node_makes_no_sense_to_another_process(scene: Scene) -> None:
+    """The controller process that follows one that died reads everything anew; the elected one has nothing to tell."""
+    scene.create("t", [3, 1], [1, 3])
+    brokers, path = scene.cluster.brokers, znodes.topic_path("t")
+    index, leader = next(
+        (index, leader) for index, leader in ((0, 3), (1, 1)) if brokers[leader].controller.owner.elected is None
+    )
+    former = brokers[leader].workers.log.get("t", index).slot.state()
+    scene.cluster.tool(lambda tree: tree.multi([Set(path, b"{")]))
+    scene.until(lambda: scene.cluster.zookeeper.nodes[path].data == b"{", "nonsense")
+    brokers[leader].kill_controller()
+    scene.until(lambda: brokers[leader].controller is not None, "another process")
+    scene.cluster.world.run(scene.cluster.world.now + 3.0)
+    state = brokers[leader].workers.log.get("t", index).slot.state()
+    assert (state.state, state.incarnation) == (slots.LEADER, former.incarnation)
 
 
 class Slots:
