@@ -14,6 +14,7 @@ from odradek.cluster import znodes
 from odradek.cluster.tree import Set
 from odradek.cluster.view import Told
 from odradek.ipc import replicas, slots
+from odradek.workers.followers import Progress
 
 from .simulation.cluster import Cluster
 from .simulation.history import History, explained
@@ -31,6 +32,7 @@ UNCLEAN = "elect_unclean,allow_unclean,min_isr,kill,cut_link,isolate,die_at"
 SUSPECTED = "refuse,allow_unclean,elect_unclean,cut_one_way,stop"
 BEHIND = "fall_behind,elect,cut_one_way,min_isr"
 LATE = "late_orders,elect,kill_controller_process,kill,move,delete,create"
+STOPPED = "stop_workers"
 MANY = "die_at,fail_dir,elect_unclean,min_isr,move_back,delete_records,stop"
 
 
@@ -84,14 +86,14 @@ def test_many_deaths_and_deletions(first: int, only: str) -> None:
     run(first, 200, only)
 
 
-@pytest.mark.parametrize("only", [DISKS, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, MANY])
+@pytest.mark.parametrize("only", [DISKS, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY])
 def test_failing_disks_and_deaths_anywhere(only: str) -> None:
     """A death may be before any word of shared memory, record, checkpoint, directory, message or write to the tree."""
     run(50000, TOGETHER, only)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("only", [DISKS, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, MANY])
+@pytest.mark.parametrize("only", [DISKS, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY])
 @pytest.mark.parametrize("first", range(51000, 55000, 200))
 def test_many_failing_disks_and_deaths_anywhere(first: int, only: str) -> None:
     run(first, 200, only)
@@ -188,6 +190,32 @@ def test_who_lacks_what_a_former_leader_may_have_committed_does_not_join() -> No
         world.run(world.now + 0.95)
         assert cluster.state("t", 0).isr == [1, 2]
         assert shown(cluster, 3)[0] == 0, "it has not got it"
+
+
+def test_how_far_a_follower_was_in_a_former_epoch_does_not_count() -> None:
+    """The leader could not note it for a lock; then the log was cut, while that worker was stopped."""
+    with calm() as cluster:
+        world, cuts = cluster.world, cluster.network.cuts
+        one: Any = cluster.brokers[1]
+        cuts.update({(2, 1), (1, 2)})
+        cluster.produce("t", 0, to=1, acks_all=True)
+        until(cluster, lambda: shown(cluster, 3)[0] == 1)
+        partition = one.workers.log.get("t", 0)
+        values = partition.slot.read()
+        late = Progress(partition, 3, 1, 0, values[slots.F_LEO], values[slots.F_LEADER_EPOCH])
+        cuts.update({(3, 1), (1, 3)})
+        order = decided(cluster, 2, [1, 2, 3])
+        for broker in (2, 3):
+            told(cluster, broker, order)
+        until(cluster, lambda: shown(cluster, 3)[0] == 0)
+        order = decided(cluster, 1, [1, 2, 3])
+        for broker in (1, 2):
+            told(cluster, broker, order)
+        cuts.difference_update({(2, 1), (1, 2)})
+        until(cluster, lambda: slot(cluster, 1).state().leader_epoch == 2)
+        world.after(0.0, one.workers.process, lambda: one.workers.followers.note(late))
+        world.run(world.now + 0.4)
+        assert [shown(cluster, broker) for broker in (1, 2, 3)] == [(1, 0), (1, 0), (0, 0)]
 
 
 def test_an_isr_is_not_written_over_what_a_controller_has_decided_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:

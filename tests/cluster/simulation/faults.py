@@ -263,6 +263,18 @@ class Faults:
         if seconds > 0.5:
             self._cut_from_zookeeper(broker.number, seconds)
 
+    def do_stop_workers(self) -> None:
+        """SIGSTOP, SIGCONT of what serves clients of the controller's broker, which leads, follows and leads again."""
+        chosen = [
+            one for one in self.cluster.brokers.values() if one.up and one.controller and one.controller.owner.elected
+        ]
+        for broker in chosen:
+            seconds = self.world.random.choice((0.5, 1.0, 2.0))
+            self.world.say(f"broker {broker.number}: its workers are stopped for {seconds} s")
+            broker.workers.process.stopped_until = self.world.now + seconds
+            for _ in range(4):
+                self._soon(seconds, self.do_elect)
+
     def do_expire(self) -> None:
         """A session ends though its broker lives."""
         session = self._any().session

@@ -129,9 +129,8 @@ class Invariants:
                                f"by {writer} in {after.controller_epoch}")  # fmt: skip
         if not after.isr:
             self.wrong(f"{path}: an empty ISR")
-        if before is not None:
-            self._joined(path, set(after.isr) - set(before.isr))
         if before is not None and after.leader_epoch == before.leader_epoch:
+            self._joined(path, set(after.isr) - set(before.isr))
             if not writer == after.leader == before.leader:
                 self.wrong(f"{path}: {writer} writes in epoch {after.leader_epoch} of {before.leader}")
             return
@@ -145,7 +144,11 @@ class Invariants:
             self._elected_uncleanly(path, before, after)
 
     def _joined(self, path: str, brokers: set[int]) -> None:
-        """A replica whose log directory has failed does not count as in sync, once that is known there."""
+        """A replica whose log directory has failed does not come to count as in sync, once that is known there.
+
+        A controller that is elected then may elect it, uncleanly where that is allowed, as one of Kafka's may: it knows
+        of failed directories by the answers to what it says first.
+        """
         topic = path.split("/")[3]
         for broker in brokers:
             directory = self.cluster.brokers[broker].disk.find(topic, self._key(path))
