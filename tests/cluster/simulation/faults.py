@@ -104,6 +104,8 @@ class Faults:
 
         def spoil(tree: Any) -> None:
             data, stat = tree.get(path)
+            if data == NONSENSE:  # by another fault that was under way
+                return
             self.world.say(f"{path} becomes nonsense")
             self.cluster.spoilt[path] = data
             tree.multi([Set(path, NONSENSE, stat.version)])
