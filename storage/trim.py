@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from odradek.storage.partition import Partition
 
 DELETING = 3
-# The log behind what is built from it, so that a death leaves it to be found. Its aborted transactions are not built
-# again (the log may be older than what is scanned): they are there as long as it is.
-_ORDER = (names.INDEX, names.TIME_INDEX, names.SNAPSHOT, names.LOG, names.TXN_INDEX)
+# The log behind what is built from it, so that a death leaves it to be found. Its aborted transactions and the snapshot
+# of what producers did before it are not built again: they are there as long as it is. (By the checkpoint, which may
+# lag behind, the log start may be in it again.)
+_ORDER = (names.INDEX, names.TIME_INDEX, names.LOG, names.TXN_INDEX, names.SNAPSHOT)
 
 
 def advance(partition: Partition, values: Fields, log_start: int) -> int:
@@ -68,7 +69,7 @@ def put_orphans_aside(directory: str) -> None:
 
 
 def put_aside(directory: str, base: int) -> None:
-    """Mark the files of the segment at `base` as deleted, the index first, its aborted transactions behind the log."""
+    """Mark the files of the segment at `base` as deleted: the index first; what is not built again behind the log."""
     path = os.path.join(directory, names.offset_name(base))
     for kind in _ORDER:
         try:

@@ -151,7 +151,7 @@ def test_of_a_replaced_segment_that_a_start_finds_the_aborted_transactions_are_k
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "rename", dying)
         swap._move_in(str(tmp_path), 0, [10])
-    assert swap._replaced(str(tmp_path), 0) == ([10] if renames < 4 else [])
+    assert swap._replaced(str(tmp_path), 0) == ([10] if renames < 3 else [])  # the snapshot comes last, and may stay
     found = os.listdir(tmp_path)
     if names.offset_name(10) + names.LOG in found:
         assert names.offset_name(10) + names.TXN_INDEX in found
