@@ -5,6 +5,7 @@ What is not done to it, because the files could not tell, and Apache Kafka could
 - A `.txnindex` of a segment that is not scanned goes missing alone, or loses whole rows: nothing says that it was
   there. (`odradek check` finds it: it reads the whole log.)
 - In a compacted log the first offset in such a row is changed: the batch at which the transaction began may be gone.
+  In any log it is, when it lies below the first segment then.
 - All snapshots go missing at a clean stop: there were no producers then, as far as the files say.
 - The snapshots go missing, and the batches of a producer, or the beginning of an open transaction, are deleted. A
   producer goes on under another id, then, after the next kill.
@@ -166,6 +167,7 @@ class LogWorld(World):
         """
         sequence = producer.sequence if producer is not None else -1
         before, former, timestamp = copy.deepcopy(self.model), copy.deepcopy(producer), self.stamp()
+        vague = self.vague.copy()
         batch, records = self._batch(rows, 0, producer, sequence, timestamp, inside)
 
         def work(partition: Partition) -> None:
@@ -183,7 +185,7 @@ class LogWorld(World):
             producer.sequence += len(rows)
             self._act(producer)
         if not self._stands(before, died, whole) and producer is not None and former is not None:
-            self.producers[self.producers.index(producer)] = former
+            self.producers[self.producers.index(producer)], self.vague = former, vague
         self._went_on(whole)
 
     def mark_and_die(self, producer: Producer, commit: bool, step: int, whole: bool) -> None:
@@ -346,6 +348,7 @@ class LogWorld(World):
         assert (state.leo, state.log_start) == (self.model.leo, self.model.log_start)
         assert state.hw == state.leo
         self._epochs_read()
+        self._compare_epochs()
         self.lead()  # and only then may anybody write
         self._reload(clean)
         if self._checkpoint(checkpoints.CLEANER) is None:  # as the cleaner does before its first round
@@ -361,7 +364,8 @@ class LogWorld(World):
             for head in _heads(self.live.partition(5)):
                 if head.leader_epoch > max((epoch for epoch, _ in model.epochs), default=-1):
                     model.epochs = assigned(model.epochs, head.leader_epoch, head.base_offset)
-        model.epochs = begun([one for one in model.epochs if one[1] < model.leo], model.log_start)
+        known = self._checkpoint(checkpoints.LOG_START) or 0
+        model.epochs = begun([one for one in model.epochs if one[1] < model.leo], known)
 
     def _reload(self, clean: bool) -> None:
         """The producers were read from the files."""
@@ -371,8 +375,10 @@ class LogWorld(World):
         for producer in self.producers:
             # Nothing may be left of the marker that fenced it but an empty batch, which says nothing (as in Kafka).
             producer.fenced &= producer.last is not None or not (self.gapped or self.weak)
+        first = repair.segment_bases(str(self.directory))[0]
+        acts = [one.act for one in self.model.producers().values() if one.act is not None]
         if self.gapped or self.weak:
-            self.vague |= {key for key, one in self.model.producers().items() if one.act is None or one.act.marker}
+            self.vague |= {act.producer_id for act in acts if act.marker or (self.weak and act.offset < first)}
         if self.weak:
             self._replace_forgotten()
 
@@ -493,9 +499,10 @@ class LogWorld(World):
             del data[len(data) - self.dice.randrange(1, TXN_ENTRY.size) :]
         else:
             at = self.dice.randrange(len(data))
-            if 10 <= at % TXN_ENTRY.size < 18 and self.gapped:
-                return
             data[at] ^= 1 << self.dice.randrange(8)
+            first = TXN_ENTRY.unpack_from(data, at - at % TXN_ENTRY.size)[2]
+            if 10 <= at % TXN_ENTRY.size < 18 and (self.gapped or 0 <= first < bases[0]):
+                return
         self.say(f"spoiled {path.name}")
         path.write_bytes(data)
 
@@ -546,8 +553,8 @@ class LogWorld(World):
 
     def spoil_checkpoints(self, clean: bool, bases: list[int], point: int) -> None:
         name = self.dice.choice(checkpoints.OFFSET_CHECKPOINTS)
-        if name == checkpoints.RECOVERY_POINT and self.gapped:
-            return  # it is what keeps markers in the log
+        if name in (checkpoints.RECOVERY_POINT, checkpoints.LOG_START) and self.gapped:
+            return  # the one keeps markers in the log, and below the other nothing was cleaned
         path = self.root / name
         how = self.dice.choice(["lost", "empty", "garbage"])
         self.say(f"{name}: {how}")
@@ -594,6 +601,9 @@ class LogWorld(World):
             table = self.partition.producers.table(values[slots.F_PSTATE_GEN])
             entries = {one.producer_id: one for one in table.entries()} if table is not None else {}
         self.model.compare_producers(entries, self.vague, self.gapped or self.weak)
+        self._compare_epochs()
+
+    def _compare_epochs(self) -> None:
         self.model.compare_epochs(list(EpochCache.read(self.directory).entries), self.forgotten)
 
     def _compare_aborted(self, there: set[int]) -> None:
@@ -603,6 +613,7 @@ class LogWorld(World):
             start = self.dice.randrange(self.model.log_start, self.model.leo + 1)
             end = self.dice.randrange(start, self.model.leo + 1)
             rows = transactions.aborted_between(reader, values, start, end)
+            assert len(rows) == len(set(rows)), "one is there twice"
             self.model.compare_aborted(rows, start, end, first, there)
 
     def _compare_times(self, found: list[Raw]) -> None:

@@ -152,7 +152,7 @@ class Life:
 
     def death(self) -> tuple[int, bool]:
         """At which call, and whether the broker goes with it."""
-        return self.dice.randrange(60), self.dice.random() < 0.3
+        return self.dice.randrange(self.dice.choice([12, 25, 60])), self.dice.random() < 0.3
 
     def append_and_die(self) -> None:
         producer = self.dice.choice([None, *self.world.producers])
