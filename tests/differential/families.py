@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ..clients.raw.batches import NOW
 from ..fuzz.sequences import Api, Pools
+from .config_values import OF_BROKERS, OF_TOPICS
 
-GROUPS, IDS = [b"g1", b"g2"], [b"tx1", b"tx2"]
-INDEXES = [0, 0, 0, 0, 1, 1, 2, -1]
+INDEXES = [0] * 14 + [1] * 8 + [2, -1]
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
 LEARNS = {
     "member_id": ["member_id"],
@@ -19,54 +20,88 @@ LEARNS = {
 }
 COMMON: Pools = {
     "partition_index": INDEXES, "partition_indexes": INDEXES, "index": INDEXES, "partition": INDEXES,
-    "partitions": INDEXES, "acks": [-1, -1, 1, 1, 0], "timeout_ms": (5000,), "max_wait_ms": (0, 10),
+    "partitions": INDEXES, "acks": [-1, -1, -1, -1, 1, 1, 0], "timeout_ms": (5000,), "max_wait_ms": (0, 10),
     "min_bytes": (0, 1), "max_bytes": [1 << 20, 1 << 20, 200, 0], "partition_max_bytes": [1 << 20, 1 << 20, 100, 0],
-    "fetch_offset": [0, 0, 1, 2, 3, 5, 100, -1], "offset": [0, 1, 2, 3, -1, -2, 100], "replica_id": (-1,),
-    "current_leader_epoch": [-1, -1, -1, 0, 1], "last_fetched_epoch": [-1, -1, -1, 0, 1], "leader_epoch": [0, 1, -1],
-    "log_start_offset": (-1, 0), "timestamp": [-1, -2, -3, -4, 0, 1], "max_num_offsets": [1, 2],
-    "session_epoch": [-1, -1, -1, 0, 1], "session_id": [0], "isolation_level": [0, 1], "rack_id": (b"",),
-    "producer_id": [-1], "producer_epoch": [-1], "v3_and_below_producer_id": [-1], "v3_and_below_producer_epoch": [-1],
-    "transaction_timeout_ms": (60_000,), "committed_offset": [0, 1, 5], "committed_leader_epoch": [-1, 0],
-    "committed_metadata": [b"", b"m"], "metadata": (SUBSCRIPTION,), "session_timeout_ms": (60_000,),
+    "fetch_offset": [0, 0, 0, 1, 2, 3, 5, 100, -1], "offset": [0, 1, 2, 3, -1, -2, 100], "replica_id": (-1,),
+    "current_leader_epoch": [-1, -1, -1, -1, 0, 1], "last_fetched_epoch": [-1, -1, -1, 0, 1],
+    "leader_epoch": [0, 1, -1], "log_start_offset": (-1, 0), "timestamp": [-1, -2, -3, -4, 0, 1, NOW - 1, NOW, NOW + 1],
+    "max_num_offsets": [1, 2], "session_epoch": [-1, 0, 0], "session_id": [0], "isolation_level": (0, 1, 1),
+    "rack_id": (b"",), "producer_id": [-1], "producer_epoch": [-1], "v3_and_below_producer_id": [-1],
+    "v3_and_below_producer_epoch": [-1], "transaction_timeout_ms": [60_000, 60_000, 60_000, 0, 900_001],
+    "committed_offset": [0, 1, 5], "committed_leader_epoch": [-1, 0, 5, -2], "committed_metadata": [b"", b"m"],
+    "metadata": (SUBSCRIPTION,), "session_timeout_ms": [60_000, 60_000, 60_000, 99, 1_800_001],
     "rebalance_timeout_ms": (60_000,), "protocol_type": [b"consumer"], "protocol_name": [b"range"],
-    "JoinGroup.name": [b"range", b"sticky", b"roundrobin"], "member_id": [b""], "generation_id": [-1],
-    "generation_id_or_member_epoch": [-1], "retention_time_ms": (-1,), "allow_auto_topic_creation": (0,),
-    "coordinator_epoch": [0], "key_type": [0, 1], "states_filter": [b"Stable", b"Empty"],
+    "protocols.name": [b"range", b"range", b"sticky", b"roundrobin"], "member_id": [b""], "generation_id": [-1],
+    "generation_id_or_member_epoch": [-1], "commit_timestamp": [-1, NOW], "retention_time_ms": (-1,),
+    "allow_auto_topic_creation": (0,), "coordinator_epoch": [0, 0, 1, -1], "key_type": [0, 1],
+    "states_filter": [b"Stable", b"Empty"], "state_filters": [b"Ongoing", b"Empty"],
     "response_partition_limit": [1, 2, 2000], "include_topic_authorized_operations": (0,),
     "include_cluster_authorized_operations": (0,), "include_authorized_operations": (0,),
     "types_filter": [b"classic"], "duration_filter": (-1,), "assignment": [b"a"],
 }  # fmt: skip
+CHANGES: Pools = {
+    "num_partitions": [1, 2, 3, -1, 0],
+    "replication_factor": [1, 1, 1, -1, 2, 0],
+    "broker_ids": [0, 0, 0, 0, 1, -1],
+    "replicas": [0, 0, 0, 1],
+    "count": [2, 3, 4, 1, 0],
+    "timeout_ms": (15_000,),
+    "resource_type": [2],
+    "config_operation": [0, 0, 1, 2, 3],
+    "configs.name": [name.encode() for name in OF_TOPICS],
+    "configuration_keys": [name.encode() for name in OF_TOPICS],
+    "election_type": [0, 1],
+}
+OF_ONE_BROKER: Pools = {
+    "resource_type": [4], "resource_name": [b"", b"", b"0", b"1", b"x"], "validate_only": (1,),
+    "config_operation": [0, 0, 0, 1, 2, 3], "configs.name": [name.encode() for name in OF_BROKERS],
+    "entity_type": [b"user", b"client-id", b"ip"], "match_type": [0, 1, 2], "endpoint_type": [1, 1, 2],
+}  # fmt: skip
 
 
 class Family(NamedTuple):
-    """APIs that are played together: weight by name."""
+    """APIs that are played together: weight by name; and what their fields are given beside the common values."""
 
     name: str
     weights: Mapping[str, int]
+    pools: Pools = {}
 
 
 FAMILIES = (
-    Family("records", {"Produce": 6, "Fetch": 5, "ListOffsets": 3, "DeleteRecords": 1, "OffsetForLeaderEpoch": 1,
-                       "InitProducerId": 1, "Metadata": 1, "DescribeTopicPartitions": 1, "DescribeProducers": 1}),
-    Family("groups", {"JoinGroup": 5, "SyncGroup": 4, "Heartbeat": 3, "LeaveGroup": 1, "OffsetCommit": 4,
-                      "OffsetFetch": 3, "DescribeGroups": 2, "ListGroups": 0, "DeleteGroups": 1, "OffsetDelete": 1,
-                      "FindCoordinator": 0}),
-    Family("transactions", {"InitProducerId": 4, "AddPartitionsToTxn": 4, "AddOffsetsToTxn": 2, "TxnOffsetCommit": 2,
-                            "EndTxn": 3, "Produce": 5, "Fetch": 3, "ListOffsets": 1, "DescribeTransactions": 1,
-                            "DescribeProducers": 1, "OffsetFetch": 1}),
+    Family("records", {"Produce": 8, "Fetch": 6, "ListOffsets": 3, "DeleteRecords": 2, "OffsetForLeaderEpoch": 1,
+                       "InitProducerId": 1, "Metadata": 1, "DescribeTopicPartitions": 1, "DescribeProducers": 1,
+                       "DescribeLogDirs": 1}),
+    Family("groups", {"JoinGroup": 6, "SyncGroup": 5, "Heartbeat": 3, "LeaveGroup": 1, "OffsetCommit": 4,
+                      "OffsetFetch": 3, "DescribeGroups": 2, "ListGroups": 1, "DeleteGroups": 1, "OffsetDelete": 1,
+                      "FindCoordinator": 1}),
+    Family("transactions", {"InitProducerId": 4, "AddPartitionsToTxn": 5, "AddOffsetsToTxn": 2, "TxnOffsetCommit": 2,
+                            "EndTxn": 3, "Produce": 6, "Fetch": 4, "ListOffsets": 1, "DescribeTransactions": 1,
+                            "DescribeProducers": 1, "OffsetFetch": 1, "ListTransactions": 1, "DeleteRecords": 1,
+                            "FindCoordinator": 1}, {"transactional_share": [0.8]}),
+    Family("topics", {"CreateTopics": 5, "CreatePartitions": 3, "DeleteTopics": 1, "Metadata": 3, "DescribeConfigs": 3,
+                      "AlterConfigs": 2, "IncrementalAlterConfigs": 5, "Produce": 4, "Fetch": 2, "ListOffsets": 2,
+                      "DeleteRecords": 1, "DescribeTopicPartitions": 1, "ElectLeaders": 1, "DescribeLogDirs": 1,
+                      "AlterPartitionReassignments": 1, "ListPartitionReassignments": 1, "OffsetForLeaderEpoch": 1,
+                      "DescribeProducers": 1}, CHANGES),
+    Family("brokers", {"IncrementalAlterConfigs": 5, "AlterConfigs": 3, "DescribeCluster": 1, "DescribeAcls": 1,
+                       "CreateAcls": 1, "DeleteAcls": 1, "DescribeClientQuotas": 1, "DescribeUserScramCredentials": 1,
+                       "FindCoordinator": 1, "ListGroups": 1, "ListTransactions": 1, "ListConfigResources": 1},
+           OF_ONE_BROKER),
 )  # fmt: skip
 
-LANDED = {"records"}
+LANDED = {"records", "groups", "transactions", "topics", "brokers"}
 """Families without a difference that has no reason; the others are played only where all are (`-m long`)."""
 
 
-def clients(number: int) -> list[Pools]:
+def clients(suffix: str) -> list[Pools]:
     """Two clients of the same names and one of any, which no other sequence has."""
-    groups = [b"%s-%d" % (name, number) for name in GROUPS]
-    ids = [b"%s-%d" % (name, number) for name in IDS]
+    groups, ids = ([b"%s-%s" % (stem, suffix.encode()) for stem in stems] for stems in ((b"g1", b"g2"), (b"x1", b"x2")))
     one = {"group_id": groups[:1], "transactional_id": ids[:1], "v3_and_below_transactional_id": ids[:1]}
     any_of = {"group_id": groups, "transactional_id": ids, "v3_and_below_transactional_id": ids}
-    shared: dict[str, Any] = {"groups": groups, "groups_names": groups, "transactional_ids": ids}
+    shared: dict[str, Any] = {
+        "groups": groups, "groups_names": groups, "transactional_ids": ids, "key": [*groups, *ids],
+        "coordinator_keys": [*groups, *ids],
+    }  # fmt: skip
     return [{**shared, **one}, {**shared, **one, "group_instance_id": [b"i"]}, {**shared, **any_of}]
 
 
@@ -79,10 +114,16 @@ def apis(family: Family, versions: Mapping[int, tuple[int, int]], keys: Mapping[
     ]
 
 
-def pools(names: list[str], ids: list[bytes]) -> Pools:
+def pools(family: Family, suffix: str, names: list[str], ids: list[bytes]) -> Pools:
     """What fields are given where the topics of these names and ids exist."""
-    known = [*(name.encode() for name in names), names[0].encode() + b"-no"]
-    return {**COMMON, "topic": known, "name": known, "topics": known, "topic_name": known, "topic_id": ids}
+    end = suffix.encode()
+    topics = [name.encode() for name in names]
+    known = [*topics, *topics, *topics, b"no-" + end]
+    made = [*topics, b"v-" + end, b"v-" + end, b"w-" + end]
+    fields = ("topic", "name", "topics", "topic_name", "topic_names", "resource_name")
+    named: dict[str, Any] = dict.fromkeys(fields, known) | {"topic_id": ids, "unknown": [b"a-" + end, b"b-" + end]}
+    metadata = [bytes(16), bytes(16), *ids]
+    return {**COMMON, **named, "CreateTopics.name": made, "Metadata.topic_id": metadata, **family.pools}
 
 
 LOWEST = {"OffsetCommit": 1, "OffsetFetch": 1}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import select
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odradek.protocol import interbroker, requests
@@ -24,9 +25,15 @@ WAITS_S = 0.3  # for a request that waits for other clients
 ANSWER_S = 20.0
 SETTLED_S = 3.0  # until both are through with what they do in the background
 LEARNT = 4
+MEMBER_ID_REQUIRED = 79
+NOBODYS = (-1, b"")
 Address = tuple[str, int]
 UNSETTLED = {3, 5, 14, 15, 16, 51}
 """Errors of what is not there yet, or not through yet: a request is sent once more while only one broker has one."""
+CHANGES = {"CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "Metadata",
+           "EndTxn", "InitProducerId"}  # fmt: skip
+"""What goes on after it is answered: in Kafka's broker, and with the markers of transactions in both."""
+SPREAD_S = 0.1  # until Kafka's log of a topic has its new configs, about
 READS = {1, 2, 3, 9, 10, 15, 16, 23, 32, 35, 46, 60, 61, 65, 66, 75}
 
 
@@ -53,6 +60,15 @@ class Difference(NamedTuple):
         return "\n    ".join([str(self.step), *map(str, self.fields)])
 
 
+class _Asked(NamedTuple):
+    """A request that was sent."""
+
+    sock: socket.socket
+    step: Step
+    silent: bool
+    body: bytes
+
+
 class Client:
     """One client at one broker: a connection, and what it knows."""
 
@@ -65,8 +81,10 @@ class Client:
         self._sequences: dict[Any, int] = {}
         self._frame = b""
         self.body = b""  # of the last request
-        self._silent = False
+        self._asked: Any = None
+        self._session = 0
         self._answer: Any = None
+        self.parked: list[_Asked] = []
 
     def send(self, step: Step) -> None:
         """Send the request of a step."""
@@ -74,14 +92,15 @@ class Client:
             self._sock = socket.create_connection(self._address, 30)
         dice = random.Random(step.seed)
         request = request_class(step.api)
-        values = Values(dice, self._pools, dice.choice(SPICES), step.version, self._sequences)
+        values = Values(dice, self._pools, dice.choice(SPICES), step.api, step.version, self._sequences)
         flexible = request.flexible_version_q(step.version)
         body = valid_body(request, step.version, values)
-        self._silent = request.API_KEY == 0 and _acks(step.version, body) == 0
+        silent = request.API_KEY == 0 and _acks(step.version, body) == 0
         self.body = body
         self._frame = _framed(header(request.API_KEY, step.version, CORRELATION, flexible=flexible) + body)
-        if self._silent:
+        if silent:
             self._frame += _framed(header(PROBE, 0, CORRELATION))
+        self._asked = _Asked(self._sock, step, silent, body)
         self._sock.sendall(self._frame)
 
     def again(self) -> None:
@@ -89,50 +108,75 @@ class Client:
         assert self._sock is not None
         self._sock.sendall(self._frame)
 
-    def take(self, step: Step, seconds: float) -> Any:
+    def park(self) -> None:
+        """Leave the last request waiting for its answer; the next goes over another connection."""
+        self.parked.append(self._asked)
+        self._sock = None
+
+    def take_parked(self, place: int, seconds: float) -> Any:
+        """As `take`, of a request that was left waiting."""
+        asked = self.parked[place]
+        answer = self._taken(asked, seconds)
+        if answer != "none":
+            del self.parked[place]
+            asked.sock.close()
+        return answer
+
+    def take(self, seconds: float) -> Any:
         """The answer, comparable; "none" where none comes, "closed" where the connection ends."""
-        assert self._sock is not None
-        self._sock.settimeout(seconds)
+        answer = self._taken(self._asked, seconds)
+        if answer == "closed":
+            self.close()
+        return answer
+
+    def _taken(self, asked: _Asked, seconds: float) -> Any:
+        asked.sock.settimeout(seconds)
         try:
-            frame = self._read(struct.unpack(">i", self._read(4))[0])
+            frame = _read(asked.sock, struct.unpack(">i", _read(asked.sock, 4))[0])
         except TimeoutError:
             return "none"
         except (EOFError, ConnectionError):
-            self.close()
             return "closed"
-        if self._silent:
+        if asked.silent:
             return "silent"
-        response = interbroker.message_class(step.api + "Response")
-        head = 5 if response.flexible_version_q(step.version) else 4
-        self._answer = decode_body(response, step.version, frame[head:])
+        response = interbroker.message_class(asked.step.api + "Response")
+        head = 5 if response.flexible_version_q(asked.step.version) else 4
+        self._answer = decode_body(response, asked.step.version, frame[head:])
         return plain(self._answer, self._names)
-
-    def _read(self, count: int) -> bytes:
-        parts = []
-        while count:
-            part = self._sock.recv(min(count, 1 << 18))  # type: ignore[union-attr]
-            if not part:
-                raise EOFError
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
 
     def learn(self, answer: Any = None) -> None:
         """Remember what the last answer says in fields whose names are to be learnt."""
         answer = self._answer if answer is None else answer
+        if getattr(answer, "error_code", 0) not in (0, MEMBER_ID_REQUIRED) or self._names.others(answer):
+            return
         for name in getattr(type(answer), "__slots__", ()):
             value = getattr(answer, name, None)
-            if isinstance(value, list):
+            if name == "members":
+                for member in value or ():
+                    self._note("assignments.member_id", member.member_id.encode())
+            elif isinstance(value, list):
                 for each in value:
                     self.learn(each)
             elif name in self._learns and value is not None:
                 for field in self._learns[name]:
                     self._note(field, value.encode() if isinstance(value, str) else value)
+                if name == "session_id":
+                    self._next_epoch(value)
+
+    def _next_epoch(self, session: int) -> None:
+        """Of a Fetch session that goes on."""
+        known = self._pools["session_epoch"]
+        at = known[-1] + 1 if session == self._session and session else 1
+        self._session = session
+        self._note("session_epoch", at if session else 0)
 
     def _note(self, name: str, value: Any) -> None:
+        """Last stands what was learnt last."""
         known = self._pools.setdefault(name, [])
-        if isinstance(known, tuple) or value in known:
+        if isinstance(known, tuple) or (value in known and value in NOBODYS):
             return
+        if value in known:
+            known.remove(value)
         known.append(value)
         if len(known) > LEARNT:
             del known[0]
@@ -142,6 +186,29 @@ class Client:
         if self._sock is not None:
             self._sock.close()
             self._sock = None
+
+    def end(self) -> None:
+        """Close all."""
+        self.close()
+        for asked in self.parked:
+            asked.sock.close()
+
+
+def _read(sock: socket.socket, count: int) -> bytes:
+    parts = []
+    while count:
+        part = sock.recv(min(count, 1 << 18))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _readable(sock: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _framed(request: bytes) -> bytes:
@@ -170,9 +237,11 @@ class Pair:
         self._learns = learns
         self._waiting = waiting
 
-    def play(self, played: Script, pools: tuple[Pools, Pools]) -> tuple[int, Difference | None]:
+    def play(
+        self, played: Script, pools: tuple[Pools, Pools], suffix: str, settled: Callable[[], None]
+    ) -> tuple[int, Difference | None]:
         """How many answers were alike, and the first difference; what comes after that says nothing."""
-        names = Names(pools[0]["topic_id"]), Names(pools[1]["topic_id"])
+        names = Names(pools[0]["topic_id"], suffix), Names(pools[1]["topic_id"], suffix)
         clients = [
             [Client(a, {**p, **own}, self._learns, n) for a, p, n in zip(self._addresses, pools, names, strict=True)]
             for own in played.clients
@@ -180,15 +249,38 @@ class Pair:
         before: list[tuple[Step, Any]] = []
         try:
             for step in played.steps:
+                if (late := self._late(clients, before)) is not None:
+                    return len(before), late
                 ours, theirs = self._step(clients[step.client], step)
                 if fields(ours, theirs):
                     return len(before), Difference(step, ours, theirs, before, clients[step.client][0].body)
                 before.append((step, ours))
-            return len(before), None
+                if step.api == "Produce" and ours == "closed":
+                    return len(before), None  # without an answer nobody knows what was stored before the fault
+                if step.api in CHANGES:
+                    time.sleep(SPREAD_S)
+                    settled()
+            return len(before), self._late(clients, before)
         finally:
             for pair in clients:
                 for client in pair:
-                    client.close()
+                    client.end()
+
+    def _late(self, clients: list[list[Client]], before: list[tuple[Step, Any]]) -> Difference | None:
+        """The first difference of the answers that requests left waiting have got by now."""
+        for pair in clients:
+            for place in reversed(range(len(pair[0].parked))):
+                asked = [client.parked[place] for client in pair]
+                if not any(_readable(one.sock) for one in asked):
+                    continue
+                ours, theirs = (client.take_parked(place, ANSWER_S / 4) for client in pair)
+                step = asked[0].step
+                if fields(ours, theirs):
+                    return Difference(step, ours, theirs, before, asked[0].body)
+                before.append((step, ours))
+                for client in pair:
+                    client.learn()
+        return None
 
     def _step(self, pair: list[Client], step: Step) -> tuple[Any, Any]:
         for client in pair:
@@ -203,21 +295,21 @@ class Pair:
             for client, is_late in zip(pair, late, strict=True):
                 if is_late:
                     client.again()
-            ours = pair[0].take(step, ANSWER_S) if late[0] else ours
-            theirs = pair[1].take(step, ANSWER_S) if late[1] else theirs
+            ours = pair[0].take(ANSWER_S) if late[0] else ours
+            theirs = pair[1].take(ANSWER_S) if late[1] else theirs
         for client, answer in zip(pair, (ours, theirs), strict=True):
-            if answer == "none":
-                client.close()
+            if ours == theirs == "none":
+                client.park()
             elif isinstance(answer, dict):
                 client.learn()
         return ours, theirs
 
     def _answers(self, pair: list[Client], step: Step) -> tuple[Any, Any]:
         if step.api not in self._waiting:
-            return pair[0].take(step, ANSWER_S), pair[1].take(step, ANSWER_S)
-        first = pair[1].take(step, WAITS_S)  # Kafka is the slower one
-        second = pair[0].take(step, WAITS_S if first == "none" else ANSWER_S / 4)
-        return second, first if first != "none" or second == "none" else pair[1].take(step, ANSWER_S / 4)
+            return pair[0].take(ANSWER_S), pair[1].take(ANSWER_S)
+        first = pair[1].take(WAITS_S)  # Kafka is the slower one
+        second = pair[0].take(WAITS_S if first == "none" else ANSWER_S / 4)
+        return second, first if first != "none" or second == "none" else pair[1].take(ANSWER_S / 4)
 
     def _unsettled(self, step: Step, ours: Any, theirs: Any) -> tuple[bool, bool]:
         """Which of the two is to be asked once more."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
+from kafka.errors import CorruptRecordError
 from odradek.protocol import interbroker
 
 from ..clients.raw.batches import parse
@@ -18,31 +22,59 @@ MADE_UP = {
 NOTHING = ("", None, -1, 0, UUID(int=0))
 LEFT_OUT = {
     "error_message", "throttle_time_ms", "host", "port", "log_dir", "client_host", "total_bytes", "usable_bytes",
-    "node_endpoints", "size",
+    "node_endpoints", "size", "documentation", "partition_size",
 }  # fmt: skip
-"""Fields that say where a broker is, how it words things, or how full its disk is."""
-PARTS = ("partitions", "partition_responses")
+"""Fields that say where a broker is, how it words things, or how full its disk is, also with what it packed anew."""
+OWN_CONFIG = "odradek."
+ROWS = ("name", "topic", "group_id", "transactional_id", "topic_name")
+SUFFIX = re.compile(r"[a-z]+-\d+[a-z]?$")
+PARTS = ("partitions", "partition_responses", "results_by_partition", "partition_result")
 SIGNS = {"log_append_time_ms", "start_timestamp", "last_timestamp", "transaction_start_time_ms"}
 """Times of the broker's clock: only whether there is one."""
+
+
+HEAD = struct.Struct(">qiibIhiqqqhii")
+MARKERS = (bytes(4), b"\0\0\0\1")  # keys of control records: version 0, abort or commit
 
 
 class Names:
     """What one broker made up, by its kind, in the order in which it was first seen; `topics`: ids known before."""
 
-    def __init__(self, topics: Iterable[bytes] = ()) -> None:
+    def __init__(self, topics: Iterable[bytes] = (), suffix: str = "") -> None:
+        """`suffix`: of the names of topics, groups and ids that are of this sequence; other rows are left out."""
         self._seen: dict[str, list[Any]] = {"topic": [UUID(bytes=topic) for topic in topics]}
+        self._suffix = suffix
+        self._alike: set[Any] = set()
+
+    def others(self, row: Any) -> bool:
+        """Whether this row is of what another sequence has made."""
+        named = [getattr(row, name, None) for name in ROWS]
+        if str(named[0]).startswith(OWN_CONFIG):
+            return True
+        found = [match[0] for name in named if isinstance(name, str) and (match := SUFFIX.search(name))]
+        return any(suffix != self._suffix for suffix in found)
 
     def name(self, kind: str, value: Any) -> Any:
         """The value as the other broker would have it named."""
         if value in NOTHING:
             return value
         seen = self._seen.setdefault(kind, [])
+        if value not in seen and value in self._alike:
+            return f"{kind}-?"
         if value not in seen:
             seen.append(value)
         return f"{kind}-{seen.index(value)}"
 
+    def alike(self, rows: list[Any]) -> None:
+        """Rows of which nothing else says which is which get no names by their order, which is the broker's own."""
+        ids = [getattr(row, "member_id", None) for row in rows]
+        self._alike = set(ids) if len(ids) > 1 else set()
+
 
 class _NoNames(Names):
+    def others(self, row: Any) -> bool:
+        return False
+
     def name(self, kind: str, value: Any) -> Any:
         return value if value in NOTHING else kind
 
@@ -50,14 +82,31 @@ class _NoNames(Names):
 def plain(answer: Any, names: Names) -> Any:
     """The answer as dicts and lists, the lists sorted where order says nothing."""
     if isinstance(answer, list):
+        answer = [each for each in answer if not names.others(each)]
         if not isinstance(names, _NoNames):  # so that both give names in the same order
-            answer = sorted(answer, key=lambda each: repr(plain(each, _NoNames())))
-        rows = [plain(each, names) for each in answer]
-        return sorted(_merged(rows), key=repr) if rows and isinstance(rows[0], dict) else rows
+            rows = []
+            for _, same in groupby(sorted(answer, key=_unnamed), _unnamed):
+                some = list(same)
+                names.alike(some)
+                rows += [plain(each, names) for each in some]
+                names.alike([])
+        else:
+            rows = [plain(each, names) for each in answer]
+        return sorted(_merged(rows), key=_place) if rows and isinstance(rows[0], dict) else rows
     if not hasattr(type(answer), "__slots__") or isinstance(answer, UUID):
         return answer
     fields = [name for name in type(answer).__slots__ if not name.startswith("_") and name not in LEFT_OUT]
     return {name: _field(name, getattr(answer, name, None), names) for name in fields}
+
+
+def _unnamed(row: Any) -> str:
+    return repr(plain(row, _NoNames()))
+
+
+def _place(row: dict[str, Any]) -> tuple[str, str]:
+    """By what a row is about first, so that rows with other errors stand beside each other."""
+    about = {name: value for name, value in row.items() if isinstance(value, (str, int)) and name != "error_code"}
+    return repr(about), repr(row)
 
 
 def _merged(rows: list[Any]) -> list[Any]:
@@ -71,18 +120,44 @@ def _merged(rows: list[Any]) -> list[Any]:
         elif parts is not None:
             known = next(found[key][name] for name in PARTS if isinstance(row.get(name), list))
             known.extend(part for part in parts if part not in known)
-            known.sort(key=repr)
+            known.sort(key=_place)
     return list(found.values())
 
 
 def _field(name: str, value: Any, names: Names) -> Any:
-    if name == "records" and value is not None:
-        return [tuple(record) for record in parse(value)]
+    if name == "records":
+        value = value or b""
+        return [_batches(bytes(value), names), _read(bytes(value))]
     if name in MADE_UP and not isinstance(value, list):
         return names.name(MADE_UP[name], value)
     if name in SIGNS:
         return value if value in NOTHING else "time"
     return plain([] if name == "aborted_transactions" and value is None else value, names)
+
+
+def _read(data: bytes) -> Any:
+    """The records; what this reader cannot read, both brokers have to have."""
+    try:
+        return [_timeless(tuple(record)) for record in parse(data)]
+    except CorruptRecordError:
+        return data
+
+
+def _timeless(record: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A marker of a transaction has the time at which its broker wrote it."""
+    return (record[0], "time", *record[2:]) if record[2] in MARKERS else record
+
+
+def _batches(data: bytes, names: Names) -> list[Any]:
+    """What stands in the headers of whole batches of magic 2 but times, sizes and checksums."""
+    found, at = [], 0
+    while at + 61 <= len(data):
+        base, size, epoch, magic, _, bits, last, _, _, producer, *rest = HEAD.unpack_from(data, at)
+        if magic < 2 or at + 12 + size > len(data):
+            break
+        found.append((base, epoch, bits, last, names.name("producer", producer), *rest))
+        at += 12 + size
+    return found
 
 
 def request_class(api: str) -> Any:

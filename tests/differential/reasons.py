@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .compare import errors_in
+from odradek.cluster import configdef
+from odradek.protocol import errors
+from odradek.protocol.batch import HEADER_SIZE, TRANSACTIONAL
+
+from .compare import Field, errors_in
 from .pair import Difference
+
+CONVERTED = 4  # the first version of Fetch whose clients read every message format
+LZ4 = 3
+UNFIT = {2, 3, 17, 87}  # errors of a batch, or its partition, that cannot be stored whoever sends it
+RECORD = 5  # fields of a record that was read; the first is its offset
+CODECS = 5  # none, gzip, snappy, lz4, zstd
+ACLS = {"DescribeAcls", "CreateAcls", "DeleteAcls"}
+ACL_CODES = ("resource_type", "resource_type_filter", "resource_pattern_type", "pattern_type_filter", "operation",
+             "permission_type")  # fmt: skip
 
 
 class Reason(NamedTuple):
@@ -18,31 +30,203 @@ class Reason(NamedTuple):
 
 
 def _all_corrupt(difference: Difference) -> bool:
-    return difference.step.api == "Produce" and errors_in(difference.theirs) in ({2}, {87})
+    return difference.step.api == "Produce" and errors_in(difference.theirs) in (
+        {errors.CORRUPT_MESSAGE},
+        {errors.INVALID_RECORD},
+    )
 
 
-def _unknown_server_error(difference: Difference) -> bool:
-    return -1 in errors_in(difference.theirs) and -1 not in errors_in(difference.ours)
+def _records(difference: Difference) -> list[bytes]:
+    topics = difference.request.topic_data if difference.step.api == "Produce" else []
+    return [bytes(part.records or b"") for topic in topics for part in topic.partition_data]
+
+
+def _codec(records: bytes) -> int:
+    """That of the first batch or message."""
+    at = 22 if len(records) > 16 and records[16] == 2 else 17
+    return records[at] & 7 if len(records) > at else 0
+
+
+def _unknown_codec(difference: Difference) -> bool:
+    return errors_in(difference.theirs) == {-1} and any(_codec(one) >= CODECS for one in _records(difference))
+
+
+def _behind_the_frame(difference: Difference) -> bool:
+    """A byte behind lz4's end mark."""
+    refused = any(
+        field.path.endswith("/error_code") and (field.ours, field.theirs) == (-1, 0) for field in difference.fields
+    )
+    return refused and any(_codec(one) == LZ4 and one[-5:] == bytes(5) for one in _records(difference))
+
+
+def _lying_length(difference: Difference) -> bool:
+    refused = any(_is_code(field, {errors.INVALID_RECORD}, {0}) for field in difference.fields)
+    return refused and any(map(_codec, _records(difference)))
+
+
+def _former_start(difference: Difference) -> bool:
+    path = "/transaction_states/transaction_start_time_ms"
+    return all((field.path, field.ours, field.theirs) == (path, -1, "time") for field in difference.fields)
+
+
+def _two_producers(difference: Difference) -> bool:
+    found = {
+        one[43:51]
+        for one in _records(difference)
+        if len(one) > HEADER_SIZE and one[16] == 2 and one[22] & TRANSACTIONAL
+    }
+    return len(found) > 1 and errors_in(difference.theirs) == {49}
+
+
+def _elsewhere(difference: Difference) -> bool:
+    """Of the whole request; the session that is continued was begun on another connection, which may be closed."""
+    known = difference.step.api == "Fetch" and getattr(difference.request, "session_id", 0)
+    return bool(known) and isinstance(difference.ours, dict) and difference.ours["error_code"] == 70
+
+
+def _fewer_than_none(difference: Difference) -> bool:
+    step = difference.step
+    return (step.api, step.version) == ("ListOffsets", 0) and all(_is_code(f, {0}, {-1}) for f in difference.fields)
+
+
+def _no_operation(difference: Difference) -> bool:
+    if difference.step.api != "IncrementalAlterConfigs" or errors_in(difference.theirs) != {-1}:
+        return False
+    return any(config.config_operation not in range(4) for config in _configs(difference))
+
+
+def _without_effect(difference: Difference) -> bool:
+    if difference.step.api not in ("AlterConfigs", "IncrementalAlterConfigs"):
+        return False
+    keys = [configdef.broker_key(config.name) for config in _configs(difference)]
+    refused = all(_is_code(field, {errors.INVALID_REQUEST}, {0}) for field in difference.fields)
+    return refused and any(key is not None and key.change == configdef.READ_ONLY for key in keys)
+
+
+def _configs(difference: Difference) -> list[Any]:
+    return [config for resource in difference.request.resources for config in resource.configs]
+
+
+def _exception(difference: Difference) -> bool:
+    """One that nobody meant, where the answer here is an error as well."""
+    codes = [field for field in difference.fields if field.path.endswith("/error_code")]
+    return bool(codes) and all(field.theirs == -1 and field.ours > 0 for field in codes)
 
 
 def _counted_acks(difference: Difference) -> bool:
     step = difference.step
-    return (
-        step.api == "Produce" and step.version == 0 and 21 in errors_in(difference.theirs) - errors_in(difference.ours)
-    )
-
-
-def _twice(difference: Difference) -> bool:
-    if difference.step.api != "Produce":
-        return False
-    topics = difference.request.topic_data
-    named = Counter((topic.name, part.index) for topic in topics for part in topic.partition_data)
-    paths = [f"/responses[{name}]/partition_responses[{index}]/" for (name, index), count in named.items() if count > 1]
-    return all(field.path.startswith(tuple(paths)) for field in difference.fields)
+    refused = errors.INVALID_REQUIRED_ACKS in errors_in(difference.theirs) - errors_in(difference.ours)
+    return step.api == "Produce" and step.version == 0 and refused
 
 
 def _no_answer(difference: Difference) -> bool:
-    return difference.theirs == "none" and isinstance(difference.ours, dict) and difference.step.api == "OffsetFetch"
+    empty = {"OffsetFetch": "groups", "AddPartitionsToTxn": "transactions"}.get(difference.step.api)
+    answered = difference.theirs == "none" and isinstance(difference.ours, dict)
+    return answered and empty is not None and not getattr(difference.request, empty)
+
+
+def _negative_limit(difference: Difference) -> bool:
+    if difference.step.api != "Fetch":
+        return False
+    limits = {part.partition_max_bytes for topic in difference.request.topics for part in topic.partitions}
+    limits.add(getattr(difference.request, "max_bytes", 0) or 0)
+    return min(limits) < 0 and -1 in errors_in(difference.theirs)
+
+
+def _pending_static(difference: Difference) -> bool:
+    wanted = difference.step.api == "JoinGroup" and errors_in(difference.theirs) == {-1}
+    return wanted and difference.request.group_instance_id is not None
+
+
+def _converted(difference: Difference) -> bool:
+    step = difference.step
+    return step.api == "Fetch" and step.version < CONVERTED and all(map(_begins_alike, difference.fields))
+
+
+def _begins_alike(field: Field) -> bool:
+    if not field.path.endswith("/records") or not isinstance(field.ours, list) or not isinstance(field.theirs, list):
+        return False
+    both = min(len(field.ours), len(field.theirs))
+    return bool(field.ours[:both] == field.theirs[:both])
+
+
+def _numbered(difference: Difference) -> bool:
+    if difference.step.api != "Fetch":
+        return False
+    lists = [(field.ours, field.theirs) for field in difference.fields if field.path.endswith("/records")]
+    return len(lists) == len(difference.fields) and all(_gap_only_there(ours, theirs) for ours, theirs in lists)
+
+
+def _gap_only_there(ours: Any, theirs: Any) -> bool:
+    """Both are records; Kafka's are a part of ours, in order, but numbered with gaps or against the order."""
+    if not all(isinstance(rows, list) and all(len(row) == RECORD for row in rows) for rows in (ours, theirs)):
+        return False
+    rest = iter(row[1:] for row in ours)
+    return _dense(ours) and not _dense(theirs) and all(row[1:] in rest for row in theirs)
+
+
+def _dense(rows: list[Any]) -> bool:
+    return [row[0] for row in rows] == list(range(rows[0][0], rows[0][0] + len(rows))) if rows else True
+
+
+def _tie(difference: Difference) -> bool:
+    """Of what the member itself could do either way."""
+    if difference.step.api != "JoinGroup" or [field.path for field in difference.fields] != ["/protocol_name"]:
+        return False
+    (field,) = difference.fields
+    return {field.ours, field.theirs} <= {protocol.name for protocol in difference.request.protocols}
+
+
+def _coordinator_first(difference: Difference) -> bool:
+    codes = [field for field in difference.fields if field.path.endswith("/error_code")]
+    starts = [field for field in difference.fields if field.path.endswith("/log_start_offset") and field.theirs == -1]
+    found = difference.step.api == "Produce" and len(codes) + len(starts) == len(difference.fields)
+    return found and bool(codes) and all(_is_code(field, UNFIT, {47, 48, 49, 120}) for field in codes)
+
+
+def _one_code(api: str, ours: set[int], theirs: set[int], first: int = 0) -> Callable[[Difference], bool]:
+    """The same API (from that version on), and nothing differs but error codes: these here, those in Kafka."""
+
+    def holds(difference: Difference) -> bool:
+        known = difference.step.api == api and difference.step.version >= first
+        return known and all(_is_code(field, ours, theirs) for field in difference.fields)
+
+    return holds
+
+
+def _either(first: str, second: str, ours: set[int], theirs: set[int]) -> Callable[[Difference], bool]:
+    """`_one_code` of two APIs."""
+    one, other = _one_code(first, ours, theirs), _one_code(second, ours, theirs)
+    return lambda difference: one(difference) or other(difference)
+
+
+def _is_code(field: Field, ours: set[int], theirs: set[int]) -> bool:
+    return field.path.endswith("error_code") and field.ours in ours and field.theirs in theirs
+
+
+def _no_default(difference: Difference) -> bool:
+    step = difference.step
+    return (step.api, step.version) == ("DescribeConfigs", 0) and all(
+        field.path.endswith("/is_default") and field.ours and not field.theirs for field in difference.fields
+    )
+
+
+def _unknown_acl(difference: Difference) -> bool:
+    return difference.step.api in ACLS and difference.theirs == "closed" and _has_zero(difference.request)
+
+
+def _has_zero(row: Any) -> bool:
+    rows = [value for name in type(row).__slots__ if isinstance(value := getattr(row, name, None), list)]
+    return any(getattr(row, name, None) == 0 for name in ACL_CODES) or any(
+        _has_zero(one) for few in rows for one in few
+    )
+
+
+def _no_elections(difference: Difference) -> bool:
+    if difference.step.api != "ElectLeaders" or not isinstance(difference.theirs, dict):
+        return False
+    left = [row for row in difference.theirs["replica_election_results"] if row["partition_result"]]
+    return bool(left == difference.ours["replica_election_results"])
 
 
 REASONS = (
@@ -52,19 +236,107 @@ REASONS = (
         _all_corrupt,
     ),
     Reason(
-        "Kafka has an exception that nobody meant (UNKNOWN_SERVER_ERROR); here the request has an answer",
-        _unknown_server_error,
+        "Kafka has an exception that nobody meant (UNKNOWN_SERVER_ERROR) for all partitions of a Produce request when "
+        "one has a compression that there is not; here only that one is refused",
+        _unknown_codec,
+    ),
+    Reason(
+        "Kafka has an exception that nobody meant (UNKNOWN_SERVER_ERROR); here the request has an error of its own",
+        _exception,
+    ),
+    Reason(
+        "Kafka passes over what comes behind the end of an lz4 frame; other clients' readers do not, so that it is "
+        "refused",
+        _behind_the_frame,
+    ),
+    Reason(
+        "Kafka refuses a Produce request whole in which two producers have transactions; here each is looked at",
+        _two_producers,
+    ),
+    Reason(
+        "In a compressed batch Kafka does not compare the length of a record with what its fields take up; consumers "
+        "stumble over that, so that it is refused",
+        _lying_length,
+    ),
+    Reason(
+        "An id whose transaction is over and that has been initialised again: Kafka tells when the former one began",
+        _former_start,
     ),
     Reason(
         "Produce version 0 with acks above 1, as clients of 0.8 may want it: Kafka refuses it, here it means all",
         _counted_acks,
     ),
+    Reason("Kafka never answers an OffsetFetch of no groups, nor an AddPartitionsToTxn of no transactions", _no_answer),
     Reason(
-        "Of a partition twice in one Produce request Kafka stores the last batch, and answers with the error of "
-        "another; here the answer is of what was stored",
-        _twice,
+        "A fetch session is known to the worker that began it; a connection to another is told that it is not, and a "
+        "client begins another",
+        _elsewhere,
     ),
-    Reason("Kafka never answers an OffsetFetch of no groups", _no_answer),
+    Reason("A limit of a Fetch that is below 0 ends in an exception in Kafka; here it is 0", _negative_limit),
+    Reason(
+        "A member that was told an id to join with, and then joins as a static one, ends in an exception in Kafka",
+        _pending_static,
+    ),
+    Reason(
+        "A batch that cannot be unpacked is an UNKNOWN_SERVER_ERROR or an INVALID_RECORD, by how far that goes",
+        _one_code("Produce", {-1, 87}, {-1, 87}),
+    ),
+    Reason(
+        "AddPartitionsToTxn version 4 is of brokers that do not know TRANSACTION_ABORTABLE; Kafka says it all the same",
+        _one_code("AddPartitionsToTxn", {48}, {120}, first=4),
+    ),
+    Reason(
+        "A transactional batch that cannot be stored anyway: Kafka asks its coordinator first, here what is wrong with "
+        "the batch or its partition is told",
+        _coordinator_first,
+    ),
+    Reason("ListOffsets version 0 for less than no offsets ends in an exception in Kafka", _fewer_than_none),
+    Reason("A config operation that there is not ends in an exception in KRaft, for all of a request", _no_operation),
+    Reason("A dynamic config that would do nothing in this broker is refused", _without_effect),
+    Reason(
+        "Acks that there are not, with records or a transaction that cannot be: either of the two errors is told",
+        _one_code("Produce", {errors.INVALID_REQUIRED_ACKS}, set(range(1, 128))),
+    ),
+    Reason(
+        "One request may make no more than so many partitions here",
+        _either("CreateTopics", "CreatePartitions", {44}, {3, 36, 37, 38, 39, 40, 42}),
+    ),
+    Reason(
+        "Records that are converted for Fetch below version 4: Kafka limits what it reads of the log, here what was "
+        "made of it is limited, so that the client gets more of them, or fewer, but the same",
+        _converted,
+    ),
+    Reason(
+        "Records of an uncompressed batch that count their offsets wrong are stored by Kafka as they came; here they "
+        "are numbered, or consumers see some twice and others not",
+        _numbered,
+    ),
+    Reason("Protocols with as many votes: which of them wins is the order of a hash table in Kafka", _tie),
+    Reason(
+        "OffsetCommit version 9 and later with the generation of a group that is not there: GROUP_ID_NOT_FOUND as in "
+        "Kafka 4, ILLEGAL_GENERATION in 3.9",
+        _one_code("OffsetCommit", {69}, {22}, first=9),
+    ),
+    Reason(
+        "DescribeConfigs version 0: Kafka does not set the flag of defaults, which is all that version has", _no_default
+    ),
+    Reason(
+        "ACLs with a code that is 0, which means unknown: Kafka ends the connection, here there are no ACLs",
+        _unknown_acl,
+    ),
+    Reason(
+        "KRaft answers ElectLeaders with topics of which it has nothing to say; as with ZooKeeper they are left out",
+        _no_elections,
+    ),
+    Reason(
+        "KRaft looks at the configs of a topic first; as with ZooKeeper that comes after name and partitions",
+        _one_code("CreateTopics", {17, 36, 37, 38, 39, 42}, {40}),
+    ),
+    Reason(
+        "KRaft looks at configs before the topic is looked for and before operations are; as with ZooKeeper those come "
+        "first",
+        _either("AlterConfigs", "IncrementalAlterConfigs", {3, 42}, {40}),
+    ),
 )
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from odradek.protocol import interbroker
 from odradek.workers import api
 
 from ..clients.admin import create_named, leads, topic_id
+from ..clients.raw.calls import list_offsets, producer_id
 from ..fuzz.sequences import script
 from ..harness.apache import Apache
 from ..harness.broker import Broker
@@ -22,14 +25,18 @@ from ..harness.process import wait_until
 from ..harness.wire import Wire
 from . import families
 from .families import Family
-from .pair import Address, Difference, Pair
+from .pair import SETTLED_S, Address, Difference, Pair
 from .reasons import reason
 
 pytestmark = pytest.mark.needs("java-3.9.1")
 
 SEED = os.environ.get("ODRADEK_DIFFERENTIAL_SEED", "1")
-LENGTH = 20
+LENGTH, LATEST = 30, -1
+PLAYERS = 4  # sequences at a time
+TOGETHER = 40  # whose topics are deleted together
 WAITING = frozenset({"JoinGroup", "SyncGroup"})
+STEMS = ("t", "u", "v", "w", "a", "b", "no")
+"""With which the names of a sequence's topics begin."""
 OURS = {
     "offsets_topic_num_partitions": 4, "transaction_state_log_num_partitions": 2,
     "group_initial_rebalance_delay_ms": 0, "group_min_session_timeout_ms": 100,
@@ -37,28 +44,69 @@ OURS = {
 
 
 class Brokers:
-    """Both, with connections to make topics."""
+    """Both, running."""
 
     def __init__(self, ours: Broker, theirs: Apache) -> None:
-        self.wires = Wire(ours.bootstrap, 60), Wire(theirs.bootstrap, 60)
-        self.pair = Pair(_address(ours.bootstrap), _address(theirs.bootstrap), families.LEARNS, WAITING)
+        self._bootstraps = ours.bootstrap, theirs.bootstrap
+        self._pair = Pair(_address(ours.bootstrap), _address(theirs.bootstrap), families.LEARNS, WAITING)
         self._keys = {row.name: key for key, row in api.load_rows().items()}
-        self._versions = _common(*self.wires)
-        for wire in self.wires:
+        wires = [Wire(bootstrap, 60) for bootstrap in self._bootstraps]
+        self._versions = _common(*wires)
+        for wire in wires:
             for kind in (0, 1):
                 wait_until(lambda wire=wire, kind=kind: _coordinates(wire, kind), 60)
+            producer_id(wire)  # the first is 0, which answers have where there is none, too
+            wire.close()
 
-    def play(self, family: Family, number: int) -> tuple[int, Difference | None]:
-        """One sequence."""
-        names = [f"{stem}-{family.name}-{number}" for stem in "tu"]
-        for wire in self.wires:
-            for partitions, name in enumerate(names, 1):
-                create_named(wire, name, partitions)
-                wait_until(lambda wire=wire, name=name, last=partitions - 1: leads(wire, name, last), 30)
+    def play(self, family: Family, number: int, again: str = "") -> tuple[int, Difference | None]:
+        """One sequence, with names of its own (`again`: others)."""
+        suffix = f"{family.name}-{number}{again}"
+        names = [f"{stem}-{suffix}" for stem in "tu"]
         apis = families.apis(family, self._versions, self._keys)
-        played = script(f"{SEED}/{family.name}/{number}", apis, families.clients(number), LENGTH)
-        first, second = (families.pools(names, [topic_id(wire, name).bytes for name in names]) for wire in self.wires)
-        return self.pair.play(played, (first, second))
+        played = script(f"{SEED}/{family.name}/{number}", apis, families.clients(suffix), LENGTH)
+        wires = [Wire(bootstrap, 60) for bootstrap in self._bootstraps]
+        try:
+            first, second = (families.pools(family, suffix, names, _made(wire, names)) for wire in wires)
+            return self._pair.play(played, (first, second), suffix, partial(_settled, wires, names))
+        finally:
+            for wire in wires:
+                wire.close()
+
+    def forget(self, family: Family, numbers: Iterable[int]) -> None:
+        """Delete the topics of these sequences, which has Kafka forget groups without offsets, be they others'."""
+        names = [f"{stem}-{family.name}-{number}" for number in numbers for stem in STEMS]
+        for bootstrap in self._bootstraps:
+            with Wire(bootstrap, 60) as wire:
+                _deleted(wire, names)
+
+
+def _made(wire: Wire, names: list[str]) -> list[bytes]:
+    """Make topics of one and of two partitions; their ids."""
+    for partitions, name in enumerate(names, 1):
+        create_named(wire, name, partitions)
+    for partitions, name in enumerate(names, 1):
+        wait_until(partial(leads, wire, name, partitions - 1), 30)
+    return [topic_id(wire, name).bytes for name in names]
+
+
+def _settled(wires: list[Wire], names: list[str]) -> None:
+    """Wait until both know the same of these topics; Kafka answers before its broker has heard what changed."""
+    wait_until(lambda: _known(wires[0], names) == _known(wires[1], names), SETTLED_S, fail=False)
+
+
+def _known(wire: Wire, names: list[str]) -> list[tuple[str, int, list[int]]]:
+    """The topics, and where their logs end."""
+    topics = wire.metadata(*names).topics
+    return sorted((row.name, row.error_code, _ends(wire, row.name, len(row.partitions))) for row in topics)
+
+
+def _ends(wire: Wire, name: str, partitions: int) -> list[int]:
+    return [list_offsets(wire, name, LATEST, partition=index).offset for index in range(partitions)]
+
+
+def _deleted(wire: Wire, names: list[str]) -> None:
+    request = interbroker.message_class("DeleteTopicsRequest")
+    wire.call(request[1](topic_names=names, timeout_ms=15_000))
 
 
 def _address(bootstrap: str) -> Address:
@@ -100,15 +148,28 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 def compare(brokers: Brokers, family: Family, numbers: range) -> None:
     """Play these; fails with all differences that have no reason."""
     alike, stay, found = 0, Counter[str](), []
-    for number in numbers:
-        count, difference = brokers.play(family, number)
-        alike += count
-        if difference is not None and (known := reason(difference)):
-            stay[known.why] += 1
-        elif difference is not None:
-            found.append(f"sequence {number}: {difference}")
+    for few in (numbers[at : at + TOGETHER] for at in range(0, len(numbers), TOGETHER)):
+        for number, count, difference in _played(brokers, family, few):
+            alike += count
+            if difference is not None and (known := reason(difference)):
+                stay[known.why] += 1
+            elif difference is not None:
+                found.append(f"sequence {number}: {difference}")
     print(f"{family.name}: {alike} answers alike, {sum(stay.values())} differ for a reason: {dict(stay)}")
     assert not found, f"seed {SEED}, {len(found)} of {len(numbers)} sequences differ:\n" + "\n".join(found)
+
+
+def _played(brokers: Brokers, family: Family, numbers: Sequence[int]) -> list[tuple[int, int, Difference | None]]:
+    """The outcomes of some sequences at the same time. One that differs has to do so again alone."""
+    with ThreadPoolExecutor(PLAYERS) as pool:
+        outcomes = list(pool.map(partial(brokers.play, family), numbers))
+    rows = []
+    for number, (count, difference) in zip(numbers, outcomes, strict=True):
+        if difference is not None and not reason(difference):
+            count, difference = brokers.play(family, number, "b")
+        rows.append((number, count, difference))
+    brokers.forget(family, numbers)
+    return rows
 
 
 def sequences(default: int) -> int:

@@ -6,13 +6,35 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..clients.raw.batches import NOW, batch, compressed, message, wrapped
-from ..fuzz.valid import OddValues
+from ..clients.raw.batches import CODEC_BITS, NOW, batch, compress, message, record, varint, wrapped
+from ..fuzz.valid import POOL_SHARE, OddValues
+from .config_values import VALUES
 
 TIMES = (NOW, NOW, NOW, NOW - 1000, NOW + 5000, 0, -1, -2, NOW + 7_200_000)
 CODECS = ("gzip", "snappy", "lz4", "zstd")
-TOPIC = {"topic", "name", "topic_id", "topics"}
+TOPIC = {"topic", "name", "topic_id", "topics", "topic_name", "topic_names"}
 INDEX = {"partition_index", "partition_indexes", "index", "partition", "partitions"}
+OTHER_NAMES = {"protocols", "configs"}  # arrays whose `name` is not a topic's
+ONCE = {
+    "groups_names", "groups", "group_id", "transactional_id", "transactional_ids", "resources.resource_name",
+    "configuration_keys", "configs.name", "protocols.name", "markers.producer_id",
+}  # fmt: skip
+"""Fields that no element of an array shares with another, unless the dice want it odd."""
+NEVER_TWICE = {"groups", "protocols", "transactions", "markers", "resources", "topic_data", "partition_data"}
+"""Arrays whose elements are never of the same thing. Kafka counts a protocol that a member names twice as those of two
+members, mixes up what it is told of one transaction twice (v4+, for brokers) or asked of one group, does not answer
+at all when a config resource comes twice or two markers are of one producer, and answers a Produce that names a
+partition twice with the error of one batch after it has stored the other; no client sends any of these.
+"""
+ONE_BY_ONE = {"AlterPartitionReassignments"}
+"""KRaft carries out, and answers, each of what such a request names twice; with ZooKeeper the last one counts."""
+LEARNT = {"producer_id", "producer_epoch", "v3_and_below_producer_id", "v3_and_below_producer_epoch", "member_id",
+          "generation_id", "generation_id_or_member_epoch", "session_id", "session_epoch"}  # fmt: skip
+LATEST_SHARE = 0.8
+STRICT = {"session_id"}
+"""Fields with values of their pool only: the id of a session that nobody gave out ends in an exception in Kafka."""
+MOST = 17
+ALL_IF_EMPTY = "DescribeTopicPartitions"
 TRANSACTIONAL, CONTROL, APPEND_TIME = 1 << 4, 1 << 5, 1 << 3
 
 
@@ -22,47 +44,95 @@ class Values(OddValues):
     MANY, EQUAL, LARGE_SHARE = 300, (1,), 0.0  # how much a request may hold is each broker's own
 
     def __init__(
-        self, dice: random.Random, pools: Mapping[str, Sequence[Any]], spice: float, version: int,
+        self, dice: random.Random, pools: Mapping[str, Sequence[Any]], spice: float, api: str, version: int,
         sequences: dict[Any, int],
     ) -> None:  # fmt: skip
         super().__init__(dice, pools, spice)
+        self._api = api
+        self._pool_share = POOL_SHARE if spice else 0.99
         self._version = version
         self._sequences = sequences
         self._topics: set[Any] = set()
         self._indexes: set[Any] = set()
+        self._drawn: dict[str, set[Any]] = {}
+        self._config = b""
         self._place: dict[str, Any] = {}
 
     def known(self, api: str, name: str) -> Any:
         """As any value, but records are made here, and mostly no partition is named twice."""
+        path = f"{self.within}.{name}"
         if name == "records":
             return self._records()
-        if name in TOPIC:
+        if path == "configs.value":
+            return self._config_value()
+        if path == "configs.name":
+            self._config = self._another(api, name, self._drawn.setdefault(path, set())) or b""
+            return self._config
+        if name == "resource_name":
+            self._drawn.pop("configs.name", None)
+        if name in ONCE or path in ONCE:
+            return self._another(api, name, self._drawn.setdefault(path, set()))
+        if name in TOPIC and self.within not in OTHER_NAMES:
             self._indexes.clear()
+            self._drawn.pop("configs.name", None)
             self._place["topic"] = self._another(api, name, self._topics)
             return self._place["topic"]
         if name in INDEX:
             self._place["index"] = self._another(api, name, self._indexes)
             return self._place["index"]
-        return super().known(api, name)
+        return self._one(api, name)
+
+    def _one(self, api: str, name: str) -> Any:
+        """What was learnt last, mostly; else any of the pool."""
+        pool = self.pool(api, name)
+        if isinstance(pool, tuple):
+            return self.dice.choice(pool)
+        if name not in STRICT and (not pool or self.odd() or self.dice.random() > self._pool_share):
+            return None
+        assert pool
+        return pool[-1] if name in LEARNT and self.dice.random() < LATEST_SHARE else self.dice.choice(pool)
 
     def null(self, name: str) -> bool:
         """Kafka does not answer a Produce request without records."""
         return name != "records" and super().null(name)
 
     def repeats(self, name: str, size: int) -> int:
-        """Kafka counts a protocol that a member names twice as those of two members; here it counts once."""
-        return super().repeats(name, size) if name != "protocols" else 0
+        never = name in NEVER_TWICE or self._api in ONE_BY_ONE
+        return 0 if never else super().repeats(name, size)
+
+    def text(self, compact: bool) -> bytes:
+        """A name that no other sequence has, as its topic may be made by asking for it."""
+        own = self._pools.get("unknown")
+        return self.dice.choice(own) if own and not self.odd() else super().text(compact)
+
+    def count(self, name: str, depth: int) -> int:
+        """As of any request, but no hundreds, for which Kafka takes its time, nor what names all topics there are."""
+        least = 0 if self._api != ALL_IF_EMPTY or depth else 1
+        return max(least, min(super().count(name, depth), MOST))
 
     def _another(self, api: str, name: str, drawn: set[Any]) -> Any:
-        value = super().known(api, name)
-        if self.odd():
+        value = self._one(api, name)
+        once = self.within in NEVER_TWICE or self._api in ONE_BY_ONE
+        if value is not None and self.odd() and not once:
             return value
         for _ in range(20):
             if value is not None and value not in drawn:
                 break
-            value = super().known(api, name)
+            value = self._one(api, name)
+        if value is None or value in drawn:
+            value = self._unlike(name, len(drawn))
         drawn.add(value)
         return value
+
+    def _unlike(self, name: str, number: int) -> Any:
+        """Something unknown that is not named elsewhere in the request."""
+        if name in INDEX or name == "producer_id":
+            return 5 + number
+        return bytes((1 + number % 255,)) * 16 if name == "topic_id" else b"%d" % number + self._pools["unknown"][0]
+
+    def _config_value(self) -> bytes:
+        values = VALUES.get(self._config.decode("utf-8", "replace"), ("1",))
+        return self.dice.choice(values).encode()
 
     def _records(self) -> bytes:
         if self.odd():
@@ -71,7 +141,7 @@ class Values(OddValues):
 
     def _batch(self) -> bytes:
         dice = self.dice
-        values = [dice.choice((b"x", b"", None, b"y" * 50)) for _ in range(dice.choice((1, 1, 2, 3)))]
+        values = [dice.choice((b"x", b"", None, b"y" * 50)) for _ in range(dice.choice((1, 1, 2, 3, 40)))]
         fields: dict[str, Any] = {"timestamp": dice.choice(TIMES) if self.odd() else NOW, "step": dice.choice((0, 1))}
         if dice.random() < 0.6:
             fields |= self._producer(len(values))
@@ -80,9 +150,26 @@ class Values(OddValues):
                 ({"break_crc": True}, {"count": 7}, {"count": 0}, {"last_delta": 9}, {"last_delta": -1})
             )
         bits = fields.pop("bits", 0) | (dice.choice((CONTROL, APPEND_TIME, 6, 1 << 6, -1 << 15)) if self.odd() else 0)
-        if dice.random() < 0.2 and not bits and fields["step"] == 0:
-            return compressed(values, dice.choice(CODECS), **fields)
-        return batch(values, attributes=bits, key=dice.choice((None, b"k")), **fields)
+        key = dice.choice((None, b"k", b"k"))
+        payload = b"".join(record(at, value, key, at * fields["step"]) for at, value in enumerate(values))
+        if self.odd():
+            payload = self._poisoned(payload)
+        if dice.random() < 0.3 and not bits & 7:
+            codec = dice.choice(CODECS)
+            payload, bits = compress(codec, payload), bits | CODEC_BITS[codec]
+            if self.odd():
+                payload = self._poisoned(payload)
+        return batch(values, attributes=bits, payload=payload, **fields)
+
+    def _poisoned(self, payload: bytes) -> bytes:
+        """Bytes that are no records, or not those that the header tells."""
+        dice, cut = self.dice, self.dice.randrange(len(payload) + 1)
+        at = dice.randrange(len(payload) or 1)
+        flipped = payload[:at] + bytes((dice.randrange(256),)) + payload[at + 1 :]
+        return dice.choice((
+            payload[:cut], payload + b"\0", payload + record(0, b"more"), payload[::-1], flipped, flipped, b"",
+            varint(1 << 30) + payload, varint(-1) + payload, payload[:1] + b"\xff" * 9 + payload[1:],
+        ))  # fmt: skip
 
     def _producer(self, count: int) -> dict[str, Any]:
         """The fields of an idempotent batch, transactional every other time."""
@@ -94,15 +181,21 @@ class Values(OddValues):
         sequence = self.dice.choice((0, 1, 5, 2**31 - 1)) if self.odd() else self._sequences.get(key, 0)
         if self.dice.random() < 0.85:
             self._sequences[key] = (sequence + count) & 0x7FFFFFFF
-        bits = TRANSACTIONAL if self.dice.random() < 0.5 else 0
+        bits = TRANSACTIONAL if self.dice.random() < self._transactional() else 0
         return {"producer": producer, "epoch": epoch, "sequence": sequence, "bits": bits}
+
+    def _transactional(self) -> float:
+        return float(next(iter(self._pools.get("transactional_share", (0.5,)))))
 
     def _old(self) -> bytes:
         """A message set, of magic 0 or 1, perhaps compressed."""
         magic = self.dice.choice((0, 1)) if self._version >= 2 or self.odd() else 0
         values = [self.dice.choice((b"x", b"", None)) for _ in range(self.dice.choice((1, 2, 3)))]
+        key = self.dice.choice((None, b"k"))
         if self.dice.random() < 0.3:
             return wrapped(values, self.dice.choice(CODECS[:3]), magic=magic)
         at = self.dice.choice(TIMES) if self.odd() else NOW
         broken = self.odd()
-        return b"".join(message(v, magic=magic, offset=n, timestamp=at, break_crc=broken) for n, v in enumerate(values))
+        return b"".join(
+            message(v, key, magic=magic, offset=n, timestamp=at, break_crc=broken) for n, v in enumerate(values)
+        )

@@ -4,11 +4,11 @@
     values = OddValues(dice, {"group_id": [b"g"], "StopReplica.controller_id": [0]}, spice=0.1)
     body = valid_body(message_class("JoinGroupRequest"), 9, values)
 
-A field takes a value of its pool if it has one, and nothing else where that is a tuple; else an ordinary value of its
-type. A share `spice` of them is odd: an extreme number, an empty, huge or non-ASCII string, an array of many or equal
-elements, one or many tags that nobody knows. One request in hundreds has room for more than 2 MB. Null is drawn where
-it is allowed. Nothing here lies about a length; what a decoder refuses of these is a string that is too long for Kafka,
-or more elements than a request may have.
+A field takes a value of its pool (`array.field`, `Api.field` or `field`) if it has one, and nothing else where that is
+a tuple; else an ordinary value of its type. A share `spice` of them is odd: an extreme number, an empty, huge or
+non-ASCII string, an array of many or equal elements, one or many tags that nobody knows. One request in hundreds has
+room for more than 2 MB. Null is drawn where it is allowed. Nothing here lies about a length; what a decoder refuses of
+these is a string that is too long for Kafka, or more elements than a request may have.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class OddValues:
         self._pools = pools
         self._spice = spice
         self._room = MORE_ROOM if dice.random() < self.LARGE_SHARE else ROOM
+        self.within = ""
+        """The array whose elements are being drawn."""
 
     def odd(self) -> bool:
         """Whether the next value is to be odd."""
@@ -65,12 +67,17 @@ class OddValues:
 
     def known(self, api: str, name: str) -> Any:
         """A value of the field's pool; None when it has none, or another value is wanted."""
-        pool = self._pools.get(f"{api}.{name}") or self._pools.get(name)
+        pool = self.pool(api, name)
         if isinstance(pool, tuple):
             return self.dice.choice(pool)
         if not pool or self.odd() or self.dice.random() > POOL_SHARE:
             return None
         return self.dice.choice(pool)
+
+    def pool(self, api: str, name: str) -> Sequence[Any] | None:
+        """The values that mean something in a field."""
+        pools = self._pools
+        return pools.get(f"{self.within}.{name}") or pools.get(f"{api}.{name}") or pools.get(name)
 
     def number(self, bits: int) -> int:
         """A signed integer of so many bits."""
@@ -143,12 +150,19 @@ class _Body:
 
     def _field(self, field: Any, depth: int) -> bytes:
         if field.is_struct_array():
-            return self._array(field, depth, lambda: self.struct(field.array_of, depth + 1))
+            return self._array(field, depth, lambda: self._element(field, depth))
         if field.is_array():
-            return self._array(field, depth, lambda: self._simple(field.array_of, field.name))
+            return self._array(field, depth, lambda: self._simple(field.array_of, field.name, element=True))
         if field.is_struct():
             return self._nested(field, depth)
         return self._simple(field, field.name)
+
+    def _element(self, field: Any, depth: int) -> bytes:
+        outer, self._values.within = self._values.within, field.name
+        try:
+            return self.struct(field.array_of, depth + 1)
+        finally:
+            self._values.within = outer
 
     def _nested(self, field: Any, depth: int) -> bytes:
         if not field.nullable_for_version_q(self._version):
@@ -164,7 +178,8 @@ class _Body:
             elements += [elements[0]] * self._values.repeats(field.name, len(elements[0]))
         return self._length(len(elements), ">i") + b"".join(elements)
 
-    def _simple(self, field: Any, name: str) -> bytes:
+    def _simple(self, field: Any, name: str, *, element: bool = False) -> bytes:
+        """A value of its own, or an array's element, which is never null though the array may be."""
         kind = field.type_str.removeprefix("[]")
         known = self._values.known(self._api, name)
         if kind in FORMATS:
@@ -177,11 +192,12 @@ class _Body:
             return struct.pack(">d", self._values.dice.choice((0.0, -1.0, float("inf"), float("nan"))))
         if kind == "uuid":
             return self._values.dice.choice((bytes(16), b"\xff" * 16)) if known is None else bytes(known)
-        return self._sized(field, kind == "string", known)
+        nullable = not element and field.nullable_for_version_q(self._version)
+        return self._sized(field, kind == "string", known, nullable)
 
-    def _sized(self, field: Any, text: bool, known: Any) -> bytes:
+    def _sized(self, field: Any, text: bool, known: Any, nullable: bool) -> bytes:
         layout = ">h" if text else ">i"
-        if field.nullable_for_version_q(self._version) and self._values.null(field.name):
+        if nullable and self._values.null(field.name):
             return self._length(-1, layout)
         if known is None:
             known = self._values.text(self._flexible) if text else self._values.blob()
