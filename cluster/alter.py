@@ -61,7 +61,7 @@ def _list_change(current: str | None, change: Change, table: Mapping[str, Config
         raise ApiError(INVALID_CONFIG, f"Unknown config name: {change.name}")
     if key.type != LIST:
         raise ApiError(INVALID_CONFIG, f"Config value {word} is not allowed for config key: {change.name}")
-    old = _parts(key.default if current is None else current)
+    old = [part for part in _parts(key.default if current is None else current) if part]
     given = _parts(change.value)
     if change.operation == APPEND:
         known = set(old)
@@ -71,7 +71,10 @@ def _list_change(current: str | None, change: Change, table: Mapping[str, Config
 
 
 def _parts(text: str | None) -> list[str]:
-    return [part.strip() for part in text.split(",")] if text else []
+    """As Java's split has it, by which an empty text is one empty part: appended, it makes a list that is refused."""
+    if not text:
+        return [] if text is None else [text]
+    return text.rstrip(",").split(",") if text.strip(",") else []
 
 
 def validate_topic(configs: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from odradek.protocol import interbroker
@@ -352,6 +353,26 @@ def test_to_append_to_what_is_no_list_of_a_topic_that_is_not(wire: Wire) -> None
 
     assert alter("retention.ms") == BAD_CONFIG
     assert alter("cleanup.policy") in (UNKNOWN_TOPIC, BAD_CONFIG), "with ZooKeeper and KRaft"
+
+
+@pytest.mark.parametrize(("appended", "code"), [("", BAD_CONFIG), (",", 0), ("compact,", 0), ("delete", 0)])
+def test_to_append_parts_that_are_empty(broker: Any, wire: Wire, appended: str, code: int) -> None:
+    """Java splits an empty text into one empty part, and leaves empty ones at an end out."""
+    row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource
+    config = row.AlterableConfig(name="cleanup.policy", config_operation=2, value=appended)
+    changed = row(resource_type=2, resource_name=create_topic(broker), configs=[config])
+    answer = wire.call(request("IncrementalAlterConfigs", 0, resources=[changed], validate_only=False))
+    assert answer.responses[0].error_code == code
+
+
+def test_to_delete_a_topic_by_its_id_beside_one_named_in_both_ways(broker: Any, wire: Wire) -> None:
+    """The topic that is named wrongly is refused, which says nothing of the same one named rightly."""
+    name = create_topic(broker)
+    row = interbroker.message_class("DeleteTopicsRequest").DeleteTopicState
+    its = topic_id(wire, name)
+    rows = [row(name=name, topic_id=UUID(int=1)), row(name=None, topic_id=its)]
+    answer = wire.call(request("DeleteTopics", 6, topics=rows, timeout_ms=15_000))
+    assert {each.topic_id: each.error_code for each in answer.responses} == {UUID(int=1): INVALID_REQUEST, its: 0}
 
 
 def test_assignments_beside_a_number_of_partitions(wire: Wire) -> None:

@@ -48,9 +48,9 @@ def _asked(request: Any, version: int, snapshot: Snapshot) -> list[Asked]:
         found = [Asked(name, NO_ID) for name in request.topic_names]
     else:
         found = [_by_name_or_id(topic, snapshot) for topic in request.topics]
-    repeated = twice(topic.name for topic in found if topic.name is not None)
+    repeated = twice(topic.name for topic in found if topic.name is not None and not topic.refusal)
     return [
-        topic._replace(refusal="Duplicate topic name.") if topic.name in repeated else topic
+        topic._replace(refusal=topic.refusal or "Duplicate topic name.") if topic.name in repeated else topic
         for topic in dict.fromkeys(found)
     ]
 
@@ -71,20 +71,18 @@ class _Deletion:
         self._controller = controller
         self._asked = asked
         self._context = context
-        self._errors: dict[str | None, ApiError | None] = {}
+        self._errors: dict[Asked, ApiError | None] = {}
         self._answered = False
         self._cancels: list[Callable[[], object]] = []
 
     def start(self, timeout_ms: int) -> None:
-        wanted = []
         for topic in self._asked:
             error = self._refusal(topic)
             if error is not None:
-                self._errors[topic.name] = error
-            else:
-                wanted.append(str(topic.name))
-        for name in dict.fromkeys(wanted):
-            self._delete(name)
+                self._errors[topic] = error
+        for topic in self._asked:
+            if topic not in self._errors:
+                self._delete(topic)
         self._cancels.append(self._controller.after(max(0, timeout_ms), self._answer))
         self._maybe_answer()
 
@@ -100,21 +98,21 @@ class _Deletion:
             return ApiError(UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         return None
 
-    def _delete(self, name: str) -> None:
+    def _delete(self, topic: Asked) -> None:
         try:
-            self._cancels.append(self._controller.owner.delete_topic(name, self._done(name)))
+            self._cancels.append(self._controller.owner.delete_topic(str(topic.name), self._done(topic)))
         except ApiError as error:
-            self._errors[name] = error
+            self._errors[topic] = error
 
-    def _done(self, name: str) -> Callable[[ApiError | None], None]:
+    def _done(self, topic: Asked) -> Callable[[ApiError | None], None]:
         def done(error: ApiError | None) -> None:
-            self._errors[name] = error
+            self._errors[topic] = error
             self._maybe_answer()
 
         return done
 
     def _maybe_answer(self) -> None:
-        if all(topic.name in self._errors for topic in self._asked):
+        if all(topic in self._errors for topic in self._asked):
             self._controller.when_published(self._answer)
 
     def _answer(self) -> None:
@@ -127,7 +125,7 @@ class _Deletion:
         self._context.reply(message_class("DeleteTopicsResponse")(responses=results))
 
     def _result(self, topic: Asked) -> Any:
-        error = self._errors.get(topic.name, ApiError(REQUEST_TIMED_OUT, None))
+        error = self._errors.get(topic, ApiError(REQUEST_TIMED_OUT, None))
         return message_class("DeleteTopicsResponse").DeletableTopicResult(
             name=topic.name,
             topic_id=topic.topic_id,
