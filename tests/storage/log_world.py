@@ -435,7 +435,8 @@ class LogWorld(World):
     def _may_lose(self, leo: int, first: int) -> bool:
         """Nothing that the cleaner saw decided, and no end of a transaction whose beginning the log no more tells."""
         reopened = [one for one in self.model.ended() if one.marker >= leo and one.first < first]
-        return leo >= self.model.looked_leo and not (self.weak and reopened)
+        known = leo >= self.model.log_start or self._checkpoint(checkpoints.LOG_START) == self.model.log_start
+        return known and leo >= self.model.looked_leo and not (self.weak and reopened)
 
     def lose_from(self, leo: int) -> None:
         """The log ends at `leo` now, and its producers know no more."""
@@ -555,6 +556,8 @@ class LogWorld(World):
         name = self.dice.choice(checkpoints.OFFSET_CHECKPOINTS)
         if name in (checkpoints.RECOVERY_POINT, checkpoints.LOG_START) and self.gapped:
             return  # the one keeps markers in the log, and below the other nothing was cleaned
+        if name == checkpoints.LOG_START and self.model.leo == self.model.log_start:
+            return  # the log may end below, and would begin there
         path = self.root / name
         how = self.dice.choice(["lost", "empty", "garbage"])
         self.say(f"{name}: {how}")
