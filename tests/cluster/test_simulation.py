@@ -27,6 +27,7 @@ NONSENSE = "nonsense,kill,kill_controller_process,elect,create,delete"
 DYING = "elect,kill_about_to_lead,cut_link"
 DELETING = "delete_records,kill,wipe,isolate,stop,move,elect"
 DISKS = "fail_dir,move,move_back,remake_while_away,kill,delete,add_partitions,remake,wipe"
+RESTARTED = "fail_dir,kill,bounce,create"
 ANYWHERE = "die_at,elect,kill,cut_link,lose_orders,move,kill_controller_process"
 UNCLEAN = "elect_unclean,allow_unclean,min_isr,kill,cut_link,isolate,die_at"
 SUSPECTED = "refuse,allow_unclean,elect_unclean,cut_one_way,stop"
@@ -86,14 +87,14 @@ def test_many_deaths_and_deletions(first: int, only: str) -> None:
     run(first, 200, only)
 
 
-@pytest.mark.parametrize("only", [DISKS, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY])
+@pytest.mark.parametrize("only", [DISKS, RESTARTED, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY])
 def test_failing_disks_and_deaths_anywhere(only: str) -> None:
     """A death may be before any word of shared memory, record, checkpoint, directory, message or write to the tree."""
     run(50000, TOGETHER, only)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("only", [DISKS, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY])
+@pytest.mark.parametrize("only", [DISKS, RESTARTED, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY])
 @pytest.mark.parametrize("first", range(51000, 55000, 200))
 def test_many_failing_disks_and_deaths_anywhere(first: int, only: str) -> None:
     run(first, 200, only)
