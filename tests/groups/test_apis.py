@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -49,6 +49,11 @@ class FakeCoordinator:
     @property
     def now(self) -> Any:
         return self.world.now
+
+    def begin(self, work: Iterator[None]) -> None:
+        """All steps at once."""
+        for _ in work:
+            pass
 
     def when_offsets_topic(self, ready: Callable[[bool], None], groups: Iterable[str] = ()) -> None:
         ready(self.topic_there)

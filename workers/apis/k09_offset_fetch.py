@@ -5,11 +5,12 @@ partitions of a group (a null list) and have an error of their own, v5+ leader e
 (KIP-447), v8+ many groups at once (KIP-709), v10 topic ids. A partition without a commit is offset -1 without an
 error, even of a topic that does not exist. v9's member epoch is for KIP-848 groups, which are not there yet.
 A group that is named twice is told once, as it is asked for first: all its offsets may be megabytes.
+Work goes in steps (broker.steps), but a group's offsets are read in one: a transaction commits all of its, or none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue
 from odradek.workers.api import COORDINATOR, Api, message_class
 from odradek.workers.context import Context
-from odradek.workers.coordination import NO_ID, UNKNOWN, Coordinator, exists, topic_name
+from odradek.workers.coordination import NO_ID, UNKNOWN, Coordinator, exists, pieces, topic_name
 
 GROUPS, TOPIC_IDS = 8, 10
 NOTHING = -1
@@ -36,44 +37,69 @@ class Found(NamedTuple):
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     if context.version >= GROUPS:
-        once: dict[str, Any] = {}
-        for asked in request.groups:
-            once.setdefault(asked.group_id, asked)
-        answers = [_fetch(coordinator, asked, request.require_stable, context.version) for asked in once.values()]
-        return _grouped_response(once.values(), answers)
+        return _fetch_groups(coordinator, request, context)
     if context.version == 0:
         _fetch_from_tree(coordinator, request, context)
         return None
+    return _fetch_group(coordinator, request, context)
+
+
+def _fetch_groups(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
+    response = message_class("OffsetFetchResponse")
+    group_class = response.OffsetFetchResponseGroup
+    topic_class = group_class.OffsetFetchResponseTopics
+    once: dict[str, Any] = {}
+    for asked in request.groups:
+        once.setdefault(asked.group_id, asked)
+    groups = []
+    for name, asked in once.items():
+        error, found = yield from _fetch(coordinator, asked, request.require_stable, context.version)
+        topics = yield from _topics(found, topic_class, topic_class.OffsetFetchResponsePartitions)
+        groups.append(group_class(group_id=name, topics=topics, error_code=error))
+    context.reply(response(groups=groups))
+
+
+def _fetch_group(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     stable = context.version >= 7 and request.require_stable
-    error, found = _fetch(coordinator, request, stable, context.version)
+    error, found = yield from _fetch(coordinator, request, stable, context.version)
     if error and context.version < 2:  # no place for the group's error: each partition says it
         found = [Found(t.name, NO_ID, index, None, error) for t in request.topics for index in t.partition_indexes]
-    return _flat_response(error, found)
+    context.reply((yield from _flat_response(error, found)))
 
 
-def _fetch(coordinator: Coordinator, asked: Any, stable: bool, version: int) -> tuple[Error, list[Found]]:
+def _fetch(
+    coordinator: Coordinator, asked: Any, stable: bool, version: int
+) -> Generator[None, None, tuple[Error, list[Found]]]:
     """One group's offsets, in the order asked for."""
     if asked.topics is None:
-        return _fetch_all(coordinator, asked.group_id, stable, version)
-    wanted = [
-        (topic_name(coordinator.snapshot, topic, version >= TOPIC_IDS), topic, index)
-        for topic in asked.topics
-        for index in topic.partition_indexes
-    ]
+        return (yield from _fetch_all(coordinator, asked.group_id, stable, version))
+    wanted: list[tuple[str | None, Any, int]] = []
+    for topic in asked.topics:
+        name = topic_name(coordinator.snapshot, topic, version >= TOPIC_IDS)
+        wanted += [(name, topic, index) for index in topic.partition_indexes]
+        yield
     named = [(name, index) for name, _, index in wanted if name is not None]
     error, offsets = coordinator.groups.fetch(asked.group_id, named, stable)
-    if error:
-        return error, []
-    return error, [_found(offsets, name, topic, index, version) for name, topic, index in wanted]
+    found: list[Found] = []
+    for piece in pieces(wanted if not error else ()):
+        yield
+        found += [_found(offsets, name, topic, index, version) for name, topic, index in piece]
+    return error, found
 
 
-def _fetch_all(coordinator: Coordinator, group: str, stable: bool, version: int) -> tuple[Error, list[Found]]:
+def _fetch_all(
+    coordinator: Coordinator, group: str, stable: bool, version: int
+) -> Generator[None, None, tuple[Error, list[Found]]]:
     """All offsets of a group; where topics go by id, without those of topics that have none any more."""
     topics = coordinator.snapshot.topics
     error, offsets = coordinator.groups.fetch(group, None, stable)
-    ids = {name: UUID(bytes=topics[name].id) for name, _ in offsets if name in topics}
-    rows = [Found(name, ids.get(name, NO_ID), index, *answer) for (name, index), answer in offsets.items()]
-    return error, [row for row in rows if version < TOPIC_IDS or row.name in ids]
+    found: list[Found] = []
+    for piece in pieces(list(offsets.items())):
+        yield
+        ids = {name: UUID(bytes=topics[name].id) for name in {name for (name, _), _ in piece} if name in topics}
+        rows = [Found(name, ids.get(name, NO_ID), index, *answer) for (name, index), answer in piece]
+        found += [row for row in rows if version < TOPIC_IDS or row.name in ids]
+    return error, found
 
 
 def _found(offsets: dict[TopicPartition, Any], name: str | None, topic: Any, index: int, version: int) -> Found:
@@ -87,9 +113,17 @@ def _fetch_from_tree(coordinator: Coordinator, request: Any, context: Context) -
     asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
 
     def done(offsets: dict[TopicPartition, int] | None) -> None:
-        context.reply(_flat_response(Error.NONE, [_from_tree(coordinator, tp, offsets) for tp in asked]))
+        coordinator.begin(_answer_from_tree(coordinator, asked, offsets, context))
 
     coordinator.tree_fetch(request.group_id, asked, done)
+
+
+def _answer_from_tree(
+    coordinator: Coordinator, asked: list[TopicPartition], offsets: dict[TopicPartition, int] | None, context: Context
+) -> Iterator[None]:
+    found = [_from_tree(coordinator, tp, offsets) for tp in asked]
+    yield
+    context.reply((yield from _flat_response(Error.NONE, found)))
 
 
 def _from_tree(coordinator: Coordinator, tp: TopicPartition, offsets: dict[TopicPartition, int] | None) -> Found:
@@ -104,19 +138,23 @@ def _from_tree(coordinator: Coordinator, tp: TopicPartition, offsets: dict[Topic
 # -- responses --------------------------------------------------------------------------------------------------
 
 
-def _topics(found: list[Found], topic_class: Any, partition_class: Any) -> list[Any]:
-    """The rows by topic; `topic_class` has no topic id below v8, and its encoder leaves it out below v10."""
-    rows: dict[tuple[str | None, Any], list[Found]] = {}
-    for row in found:
-        rows.setdefault((row.name, row.topic_id), []).append(row)
-    return [
-        topic_class(
-            name=name or "",
-            partitions=[_partition(partition_class, row) for row in group],
-            **({"topic_id": topic_id} if topic_class.__name__ == "OffsetFetchResponseTopics" else {}),
-        )
-        for (name, topic_id), group in rows.items()
-    ]
+def _topics(found: list[Found], topic_class: Any, partition_class: Any) -> Generator[None, None, list[Any]]:
+    """The rows by topic."""
+    topics: dict[tuple[str | None, Any], Any] = {}
+    for piece in pieces(found):
+        for row in piece:
+            topic = topics.get((row.name, row.topic_id))
+            if topic is None:
+                topic = topics[row.name, row.topic_id] = _topic(topic_class, row)
+            topic.partitions.append(_partition(partition_class, row))
+        yield
+    return list(topics.values())
+
+
+def _topic(topic_class: Any, row: Found) -> Any:
+    """Without partitions. The class has no topic id below v8, and its encoder leaves it out below v10."""
+    has_id = topic_class.__name__ == "OffsetFetchResponseTopics"
+    return topic_class(name=row.name or "", partitions=[], **({"topic_id": row.topic_id} if has_id else {}))
 
 
 def _partition(partition_class: Any, row: Found) -> Any:
@@ -130,23 +168,11 @@ def _partition(partition_class: Any, row: Found) -> Any:
     )
 
 
-def _flat_response(error: Error, found: list[Found]) -> Any:
+def _flat_response(error: Error, found: list[Found]) -> Generator[None, None, Any]:
     response = message_class("OffsetFetchResponse")
     topic_class = response.OffsetFetchResponseTopic
-    topics = _topics(found, topic_class, topic_class.OffsetFetchResponsePartition)
+    topics = yield from _topics(found, topic_class, topic_class.OffsetFetchResponsePartition)
     return response(topics=topics, error_code=error)
-
-
-def _grouped_response(asked_for: Iterable[Any], answers: list[tuple[Error, list[Found]]]) -> Any:
-    response = message_class("OffsetFetchResponse")
-    group_class = response.OffsetFetchResponseGroup
-    topic_class = group_class.OffsetFetchResponseTopics
-    partition_class = topic_class.OffsetFetchResponsePartitions
-    groups = [
-        group_class(group_id=asked.group_id, topics=_topics(found, topic_class, partition_class), error_code=error)
-        for asked, (error, found) in zip(asked_for, answers, strict=True)
-    ]
-    return response(groups=groups)
 
 
 API = Api(key=9, name="OffsetFetch", versions=(0, 10), runs_in=COORDINATOR, handle=handle)

@@ -3,11 +3,12 @@
 Subscriptions and assignments are told of stable groups only. A group that does not exist is "Dead" without an error
 up to v5, and GROUP_ID_NOT_FOUND with a message from v6 on (KIP-1043). Without an authorizer a client that asks what
 it may do (v3+) is told everything. A group that is named twice is told once: a group may take a megabyte, and its name
-a few bytes.
+a few bytes. Each group is one step (broker.steps), and told as it is at one moment.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from odradek.groups.errors import Error
@@ -20,14 +21,14 @@ NOT_FOUND_IS_AN_ERROR = 6
 READ, DELETE, DESCRIBE = 3, 6, 8  # all the operations there are on a group; the library makes them a bit field
 
 
-def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     response = message_class("DescribeGroupsResponse")
     asked = context.version >= 3 and request.include_authorized_operations
-    groups = [
-        _describe(response.DescribedGroup, coordinator, name, asked, context.version)
-        for name in dict.fromkeys(request.groups)
-    ]
-    return response(groups=groups)
+    groups = []
+    for name in dict.fromkeys(request.groups):
+        groups.append(_describe(response.DescribedGroup, coordinator, name, asked, context.version))
+        yield
+    context.reply(response(groups=groups))
 
 
 def _describe(group_class: Any, coordinator: Coordinator, name: str, asked: bool, version: int) -> Any:

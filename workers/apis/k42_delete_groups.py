@@ -1,21 +1,33 @@
 """DeleteGroups (key 42), versions 0 to 2: forget groups without members, with their offsets.
 
-Answered when the tombstones of all of them are in `__consumer_offsets`.
+Answered when the tombstones of all of them are in `__consumer_offsets`. Many are deleted in steps (broker.steps).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from odradek.groups.errors import Error
 from odradek.workers.api import COORDINATOR, Api, message_class
 from odradek.workers.context import Context
-from odradek.workers.coordination import Coordinator
+from odradek.workers.coordination import PIECE, Coordinator, pieces
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     names = list(dict.fromkeys(request.groups_names))
+    if not names:
+        return _response([], {})
+    deletion = _delete(coordinator, names, context)
+    if len(names) > PIECE:
+        return deletion
+    for _ in deletion:  # few groups go at once: the coordinator's line is for what takes long
+        pass
+    return None
+
+
+def _delete(coordinator: Coordinator, names: list[str], context: Context) -> Iterator[None]:
     errors: dict[str, Error] = {}
 
     def deleted(name: str, error: Error) -> None:
@@ -23,9 +35,10 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
         if len(errors) == len(names):
             context.reply(_response(names, errors))
 
-    for name in names:
-        coordinator.groups.delete_group(name, partial(deleted, name), coordinator.now)
-    return None if names else _response([], {})
+    for piece in pieces(names):
+        for name in piece:
+            coordinator.groups.delete_group(name, partial(deleted, name), coordinator.now)
+        yield
 
 
 def _response(names: list[str], errors: dict[str, Error]) -> Any:

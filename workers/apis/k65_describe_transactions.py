@@ -1,10 +1,11 @@
 """DescribeTransactions (key 65), version 0: state, producer and partitions of transactional ids (KIP-664).
 
-One that is named twice is told once, however many partitions it has.
+One that is named twice is told once, however many partitions it has. Each is one step (broker.steps).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -13,10 +14,13 @@ from odradek.workers.context import Context
 from odradek.workers.coordination import Coordinator
 
 
-def handle(coordinator: Coordinator, request: Any, _context: Context) -> Any:
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     """An id that nobody has used is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST; their numbers are 0."""
-    states = [_state(coordinator, name) for name in dict.fromkeys(request.transactional_ids)]
-    return message_class("DescribeTransactionsResponse")(throttle_time_ms=0, transaction_states=states)
+    states = []
+    for name in dict.fromkeys(request.transactional_ids):
+        states.append(_state(coordinator, name))
+        yield
+    context.reply(message_class("DescribeTransactionsResponse")(throttle_time_ms=0, transaction_states=states))
 
 
 def _state(coordinator: Coordinator, transactional_id: str) -> Any:

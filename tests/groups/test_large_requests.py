@@ -1,0 +1,119 @@
+"""Large requests to the coordinator: each step of their handlers is short, however much they name."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from odradek.groups.offsets import Committed
+from odradek.groups.records import OffsetValue
+from odradek.workers.api import load_rows, message_class
+from odradek.workers.context import Context
+
+from ..harness import effort
+from .test_apis import DELETE, FETCH
+from .test_apis import DESCRIBE as DESCRIBE_GROUPS
+from .test_transaction_apis import DESCRIBE as DESCRIBE_TRANSACTIONS
+from .test_transaction_apis import Coordinator
+
+MANY = 2000
+NAMES = [f"g{n}" for n in range(MANY)]
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+def describe_groups() -> Any:
+    return message_class("DescribeGroupsRequest")(groups=NAMES)
+
+
+def delete_groups() -> Any:
+    return message_class("DeleteGroupsRequest")(groups_names=NAMES)
+
+
+def describe_transactions() -> Any:
+    return message_class("DescribeTransactionsRequest")(transactional_ids=NAMES)
+
+
+def fetch_groups() -> Any:
+    request = message_class("OffsetFetchRequest")
+    group = request.OffsetFetchRequestGroup
+    topics = [group.OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1])]
+    return request(groups=[group(group_id=name, topics=topics) for name in NAMES])
+
+
+def fetch_topics() -> Any:
+    request = message_class("OffsetFetchRequest")
+    topics = [request.OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in NAMES]
+    return request(group_id="g", topics=topics)
+
+
+def fetch_partitions() -> Any:
+    request = message_class("OffsetFetchRequest")
+    topics = [request.OffsetFetchRequestTopic(name="t", partition_indexes=list(range(MANY)))]
+    return request(group_id="g", topics=topics)
+
+
+def fetch_all() -> Any:
+    return message_class("OffsetFetchRequest")(group_id="g", topics=None)
+
+
+def steps(coordinator: Coordinator, key: int, version: int, request: Any) -> tuple[list[int], Any]:
+    """The lines of code of each step, and the answer."""
+    answers: list[Any] = []
+    context = Context(key, version, "c", "127.0.0.1", "PLAINTEXT", answers.append)
+    returned: list[Any] = []
+    lines = [effort.lines(lambda: returned.append(load_rows()[key].handle(coordinator, request, context)))]
+    (response,) = returned
+    if isinstance(response, Generator):
+        ended: list[bool] = []
+        while not any(ended):
+            lines.append(effort.lines(lambda: ended.append(next(response, response) is response)))
+    elif response is not None:
+        answers.append(response)
+    coordinator.settle()
+    (answer,) = answers
+    return lines, answer
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "make"),
+    [
+        (DESCRIBE_GROUPS, 5, describe_groups),
+        (DELETE, 2, delete_groups),
+        (DESCRIBE_TRANSACTIONS, 0, describe_transactions),
+        (FETCH, 9, fetch_groups),
+        (FETCH, 7, fetch_topics),
+        (FETCH, 7, fetch_partitions),
+        (FETCH, 7, fetch_all),
+    ],
+)
+def test_no_step_is_much_of_a_large_request(coordinator: Coordinator, key: int, version: int, make: Any) -> None:
+    """A group's offsets are read in one step, since they are those of one moment: that is the largest."""
+    coordinator.commit(9, 0)
+    offsets = coordinator.groups.get("g").offsets
+    for index in range(MANY):
+        offsets.load(("t", index), Committed(OffsetValue(index, -1, "", 0), 0))
+    lines, answer = steps(coordinator, key, version, make())
+    assert max(lines) * 5 < sum(lines)
+    assert len(named(answer)) == MANY
+
+
+def named(answer: Any) -> list[Any]:
+    """The largest list in an answer."""
+    lists = [getattr(answer, name, None) or [] for name in ("groups", "results", "transaction_states", "topics")]
+    found = max(lists, key=len)
+    return found[0].partitions if len(found) == 1 else found
+
+
+@pytest.mark.parametrize("count", [0, 1, 128, 129, 300])
+def test_delete_groups_answers_once_for_all(coordinator: Coordinator, count: int) -> None:
+    coordinator.commit(9, 0, group="g1")
+    _, answer = steps(coordinator, DELETE, 2, message_class("DeleteGroupsRequest")(groups_names=NAMES[:count]))
+    assert [row.group_id for row in answer.results] == NAMES[:count]
+    errors = {row.group_id: row.error_code for row in answer.results}
+    assert {name for name in errors if not errors[name]} == {"g1"}.intersection(errors)
+    assert coordinator.groups.get("g1") is None or count < 2
