@@ -3,15 +3,17 @@
 The batches of one append wait together, parked like a fetch (workers.parking): whoever moves the high watermark, a
 worker that serves a follower's fetch or the controller process that shrinks the ISR, publishes it and rings. They are
 refused when this broker leads no longer, or leads again after somebody else did: then nobody knows what became of
-them. Only what the answers need is kept, no records.
+them. Only what the answers need is kept, no records. Where none are acknowledged for long, a line of the log says what
+they wait for.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
-from odradek.ipc import slots
+from odradek.ipc import replicas, slots
 from odradek.protocol import errors
 from odradek.workers.leadership import refusal
 from odradek.workers.round import refuse
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from odradek.workers.round import Pending
     from odradek.workers.worker import Worker
 
+log = logging.getLogger(__name__)
+
+LONG_S = 10.0  # what expires after less says little: clients set short timeouts
+EXPLAIN_S = 5.0  # between two explanations of a worker, whatever the partition
 _NO_RECORDS = memoryview(b"")
 
 
@@ -111,6 +117,23 @@ class Replicated:
         now = time.monotonic()
         late = [batch for batch in self._batches if self._deadline(batch) <= now]
         rest = [batch for batch in self._batches if self._deadline(batch) > now]
+        if late and now - self._since >= LONG_S and now >= self._worker.next_explanation:
+            self._worker.next_explanation = now + EXPLAIN_S
+            self._explain(now - self._since, max(batch.base_offset + batch.count for batch in late))
         refuse(late, errors.REQUEST_TIMED_OUT)
         if not self._decided(late, rest):
             self._worker.parking.park(self)
+
+    def _explain(self, waited: float, end: int) -> None:
+        """Log why nothing was acknowledged: the slot, which decides that, and the metadata, which may differ."""
+        partition, snapshot = self._partition, self._worker.snapshot
+        state = partition.state()
+        ends = {r.broker: r.leo for r in replicas.read(partition.slot) if r.standing != replicas.OUT}
+        info = snapshot.partition(partition.topic, partition.index)
+        log.warning(
+            "%r: acks=all timed out after %.0f s: the high watermark is %d, %d is waited for, the log ends at %d; "
+            "followers that count end at %s (-1: has not fetched yet), ISR size %d, min.insync.replicas=%d, "
+            "leader epoch %d; metadata version %d: ISR %s, controller %d",
+            partition, waited, state.hw, end, state.leo, ends, state.isr_count, state.min_isr,
+            state.leader_epoch, snapshot.version, info and list(info.isr), snapshot.controller_id,
+        )  # fmt: skip

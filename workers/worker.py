@@ -108,6 +108,7 @@ class Worker:
         self._row = self.shared.processes.row(self.role)
         self._next_tick = 0.0
         self._drain_until = 0.0
+        self.next_explanation = 0.0  # of workers.replicated: not before
         self.conversions = 0  # Fetch requests of old versions that were read
         self._next_idle = 0
         self._idle_ms = config["connections.max.idle.ms"]

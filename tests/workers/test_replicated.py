@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from odradek.ipc import replicas, slots
 from odradek.protocol import errors
+from odradek.workers import replicated
 
 from ..harness.process import wait_until
 from ..harness.wire import decode_response
@@ -136,6 +137,31 @@ def test_time_is_up(bench: Bench, client: Client) -> None:
     advance(bench, 1, 2)
     bench.turn(3)
     assert outcomes(other) == [(1, errors.NONE, 0)]
+
+
+def test_a_long_wait_is_explained_now_and_then(
+    bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    slot = lead(bench, [1, 2, 3], [1, 2], epoch=7, min_isr=2)
+
+    def expire() -> list[str]:
+        caplog.clear()
+        client.send(produce(client, [b"a"], timeout_ms=50))
+        (answer,) = client.answers(1)
+        assert outcome(answer)[1] == errors.REQUEST_TIMED_OUT
+        return [record.getMessage() for record in caplog.records]
+
+    assert expire() == [], "after a short time"
+    advance(bench, 1, 1)
+    monkeypatch.setattr(replicated, "LONG_S", 0.05)
+    (line,) = expire()
+    assert line.startswith("t-0: acks=all timed out after 0 s: the high watermark is 0, 2 is waited for, the log ends")
+    assert "end at {1: 1, 2: -1}" in line
+    assert "ISR size 3, min.insync.replicas=2, leader epoch 7; metadata version" in line
+    assert expire() == [], "soon after the last one"
+    bench.worker.next_explanation -= replicated.EXPLAIN_S
+    assert len(expire()) == 1
+    assert slot.state().leo == 4
 
 
 def test_each_of_one_append_has_its_own_time(bench: Bench, client: Client) -> None:
