@@ -45,6 +45,11 @@ def fetch_groups() -> Any:
     return request(groups=[group(group_id=name, topics=topics) for name in NAMES])
 
 
+def fetch_nothing() -> Any:
+    request = message_class("OffsetFetchRequest")
+    return request(groups=[request.OffsetFetchRequestGroup(group_id=name, topics=[]) for name in NAMES])
+
+
 def fetch_topics() -> Any:
     request = message_class("OffsetFetchRequest")
     topics = [request.OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in NAMES]
@@ -86,6 +91,7 @@ def steps(coordinator: Coordinator, key: int, version: int, request: Any) -> tup
         (DELETE, 2, delete_groups),
         (DESCRIBE_TRANSACTIONS, 0, describe_transactions),
         (FETCH, 9, fetch_groups),
+        (FETCH, 9, fetch_nothing),
         (FETCH, 7, fetch_topics),
         (FETCH, 7, fetch_partitions),
         (FETCH, 7, fetch_all),

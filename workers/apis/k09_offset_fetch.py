@@ -56,6 +56,7 @@ def _fetch_groups(coordinator: Coordinator, request: Any, context: Context) -> I
         error, found = yield from _fetch(coordinator, asked, request.require_stable, context.version)
         topics = yield from _topics(found, topic_class, topic_class.OffsetFetchResponsePartitions)
         groups.append(group_class(group_id=name, topics=topics, error_code=error))
+        yield
     context.reply(response(groups=groups))
 
 
@@ -75,9 +76,9 @@ def _fetch(
         return (yield from _fetch_all(coordinator, asked.group_id, stable, version))
     wanted: list[tuple[str | None, Any, int]] = []
     for topic in asked.topics:
+        yield
         name = topic_name(coordinator.snapshot, topic, version >= TOPIC_IDS)
         wanted += [(name, topic, index) for index in topic.partition_indexes]
-        yield
     named = [(name, index) for name, _, index in wanted if name is not None]
     error, offsets = coordinator.groups.fetch(asked.group_id, named, stable)
     found: list[Found] = []
