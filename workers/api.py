@@ -8,15 +8,19 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from odradek.protocol import library, requests
 from odradek.protocol.library import message_class
+from odradek.protocol.wire import I32, pack_uvarint
 
 WORKER, COORDINATOR, CONTROLLER = "worker", "coordinator", "controller"
+PIECE = 128  # rows of an answer that belong into one step
+
+T = TypeVar("T")
 
 _FILE = re.compile(r"k\d\d_\w+")
 
@@ -31,6 +35,17 @@ class Codec(Protocol):
         """The response's body."""
 
 
+def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """`items`, as many at a time as belong into one step (broker.steps)."""
+    for start in range(0, len(items), PIECE):
+        yield items[start : start + PIECE]
+
+
+def _count(number: int, compact: bool) -> bytes:
+    """A list's length as it is encoded."""
+    return pack_uvarint(number + 1) if compact else I32.pack(number)
+
+
 @dataclass(frozen=True)
 class Api:
     """One Kafka API: its key, Kafka's name for it, the (first, last) version served, where and by what.
@@ -40,7 +55,8 @@ class Api:
     `raw` handlers take (worker, connection, version, correlation, buffer, start, end) and do their own decoding.
     `flexible` is the first version with a flexible request header, found from the schema when not given.
     `route(version, body)` says where a request is handled when that depends on the request; `runs_in` is then only
-    where most are. `between_brokers`: served by members of a cluster only.
+    where most are. `rows`: the list that ends responses and may be long; more than `PIECE` of it are encoded in steps.
+    `between_brokers`: served by members of a cluster only.
     """
 
     key: int
@@ -53,6 +69,7 @@ class Api:
     flexible: int | None = None
     route: Callable[[int, bytes], str] | None = None
     between_brokers: bool = False
+    rows: str = ""
 
     def place(self, version: int, body: bytes) -> str:
         """Which process handles this request."""
@@ -85,6 +102,25 @@ class Api:
         if self.codec is not None:
             return self.codec.encode(version, response)
         return bytes(response.encode(version=version))
+
+    def encoding(self, version: int, response: Any) -> Generator[None, None, bytes]:
+        """`encode` in steps: the list at the end piece by piece, without what stands around it."""
+        rows = getattr(response, self.rows) if self.rows else ()
+        if len(rows) <= PIECE:
+            return self.encode(version, response)
+        compact = response.flexible_version_q(version)
+        tail = bytes(compact)  # no tagged fields
+        before = len(self._encode_rows(version, response, [])) - len(_count(0, compact)) - len(tail)
+        parts = []
+        for piece in pieces(rows):
+            body = self._encode_rows(version, response, piece)
+            parts.append(body[before + len(_count(len(piece), compact)) : len(body) - len(tail)])
+            yield
+        return body[:before] + _count(len(rows), compact) + b"".join(parts) + tail
+
+    def _encode_rows(self, version: int, response: Any, rows: Sequence[Any]) -> bytes:
+        setattr(response, self.rows, rows)
+        return self.encode(version, response)
 
 
 @cache

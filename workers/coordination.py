@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from odradek.cluster.snapshot import Snapshot
@@ -17,9 +17,6 @@ from odradek.workers.context import Context
 
 NO_ID = UUID(int=0)
 UNKNOWN = Error.UNKNOWN_TOPIC_OR_PARTITION
-PIECE = 128  # how much of a large request one step of its handler does, in rows of the answer
-
-T = TypeVar("T")
 
 
 class Coordinator(Protocol):
@@ -88,12 +85,6 @@ def for_old_producers(error: Error, version: int, first: int) -> Error:
 def client_host(context: Context) -> str:
     """The client's address as Java prints it, since that is what tools and `__consumer_offsets` show."""
     return f"/{context.client_host}"
-
-
-def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """`items`, as many at a time as belong into one step."""
-    for start in range(0, len(items), PIECE):
-        yield items[start : start + PIECE]
 
 
 def topic_name(snapshot: Snapshot, topic: Any, by_id: bool) -> str | None:

@@ -33,7 +33,7 @@ def serve(row: Api, services: Any, request: Forwarded, answer: Answer) -> None:
 
 
 def serving(row: Api, services: Any, request: Forwarded, answer: Answer, later: Later) -> Iterator[None]:
-    """The same in three steps, the last of which is begun by `later`: a large answer takes its time, too."""
+    """The same in steps, the last of which are begun by `later`: a large answer takes its time, too."""
     decoded = _decoded(row, request, answer)
     yield
     if decoded is not None:
@@ -86,15 +86,14 @@ def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: A
 
 
 def _encoding(row: Api, request: Forwarded, response: Any, answer: Answer) -> Iterator[None]:
-    """One step."""
+    """Steps, if the answer is long; else one."""
     try:
-        body = row.encode(request.version, response)
+        body = yield from row.encoding(request.version, response)
     except Exception:
         log.exception("%s v%d: the answer cannot be encoded", row.name, request.version)
         answer(forward.FAILED, b"")
     else:
         answer(forward.OK, body)
-    yield from ()
 
 
 def frame(row: Api, version: int, correlation: int, body: bytes) -> bytes:

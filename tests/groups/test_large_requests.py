@@ -1,4 +1,4 @@
-"""Large requests to the coordinator: each step of their handlers is short, however much they name."""
+"""Large requests to the coordinator: each step of their handlers and answers is short, whatever they name."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from odradek.broker.coordinator import LONG_ANSWERS
 from odradek.groups.offsets import Committed
 from odradek.groups.records import OffsetValue
-from odradek.workers.api import load_rows, message_class
+from odradek.workers.api import PIECE, load_rows, message_class
 from odradek.workers.context import Context
 
 from ..harness import effort
 from .test_apis import DELETE, FETCH
 from .test_apis import DESCRIBE as DESCRIBE_GROUPS
+from .test_apis import LIST as LIST_GROUPS
 from .test_transaction_apis import DESCRIBE as DESCRIBE_TRANSACTIONS
+from .test_transaction_apis import LIST as LIST_TRANSACTIONS
 from .test_transaction_apis import Coordinator
 
 MANY = 2000
@@ -123,3 +126,41 @@ def test_delete_groups_answers_once_for_all(coordinator: Coordinator, count: int
     errors = {row.group_id: row.error_code for row in answer.results}
     assert {name for name in errors if not errors[name]} == {"g1"}.intersection(errors)
     assert coordinator.groups.get("g1") is None or count < 2
+
+
+ROWS = {  # key: (first version, rows' class, its name's field, other fields)
+    FETCH: (8, "OffsetFetchResponseGroup", "group_id", {"topics": []}),
+    DESCRIBE_GROUPS: (0, "DescribedGroup", "group_id", {"members": []}),
+    LIST_GROUPS: (0, "ListedGroup", "group_id", {}),
+    DELETE: (0, "DeletableGroupResult", "group_id", {}),
+    DESCRIBE_TRANSACTIONS: (0, "TransactionState", "transactional_id", {"topics": []}),
+    LIST_TRANSACTIONS: (0, "TransactionState", "transactional_id", {}),
+}
+
+
+def test_every_api_with_long_answers_is_encoded_in_steps() -> None:
+    assert {key for key, row in load_rows().items() if row.rows} == ROWS.keys() == {*LONG_ANSWERS, DELETE}
+
+
+@pytest.mark.parametrize("key", ROWS)
+@pytest.mark.parametrize("count", [0, 1, PIECE, PIECE + 1, 20_000])
+def test_a_long_answer_is_the_same_in_steps(key: int, count: int) -> None:
+    api = load_rows()[key]
+    response = message_class(api.name + "Response")
+    first, row, name, fields = ROWS[key]
+    rows = [getattr(response, row)(**{name: "x" * (n % 300)}, **fields) for n in range(count)]
+    for version in range(first, api.versions[1] + 1):
+        made = response(**{api.rows: rows}, throttle_time_ms=7)
+        whole = api.encode(version, made)
+        steps, body = taken(api.encoding(version, made))
+        assert (body == whole, steps) == (True, 0 if count <= PIECE else -(-count // PIECE))
+
+
+def taken(work: Generator[None, None, bytes]) -> tuple[int, bytes]:
+    """How often work yields, and what it returns."""
+    for steps in range(1 << 20):
+        try:
+            next(work)
+        except StopIteration as end:
+            return steps, end.value
+    raise AssertionError

@@ -17,9 +17,9 @@ from uuid import UUID
 from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue
-from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.context import Context
-from odradek.workers.coordination import NO_ID, UNKNOWN, Coordinator, exists, pieces, topic_name
+from odradek.workers.coordination import NO_ID, UNKNOWN, Coordinator, exists, topic_name
 
 GROUPS, TOPIC_IDS = 8, 10
 NOTHING = -1
@@ -176,4 +176,4 @@ def _flat_response(error: Error, found: list[Found]) -> Generator[None, None, An
     return response(topics=topics, error_code=error)
 
 
-API = Api(key=9, name="OffsetFetch", versions=(0, 10), runs_in=COORDINATOR, handle=handle)
+API = Api(key=9, name="OffsetFetch", versions=(0, 10), runs_in=COORDINATOR, handle=handle, rows="groups")

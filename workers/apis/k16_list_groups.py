@@ -29,4 +29,4 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     return response(error_code=error, groups=groups)
 
 
-API = Api(key=16, name="ListGroups", versions=(0, 5), runs_in=COORDINATOR, handle=handle)
+API = Api(key=16, name="ListGroups", versions=(0, 5), runs_in=COORDINATOR, handle=handle, rows="groups")

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from odradek.groups.errors import Error
-from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.api import COORDINATOR, PIECE, Api, message_class, pieces
 from odradek.workers.context import Context
-from odradek.workers.coordination import PIECE, Coordinator, pieces
+from odradek.workers.coordination import Coordinator
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
@@ -46,4 +46,4 @@ def _response(names: list[str], errors: dict[str, Error]) -> Any:
     return response(results=[response.DeletableGroupResult(group_id=name, error_code=errors[name]) for name in names])
 
 
-API = Api(key=42, name="DeleteGroups", versions=(0, 2), runs_in=COORDINATOR, handle=handle)
+API = Api(key=42, name="DeleteGroups", versions=(0, 2), runs_in=COORDINATOR, handle=handle, rows="results")

@@ -48,4 +48,6 @@ def _matching(found: list[Summary], text: str | None) -> list[Summary]:
     return [row for row in found if pattern.fullmatch(row.transactional_id)]
 
 
-API = Api(key=66, name="ListTransactions", versions=(0, 2), runs_in=COORDINATOR, handle=handle)
+API = Api(
+    key=66, name="ListTransactions", versions=(0, 2), runs_in=COORDINATOR, handle=handle, rows="transaction_states"
+)
