@@ -5,7 +5,9 @@ active segment reads them. A few at a time are carried out, each in a thread tha
 its own: it has its own description of the lock file (ipc.locks), so that the loop finds the lock taken, and its own
 files and producers.
 
-Lock      : the partition's, taken by the thread. No epoch comes or goes meanwhile: that wants the lock too.
+Lock      : the partition's, taken by the thread. No epoch comes or goes meanwhile: that wants the lock too. While a cut
+            waits for it, its partition may be assigned again in the same epoch, cut and copied on. It is dropped then,
+            as it would take away what came since.
 Crash rule: storage.truncate's. A thread ends with its process; one that stops waits for what is under way.
 """
 
@@ -24,6 +26,7 @@ from odradek.broker import copies
 from odradek.cluster.following import Position
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
+from odradek.ipc.slots import Fields
 from odradek.storage.log import Log, Place
 from odradek.storage.partition import Busy, Partition
 
@@ -35,6 +38,7 @@ _AGAIN_S = 0.001
 
 Outcome = Position | Exception
 Done = Callable[[Outcome], None]
+Wanted = Callable[[], bool]
 
 
 def may_take_long(partition: Partition, offset: int) -> bool:
@@ -58,9 +62,12 @@ class Cuts:
         """Readable when a cut has ended."""
         return self._event
 
-    def begin(self, partition: Partition, epoch: int, cut: copies.Cut, done: Done) -> None:
-        """Carry out `cut` if the partition is followed in `epoch`; `drain` calls `done` with what has come of it."""
-        future = self._threads.submit(self._carry_out, partition, epoch, cut)
+    def begin(self, partition: Partition, epoch: int, cut: copies.Cut, wanted: Wanted, done: Done) -> None:
+        """Carry out `cut` if the partition is followed in `epoch`; `drain` calls `done` with what has come of it.
+
+        A thread asks `wanted` when it has the lock.
+        """
+        future = self._threads.submit(self._carry_out, partition, epoch, cut, wanted)
         future.add_done_callback(partial(self._end, done))
 
     def drain(self) -> None:
@@ -85,12 +92,12 @@ class Cuts:
 
     # -- in a thread
 
-    def _carry_out(self, partition: Partition, epoch: int, cut: copies.Cut) -> Position:
+    def _carry_out(self, partition: Partition, epoch: int, cut: copies.Cut, wanted: Wanted) -> Position:
         beside = self._beside(partition)
         try:
             own = beside.get(partition.topic, partition.index)
             assert own is not None
-            return self._cut(own, epoch, cut)
+            return self._cut(own, epoch, _if_wanted(cut(own), wanted))
         finally:
             beside.close()
 
@@ -100,10 +107,10 @@ class Cuts:
         place = Place(partition.topic_id, partition.slot.number, partition.incarnation, log_dir)
         return Log(self._shared, self._run_dir, roles.REPLICATOR, lambda *_: place, lambda _: partition.config)
 
-    def _cut(self, own: Partition, epoch: int, cut: copies.Cut) -> Position:
+    def _cut(self, own: Partition, epoch: int, change: copies.Change) -> Position:
         while True:
             try:
-                return copies.change(own, epoch, cut(own))
+                return copies.change(own, epoch, change)
             except Busy:
                 if self._over:
                     raise
@@ -113,3 +120,12 @@ class Cuts:
         if not future.cancelled():
             self._ended.put((done, future))
             os.eventfd_write(self._event, 1)
+
+
+def _if_wanted(change: copies.Change, wanted: Wanted) -> copies.Change:
+    def act(values: Fields) -> Position:
+        if not wanted():
+            raise copies.Outdated
+        return change(values)
+
+    return act

@@ -105,6 +105,7 @@ class Leader:
 
     def close(self) -> None:
         """Copy nothing any more."""
+        self._cut_beside.clear()
         self.link.close()
 
     # -- assignments
@@ -264,11 +265,16 @@ class Leader:
             return
         self._following.cut(key)
         token = self._cut_beside[key] = object()
-        self._beside.begin(partition, epoch, cut, partial(self._was_cut, key, token))
+        wanted = partial(self._is_wanted, key, token)
+        self._beside.begin(partition, epoch, cut, wanted, partial(self._was_cut, key, token))
+
+    def _is_wanted(self, key: Key, token: object) -> bool:
+        """Whether the truncation is this assignment's still. Asked by another thread."""
+        return self._cut_beside.get(key) is token
 
     def _was_cut(self, key: Key, token: object, outcome: cuts.Outcome) -> None:
         """A truncation beside has ended; whoever was assigned anew meanwhile has begun anew."""
-        if self._cut_beside.get(key) is not token:
+        if not self._is_wanted(key, token):
             return
         del self._cut_beside[key]
         if isinstance(outcome, Exception):

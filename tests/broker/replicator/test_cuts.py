@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from odradek.broker import copies
+from odradek.broker import copies, cuts
 from odradek.storage import truncate
 from odradek.storage.epochs import EpochCache
 from odradek.storage.partition import Busy
@@ -123,4 +123,32 @@ def test_a_leadership_that_comes_meanwhile_waits_for_the_lock(follow: Maker, lea
         leader.log(0).append()
     follower.lead(0, LEADER, 3)
     follower.turn_until(caught_up(follower, leader, 0), "what comes in the next epoch")
+    assert follower.content(0) == leader.log(0).content()
+
+
+def test_a_truncation_of_a_former_assignment_is_not_carried_out(
+    follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has waited for the lock; in the same epoch the log is truncated and copied by now, and this would cut that."""
+    busy, go = threading.Event(), threading.Event()
+
+    def wait(_seconds: float) -> None:
+        busy.set()
+        go.wait(PATIENCE_S)
+
+    monkeypatch.setattr(cuts, "time", SimpleNamespace(sleep=wait))
+    follower = diverged(follow, leader, 0)
+    with follower.partition(0).locked():
+        follower.turn_until(busy.is_set, "a truncation that waits for the lock")
+        follower.leaders = {}
+        follower.publish()
+        follower.turn_until(lambda: not follower.replicator._leaders, "the end of the assignment")
+    follower.leaders = {LEADER: leader.address}
+    follower.publish()
+    follower.turn_until(caught_up(follower, leader, 0), "what comes in the truncated one")
+    go.set()
+    assert follower.replicator._cuts is not None
+    follower.replicator._cuts._threads.shutdown()
+    leader.append(0)
+    follower.turn_until(caught_up(follower, leader, 0), "what comes behind it")
     assert follower.content(0) == leader.log(0).content()
