@@ -65,7 +65,8 @@ class Leader:
         self._beside = beside
         self._held: dict[Key, tuple[int, copies.Change]] = {}
         self._cut_beside: dict[Key, object] = {}  # what stands for the truncation that is under way
-        self._unread: dict[Key, int] = {}  # until when: their disk did not say where they stand
+        self._uncut: set[Key] = set()  # of unknown epochs: no leader tells that they diverge, so they are cut first
+        self._later: dict[Key, int] = {}  # assigned again when: their disk did not say where they stand, or cut them
         self._left: dict[int, list[str]] = {}  # error → partitions of the answer in hand
         self._held_back: HeldBack | None = None  # by a throttle
         self._under_way: FetchRequest | Seek | None = None
@@ -79,7 +80,7 @@ class Leader:
         if self._held:
             return _now_ms() + BUSY_MS
         due = self._following.due_ms() if self.link.due_ms is None else self.link.due_ms
-        return min([*self._unread.values(), *([] if due is None else [due])], default=None)
+        return min([*self._later.values(), *([] if due is None else [due])], default=None)
 
     def follow(self, partitions: Mapping[Key, tuple[Partition, int]], throttled: Throttled | None) -> None:
         """Copy these partitions, each in its leader epoch, and no others. The metadata or their slots have changed."""
@@ -99,7 +100,7 @@ class Leader:
         """Whatever is due."""
         for key, (epoch, change) in list(self._held.items()):
             self._do(key, epoch, change)
-        for key in [key for key, due in self._unread.items() if due <= now_ms]:
+        for key in [key for key, due in self._later.items() if due <= now_ms]:
             self._assign(key, self._partitions[key], self._epochs[key])
         self.link.tick(now_ms)
 
@@ -119,6 +120,7 @@ class Leader:
         self._following.assign(key, where)
         log.debug("%r: following %s in epoch %d from offset %d on", partition, self.name, epoch, where.offset)
         if copies.is_unknown(where):
+            self._uncut.add(key)
             self._cut(key, epoch, partition.slot.read()[F_HW], copies.cut_unknown)
 
     def _position(self, key: Key) -> Position | None:
@@ -128,7 +130,7 @@ class Leader:
         except OSError as error:
             log.error("%r: %s", self._partitions[key], error)
             self._following.remove(key)
-            self._unread[key] = _now_ms() + self._following.limits.backoff_ms
+            self._later[key] = _now_ms() + self._following.limits.backoff_ms
             return None
 
     def _remove(self, key: Key) -> None:
@@ -136,7 +138,8 @@ class Leader:
         self._epochs.pop(key, None)
         self._held.pop(key, None)
         self._cut_beside.pop(key, None)
-        self._unread.pop(key, None)
+        self._uncut.discard(key)
+        self._later.pop(key, None)
         self._following.remove(key)
 
     # -- the talk (link.Talk)
@@ -252,8 +255,7 @@ class Leader:
             self._not_done(key, error)
         else:
             self._held.pop(key, None)
-            self._following.moved(key, where)
-            self._following.succeeded(key)
+            self._done(key, where)
             return where
         return None
 
@@ -280,8 +282,12 @@ class Leader:
         if isinstance(outcome, Exception):
             self._not_done(key, outcome)
         else:
-            self._following.moved(key, outcome)
-            self._following.succeeded(key)
+            self._done(key, outcome)
+
+    def _done(self, key: Key, where: Position) -> None:
+        self._uncut.discard(key)
+        self._following.moved(key, where)
+        self._following.succeeded(key)
 
     def _not_done(self, key: Key, error: Exception) -> None:
         partition = self._partitions[key]
@@ -300,6 +306,10 @@ class Leader:
         self._row[_ERRORS] += 1
         pause = self._following.strike(key, _now_ms())
         log.error("%r: cannot follow %s: %s; again in %d ms", partition, self.name, error, pause)
+        if key in self._uncut:
+            self._following.remove(key)
+            self._later[key] = _now_ms() + pause
+            return
         where = self._position(key)
         if where is not None:
             self._following.stand(key, where)

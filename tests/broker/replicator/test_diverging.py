@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from odradek.broker import copies
 from odradek.protocol import errors
-from odradek.storage.epochs import EpochCache
+from odradek.storage import truncate
+from odradek.storage.epochs import FILE_NAME, EpochCache
 
 from .leading import LEADER, TOPIC_ID, Maker, PlayedLeader, caught_up
 
@@ -100,3 +106,33 @@ def test_out_of_range_is_asked_about(follow: Maker, leader: PlayedLeader) -> Non
     follower.turn_until(caught_up(follower, leader), "the log end")
     assert leader.sought == [-1, -2]
     assert (follower.state().log_start, follower.state().leo) == (50, 53)
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_a_log_of_unknown_epochs_is_cut_to_its_high_watermark_before_it_is_fetched(
+    follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """No leader can tell where it diverges. What could not be cut is no less wrong afterwards."""
+    left = [OSError("no luck")] * failures
+
+    def cut(partition: Any, values: Any, offset: int) -> None:
+        if left:
+            raise left.pop()
+        truncate.truncate(partition, values, offset)
+
+    monkeypatch.setattr(copies, "truncate", SimpleNamespace(truncate=cut))
+    leader.append(count=3)
+    leader.log().hw = 3
+    leader.append(count=2, value=b"never committed")
+    follower = follow()
+    follower.turn_until(lambda: (follower.state().leo, follower.state().hw) == (5, 3), "the log end")
+    (Path(follower.partition().directory) / FILE_NAME).unlink()
+    with leader.lock:
+        log = leader.log()
+        del log.batches[1:]
+        log.epoch, log.hw = 1, -1
+        log.append(count=2, value=b"the truth")
+        log.append(count=2, value=b"and more")
+    follower.lead(0, LEADER, 1)
+    follower.turn_until(caught_up(follower, leader), "the log end")
+    assert follower.content() == leader.log().content()
