@@ -106,9 +106,14 @@ def welcome(state: Leadership, brokers: Collection[int]) -> dict[int, Requests]:
 
 
 def probe(state: Leadership, broker: int) -> Requests:
-    """LeaderAndIsr for all that `broker` replicates, however it stands there: its answer says what is offline."""
-    theirs = [each for each in state.partitions() if each in state.standings and broker in state.replicas(each)]
-    return Requests([_leader_and_isr(state, each, False) for each in theirs], [], [])
+    """LeaderAndIsr for all that `broker` replicates, however it stands there: its answer says what is offline.
+
+    And all metadata: a topic that is new to it by this is shown to clients when all its partitions are told of. One is
+    where its process died, and the next found a node of the topic that made no sense.
+    """
+    known = [each for each in state.partitions() if each in state.standings]
+    theirs = [_leader_and_isr(state, each, False) for each in known if broker in state.replicas(each)]
+    return Requests(theirs, [_metadata(state, partition) for partition in known], [])
 
 
 def is_full(state: Leadership, broker: int) -> bool:

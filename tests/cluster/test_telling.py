@@ -157,3 +157,11 @@ def test_who_has_lost_a_directory_is_asked_about_all_it_has() -> None:
     made = world([1, 2, 3], [2, 1], [1, 3])
     made.state.log_dirs(2, {P}, ())
     assert [each.partition for each in probe(made.state, 2).leader_and_isr] == [P, Q]
+
+
+def test_who_is_asked_about_all_it_has_is_shown_all_there_is() -> None:
+    """Its successor process may have met a topic that made no sense in ZooKeeper: it shows it when it has the whole."""
+    made = world([2], [1, 3])
+    told = probe(made.state, 2)
+    assert [each.partition for each in told.leader_and_isr] == [P]
+    assert [each.partition for each in told.metadata] == [P, Q]
