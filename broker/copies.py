@@ -21,12 +21,13 @@ from odradek.broker.checkpoint_turns import lower, lower_cleaner_point
 from odradek.cluster.following import Position
 from odradek.ipc import slots
 from odradek.ipc.slots import F_EPOCH_NOTED, F_HW, F_LEADER_EPOCH, F_LEO, F_LOG_START, F_STATE, FOLLOWER, Fields
+from odradek.protocol.fetch import FetchPart
 from odradek.protocol.fetch_client import Part
 from odradek.storage import follow, truncate
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.epochs import UNDEFINED_EPOCH, EpochCache, common_end
 from odradek.storage.partition import Partition
-from odradek.storage.received import Found
+from odradek.storage.received import Found, Misplaced
 
 log = logging.getLogger(__name__)
 
@@ -60,14 +61,17 @@ def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
         return what(values)
 
 
-def append(partition: Partition, part: Part, last_epoch: int, now_ms: int, known: Found | None) -> Change:
-    """A leader's records, high watermark and log start. `last_epoch` is that of the last record before, `known` what
-    is known of the records (storage.received)."""
+def append(partition: Partition, asked: FetchPart, part: Part, now_ms: int, known: Found | None) -> Change:
+    """A leader's records, high watermark and log start, as it answers what was `asked`. `known` is what is known of the
+    records (storage.received). Misplaced where the log ends elsewhere by now: what is missing would count as compacted
+    away."""
 
     def act(values: Fields) -> Position:
         before = values[F_LEO]
+        if before != asked.offset:
+            raise Misplaced(asked.offset, before)
         follow.append(partition, values, part.records, part.hw, part.log_start, now_ms, known)
-        last = values[F_EPOCH_NOTED] if values[F_LEO] > before else last_epoch
+        last = values[F_EPOCH_NOTED] if values[F_LEO] > before else asked.last_epoch
         return Position(values[F_LEADER_EPOCH], values[F_LEO], last, values[F_LOG_START])
 
     return act

@@ -229,11 +229,11 @@ class Leader:
         if not part.records and not copies.is_news(partition, part):
             return
         now_ms = time.time_ns() // 1_000_000
-        change = copies.append(partition, part, asked.last_epoch, now_ms, known)
+        change = copies.append(partition, asked, part, now_ms, known)
 
         def kept() -> copies.Change:
             copied = part._replace(records=memoryview(bytes(part.records)))
-            return copies.append(partition, copied, asked.last_epoch, now_ms, known)
+            return copies.append(partition, asked, copied, now_ms, known)
 
         where = self._do(key, asked.leader_epoch, change, kept)
         if where is not None and part.records:

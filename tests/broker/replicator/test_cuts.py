@@ -149,6 +149,7 @@ def test_a_truncation_of_a_former_assignment_is_not_carried_out(
     go.set()
     assert follower.replicator._cuts is not None
     follower.replicator._cuts._threads.shutdown()
+    assert follower.state(0).leo == leader.log(0).end
     leader.append(0)
     follower.turn_until(caught_up(follower, leader, 0), "what comes behind it")
     assert follower.content(0) == leader.log(0).content()

@@ -136,3 +136,16 @@ def test_a_log_of_unknown_epochs_is_cut_to_its_high_watermark_before_it_is_fetch
     follower.lead(0, LEADER, 1)
     follower.turn_until(caught_up(follower, leader), "the log end")
     assert follower.content() == leader.log().content()
+
+
+def test_a_log_that_ends_elsewhere_than_was_asked_for_gets_no_gap(follow: Maker, leader: PlayedLeader) -> None:
+    """A repair by another process has finished a truncation that had failed here."""
+    for _ in range(5):
+        leader.append()
+    follower = follow()
+    follower.turn_until(caught_up(follower, leader), "the log end")
+    with follower.partition().locked() as values:
+        truncate.truncate(follower.partition(), values, 3)
+    leader.append()
+    follower.turn_until(caught_up(follower, leader), "the next batch")
+    assert follower.content() == leader.log().content()
