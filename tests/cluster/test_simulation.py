@@ -58,9 +58,9 @@ def test_many_histories(first: int) -> None:
     run(first, 200)
 
 
-@pytest.mark.parametrize("first", range(0, 50, TOGETHER))
+@pytest.mark.parametrize("first", [0, 300])
 def test_lost_orders(first: int) -> None:
-    """Seed 42 found that a leader that missed an epoch believed what it knew of its followers before."""
+    """A leader that missed an epoch believed what it knew of its followers before: seed 319 finds that."""
     run(first, TOGETHER, LOST)
 
 
