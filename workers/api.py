@@ -104,21 +104,27 @@ class Api:
         return bytes(response.encode(version=version))
 
     def encoding(self, version: int, response: Any) -> Generator[None, None, bytes]:
-        """`encode` in steps: the list at the end piece by piece, without what stands around it."""
+        """`encode` in steps: the list at the end piece by piece, each in a response that has nothing else."""
         rows = getattr(response, self.rows) if self.rows else ()
         if len(rows) <= PIECE:
             return self.encode(version, response)
         compact = response.flexible_version_q(version)
         tail = bytes(compact)  # no tagged fields
-        before = len(self._encode_rows(version, response, [])) - len(_count(0, compact)) - len(tail)
+        bare = type(response)()
+        at = self._rows_at(version, bare, compact)
         parts = []
         for piece in pieces(rows):
-            body = self._encode_rows(version, response, piece)
-            parts.append(body[before + len(_count(len(piece), compact)) : len(body) - len(tail)])
+            body = self._with_rows(version, bare, piece)
+            parts.append(body[at + len(_count(len(piece), compact)) :].removesuffix(tail))
             yield
-        return body[:before] + _count(len(rows), compact) + b"".join(parts) + tail
+        before = self._with_rows(version, response, [])[: self._rows_at(version, response, compact)]
+        return before + _count(len(rows), compact) + b"".join(parts) + tail
 
-    def _encode_rows(self, version: int, response: Any, rows: Sequence[Any]) -> bytes:
+    def _rows_at(self, version: int, response: Any, compact: bool) -> int:
+        """Where the list at the end begins."""
+        return len(self._with_rows(version, response, [])) - len(_count(0, compact)) - compact
+
+    def _with_rows(self, version: int, response: Any, rows: Sequence[Any]) -> bytes:
         setattr(response, self.rows, rows)
         return self.encode(version, response)
 
