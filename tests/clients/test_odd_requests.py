@@ -284,9 +284,10 @@ def test_offset_delete_of_no_partition(broker: Any, wire: Wire) -> None:
     )  # fmt: skip
     wait_until(lambda: wire.call(committed).topics[0].partitions[0].error_code == 0, 30)
     kind = interbroker.message_class("OffsetDeleteRequest")
-    asked = [kind.OffsetDeleteRequestTopic(name=topic, partitions=[])]
+    other = unique("none")
+    asked = [kind.OffsetDeleteRequestTopic(name=name, partitions=[]) for name in (topic, other)]
     answer = wire.call(kind[0](group_id=group, topics=asked))
-    assert (answer.error_code, answer.topics) == (0, [])
+    assert (answer.error_code, [(row.name, row.partitions) for row in answer.topics]) == (0, [(other, [])])
 
 
 # -- What is asked of nothing, twice, or of what there is not

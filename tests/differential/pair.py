@@ -152,7 +152,7 @@ class Client:
         for name in getattr(type(answer), "__slots__", ()):
             value = getattr(answer, name, None)
             if name == "members":
-                for member in value or ():
+                for member in sorted(value or (), key=lambda member: str(member.member_id)):  # by their clients' ids
                     self._note("assignments.member_id", member.member_id.encode())
             elif isinstance(value, list):
                 for each in value:

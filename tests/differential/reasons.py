@@ -13,8 +13,9 @@ from .compare import Field, errors_in
 from .pair import Difference
 
 CONVERTED = 4  # the first version of Fetch whose clients read every message format
+HARD_LIMIT = 3  # the first version of Fetch whose limit a first batch may exceed
 LZ4 = 3
-UNFIT = {2, 3, 17, 87}  # errors of a batch, or its partition, that cannot be stored whoever sends it
+UNFIT = {-1, 2, 3, 17, 87}  # errors of a batch, or its partition, that cannot be stored whoever sends it
 RECORD = 5  # fields of a record that was read; the first is its offset
 CODECS = 5  # none, gzip, snappy, lz4, zstd
 ACLS = {"DescribeAcls", "CreateAcls", "DeleteAcls"}
@@ -52,11 +53,12 @@ def _unknown_codec(difference: Difference) -> bool:
 
 
 def _behind_the_frame(difference: Difference) -> bool:
-    """A byte behind lz4's end mark."""
+    """A byte, or more, behind lz4's end mark."""
     refused = any(
         field.path.endswith("/error_code") and (field.ours, field.theirs) == (-1, 0) for field in difference.fields
     )
-    return refused and any(_codec(one) == LZ4 and one[-5:] == bytes(5) for one in _records(difference))
+    lz4 = [one for one in _records(difference) if _codec(one) == LZ4]
+    return refused and any(one[-5:] == bytes(5) or one[-4:] != bytes(4) for one in lz4)
 
 
 def _lying_length(difference: Difference) -> bool:
@@ -90,7 +92,7 @@ def _fewer_than_none(difference: Difference) -> bool:
 
 
 def _no_operation(difference: Difference) -> bool:
-    if difference.step.api != "IncrementalAlterConfigs" or errors_in(difference.theirs) != {-1}:
+    if difference.step.api != "IncrementalAlterConfigs" or any(field.theirs != -1 for field in difference.fields):
         return False
     return any(config.config_operation not in range(4) for config in _configs(difference))
 
@@ -141,6 +143,14 @@ def _pending_static(difference: Difference) -> bool:
 def _converted(difference: Difference) -> bool:
     step = difference.step
     return step.api == "Fetch" and step.version < CONVERTED and all(map(_begins_alike, difference.fields))
+
+
+def _beyond_the_limit(difference: Difference) -> bool:
+    """Of a partition; the error leaves out the high watermark."""
+    step = difference.step
+    fields = [field for field in difference.fields if not field.path.endswith("/high_watermark")]
+    refused = bool(fields) and all(_is_code(field, {errors.UNSUPPORTED_COMPRESSION_TYPE}, {0}) for field in fields)
+    return step.api == "Fetch" and step.version < HARD_LIMIT and refused
 
 
 def _begins_alike(field: Field) -> bool:
@@ -305,6 +315,11 @@ REASONS = (
         "Records that are converted for Fetch below version 4: Kafka limits what it reads of the log, here what was "
         "made of it is limited, so that the client gets more of them, or fewer, but the same",
         _converted,
+    ),
+    Reason(
+        "A batch of zstd that is larger than the limit of a Fetch below version 3: Kafka looks no further and "
+        "finds no batch; here the client hears why it gets no further",
+        _beyond_the_limit,
     ),
     Reason(
         "Records of an uncompressed batch that count their offsets wrong are stored by Kafka as they came; here they "

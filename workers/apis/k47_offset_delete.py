@@ -1,7 +1,8 @@
 """OffsetDelete (key 47), version 0: forget committed offsets of a group (KIP-496).
 
 Offsets of topics that members are subscribed to are kept: GROUP_SUBSCRIBED_TO_TOPIC. Answered when the tombstones
-are in `__consumer_offsets`. An error of the group comes without partitions.
+are in `__consumer_offsets`. An error of the group comes without partitions. Of topics without partitions those are in
+the answer that do not exist, as with Kafka.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
 
     def answer(result: tuple[Error, PartitionErrors]) -> None:
         error, errors = result
-        context.reply(_response(request, error, {**dict.fromkeys(asked, UNKNOWN), **errors}))
+        there = coordinator.snapshot.topics
+        rows = [topic for topic in request.topics if topic.partitions or topic.name not in there]
+        context.reply(_response(rows, error, {**dict.fromkeys(asked, UNKNOWN), **errors}))
 
     coordinator.groups.delete_offsets(request.group_id, known, answer, coordinator.now)
 
 
-def _response(request: Any, error: Error, errors: PartitionErrors) -> Any:
+def _response(rows: list[Any], error: Error, errors: PartitionErrors) -> Any:
     response = message_class("OffsetDeleteResponse")
     if error:
         return response(error_code=error, topics=[])
@@ -40,8 +43,7 @@ def _response(request: Any, error: Error, errors: PartitionErrors) -> Any:
                 for p in topic.partitions
             ],
         )
-        for topic in request.topics
-        if topic.partitions
+        for topic in rows
     ]
     return response(error_code=error, topics=topics)
 
