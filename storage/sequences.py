@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import region
-from odradek.ipc.producers import EPOCH, KEPT, TXN_FIRST, Entry, ProducerBatch, ProducerEntry, ProducerTable, Row
+from odradek.ipc.producers import EPOCH, KEPT, Entry, ProducerBatch, ProducerEntry, ProducerTable, Row
 from odradek.protocol import errors
 from odradek.protocol.batch import next_sequence
 from odradek.storage import producers as producers_file
@@ -261,7 +261,7 @@ class Staged:
     def _in_transaction(self, producer_id: int) -> bool:
         table = self._table
         at = table.find(producer_id) if table is not None else -1
-        is_open = table is not None and at >= 0 and table.words[at + TXN_FIRST] >= 0
+        is_open = table is not None and at >= 0 and table.txn_first(at) >= 0
         return is_open or any(one == producer_id for one, _ in self.begun)
 
     def known(self, producer_id: int) -> tuple[int, int] | None:

@@ -16,7 +16,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.ipc import slots
-from odradek.ipc.producers import COORDINATOR_EPOCH, EPOCH, MARKED, TXN_FIRST
+from odradek.ipc.producers import COORDINATOR_EPOCH, EPOCH, MARKED
 from odradek.protocol import errors
 from odradek.protocol.records import control
 from odradek.storage import names
@@ -93,7 +93,7 @@ def may_open(partition: Partition, values: Fields, staged: Staged, batch: Batch,
     at = table.find(batch.producer_id) if table is not None else -1
     marked = -1
     if table is not None and at >= 0:
-        if table.words[at + EPOCH] == batch.epoch and table.words[at + TXN_FIRST] >= 0:
+        if table.words[at + EPOCH] == batch.epoch and table.txn_first(at) >= 0:
             return True
         marked = table.words[at + MARKED]
     asked = batch.guard
@@ -112,11 +112,14 @@ def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Ba
     first = epoch = coordinator_epoch = -1
     if table is not None and at >= 0:
         epoch, coordinator_epoch = table.words[at + EPOCH], table.words[at + COORDINATOR_EPOCH]
-        first = table.words[at + TXN_FIRST]
+        first = table.txn_first(at)
     if error := _refusal(marker, batch.epoch, epoch, coordinator_epoch, first):
         batch.refuse(error)
         return False
-    values[slots.F_UNSTABLE] = table.first_unstable(batch.producer_id) if table is not None else -1
+    if table is None:
+        values[slots.F_UNSTABLE] = -1
+    elif 0 <= first == values[slots.F_UNSTABLE]:  # else the oldest is another's, or nothing is open
+        values[slots.F_UNSTABLE] = table.first_unstable(batch.producer_id)
     if not marker.commit and first >= 0:
         stable = values[slots.F_UNSTABLE]
         append_row(
