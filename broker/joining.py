@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,20 @@ def open_tree(config: BrokerConfig, former: Credentials | None = None) -> ZooKee
 
 
 def save_session(run_dir: Path, credentials: Credentials) -> None:
-    """Note the session for whoever comes after this process."""
+    """Note the session for the process that comes after this one; where the disk refuses that, none is noted."""
+    try:
+        _save(run_dir, f"{credentials[0]}\n{credentials[1].hex()}\n")
+    except OSError as error:
+        log.error("%s cannot be written, a successor of this process registers again: %s", SESSION_FILE, error)
+        with suppress(OSError):
+            forget_session(run_dir)
+
+
+def _save(run_dir: Path, text: str) -> None:
     beside = run_dir / f"{SESSION_FILE}.new"
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w") as file:
-        file.write(f"{credentials[0]}\n{credentials[1].hex()}\n")
+        file.write(text)
     os.replace(beside, run_dir / SESSION_FILE)
 
 
