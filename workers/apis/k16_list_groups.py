@@ -7,26 +7,34 @@ All groups are of type "classic".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from odradek.groups.errors import Error
-from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.groups.groups import Summary
+from odradek.workers.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.context import Context
 from odradek.workers.coordination import Coordinator
 
 
-def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
+    """The groups of one moment, whose rows are made in steps (broker.steps)."""
     response = message_class("ListGroupsResponse")
     states = (request.states_filter or ()) if context.version >= 4 else ()
     types = (request.types_filter or ()) if context.version >= 5 else ()
-    groups = [
-        response.ListedGroup(
-            group_id=group.id, protocol_type=group.protocol_type, group_state=group.state, group_type="classic"
-        )
-        for group in coordinator.groups.listing(states, types)
-    ]
+    found = coordinator.groups.listing(states, types)
     error = Error.COORDINATOR_LOAD_IN_PROGRESS if coordinator.groups.is_loading else Error.NONE
-    return response(error_code=error, groups=groups)
+    groups = []
+    for piece in pieces(found):
+        yield
+        groups += [_row(response.ListedGroup, group) for group in piece]
+    context.reply(response(error_code=error, groups=groups))
+
+
+def _row(row_class: Any, group: Summary) -> Any:
+    return row_class(
+        group_id=group.id, protocol_type=group.protocol_type, group_state=group.state, group_type="classic"
+    )
 
 
 API = Api(key=16, name="ListGroups", versions=(0, 5), runs_in=COORDINATOR, handle=handle, rows="groups")

@@ -7,11 +7,11 @@ are handed back.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from odradek.groups.errors import Error
 from odradek.groups.transactions.events import Summary
-from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.context import Context
 from odradek.workers.coordination import Coordinator
 from odradek.workers.patterns import Pattern, Refused
@@ -20,32 +20,33 @@ DURATION, PATTERN = 1, 2
 INVALID_REGULAR_EXPRESSION = 128
 
 
-def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
-    """COORDINATOR_LOAD_IN_PROGRESS while not all of them are known."""
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
+    """COORDINATOR_LOAD_IN_PROGRESS while not all of them are known. Rows are made in steps (broker.steps)."""
     response = message_class("ListTransactionsResponse")
     longer_ms = request.duration_filter if context.version >= DURATION else -1
     error, unknown, found = coordinator.transactions.listing(
         request.state_filters, request.producer_id_filters, longer_ms, coordinator.now
     )
+    rows: list[Any] = []
     try:
-        found = _matching(found, request.transactional_id_pattern if context.version >= PATTERN else None)
+        matches = _matcher(request.transactional_id_pattern if context.version >= PATTERN else None)
+        for piece in pieces(found):
+            yield
+            rows += [_row(response.TransactionState, row) for row in piece if matches(row.transactional_id)]
     except Refused:
-        return response(error_code=INVALID_REGULAR_EXPRESSION, unknown_state_filters=[], transaction_states=[])
-    rows = [
-        response.TransactionState(
-            transactional_id=row.transactional_id, producer_id=row.producer_id, transaction_state=row.state
-        )
-        for row in found
-    ]
-    return response(error_code=Error(error), unknown_state_filters=unknown, transaction_states=rows)
+        refused = response(error_code=INVALID_REGULAR_EXPRESSION, unknown_state_filters=[], transaction_states=[])
+        context.reply(refused)
+        return
+    context.reply(response(error_code=error, unknown_state_filters=unknown, transaction_states=rows))
 
 
-def _matching(found: list[Summary], text: str | None) -> list[Summary]:
-    """Those whose transactional id the pattern matches; none or an empty one lets all pass."""
-    if not text:
-        return found
-    pattern = Pattern(text)
-    return [row for row in found if pattern.fullmatch(row.transactional_id)]
+def _matcher(text: str | None) -> Callable[[str], bool]:
+    """Whether the pattern matches a transactional id; none or an empty one lets all pass."""
+    return Pattern(text).fullmatch if text else lambda _: True
+
+
+def _row(row_class: Any, row: Summary) -> Any:
+    return row_class(transactional_id=row.transactional_id, producer_id=row.producer_id, transaction_state=row.state)
 
 
 API = Api(
