@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import select
 import socket
 import struct
 import time
@@ -14,7 +13,8 @@ from odradek.protocol import interbroker, requests
 
 from ..fuzz.sequences import CORRELATION, Pools, Script, Step
 from ..fuzz.valid import valid_body
-from ..harness.wire import decode_body, header
+from ..harness.process import readable
+from ..harness.wire import decode_body, header, read_exactly
 from .compare import Field, errors_in, fields
 from .plain import Names, plain, request_class
 from .values import Values
@@ -132,7 +132,7 @@ class Client:
     def _taken(self, asked: _Asked, seconds: float) -> Any:
         asked.sock.settimeout(seconds)
         try:
-            frame = _read(asked.sock, struct.unpack(">i", _read(asked.sock, 4))[0])
+            frame = read_exactly(asked.sock, struct.unpack(">i", read_exactly(asked.sock, 4))[0])
         except TimeoutError:
             return "none"
         except (EOFError, ConnectionError):
@@ -192,23 +192,6 @@ class Client:
         self.close()
         for asked in self.parked:
             asked.sock.close()
-
-
-def _read(sock: socket.socket, count: int) -> bytes:
-    parts = []
-    while count:
-        part = sock.recv(min(count, 1 << 18))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
-
-
-def _readable(sock: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _framed(request: bytes) -> bytes:
@@ -271,7 +254,7 @@ class Pair:
         for pair in clients:
             for place in reversed(range(len(pair[0].parked))):
                 asked = [client.parked[place] for client in pair]
-                if not any(_readable(one.sock) for one in asked):
+                if not any(readable(one.sock, 0) for one in asked):
                     continue
                 ours, theirs = (client.take_parked(place, ANSWER_S / 4) for client in pair)
                 step = asked[0].step

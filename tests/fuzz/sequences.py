@@ -7,7 +7,6 @@ that leaving out another does not change it; what it sends also depends on the a
 from __future__ import annotations
 
 import random
-import select
 import socket
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +15,8 @@ from typing import Any, NamedTuple
 
 from odradek.protocol import interbroker
 
-from ..harness.wire import decode_body, header
+from ..harness.process import readable
+from ..harness.wire import decode_body, header, read_exactly
 from .valid import OddValues, valid_body
 
 PATIENCE_S = 0.05  # for an answer; a JoinGroup that waits for others is left waiting
@@ -132,7 +132,7 @@ class _Client:
         asked = _Asked(self._sock, step)
         try:
             self._sock.sendall(self._frame(step))
-            if not _ready(self._sock, patience_s):
+            if not readable(self._sock, patience_s):
                 assert patience_s < ANSWER_S, f"no answer to {step}"
                 self._waiting.append(asked)
                 self._sock = None
@@ -144,7 +144,7 @@ class _Client:
 
     def _take_late(self) -> None:
         for asked in list(self._waiting):
-            if _ready(asked.sock, 0):
+            if readable(asked.sock, 0):
                 self._waiting.remove(asked)
                 with suppress(EOFError, ConnectionError):
                     self._take(asked)
@@ -160,7 +160,7 @@ class _Client:
         return struct.pack(">i", len(frame)) + frame
 
     def _take(self, asked: _Asked) -> None:
-        frame = _read(asked.sock, struct.unpack(">i", _read(asked.sock, 4))[0])
+        frame = read_exactly(asked.sock, struct.unpack(">i", read_exactly(asked.sock, 4))[0])
         self._learn(_decoded(asked.step, frame))
         self.answers += 1
 
@@ -197,21 +197,3 @@ def _decoded(step: Step, frame: bytes) -> Any:
     if not hasattr(type(kind), "__getitem__"):  # ours, which has no classes of single versions
         return interbroker.response(step.api, step.version, frame)[1]
     return decode_body(kind, step.version, frame[5 if kind.flexible_version_q(step.version) else 4 :])
-
-
-def _ready(sock: socket.socket, seconds: float) -> bool:
-    """Whether something is there to be read within so long."""
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
-
-
-def _read(sock: socket.socket, count: int) -> bytes:
-    parts = []
-    while count:
-        part = sock.recv(min(count, 1 << 18))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)

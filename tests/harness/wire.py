@@ -12,6 +12,18 @@ from typing import Any
 CLIENT_ID = "harness"
 
 
+def read_exactly(sock: socket.socket, count: int) -> bytes:
+    """Read `count` bytes; EOFError when the peer closes before."""
+    parts = []
+    while count:
+        part = sock.recv(min(count, 1 << 18))
+        if not part:
+            raise EOFError("the broker closed the connection")
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
 class Wire:
     """A socket that speaks Kafka's framing: 4-byte size, then the request or response."""
 
@@ -44,14 +56,7 @@ class Wire:
 
     def read_exactly(self, count: int) -> bytes:
         """Read `count` bytes; EOFError when the peer closes before."""
-        parts = []
-        while count:
-            part = self.socket.recv(count)
-            if not part:
-                raise EOFError("the broker closed the connection")
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
+        return read_exactly(self.socket, count)
 
     def read_frame(self) -> bytes:
         """The next response without its size; EOFError when the peer closed."""
