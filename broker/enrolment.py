@@ -112,9 +112,7 @@ def _load(tree: Tree, view: View, own: BrokerNode, former: Snapshot | None) -> N
 def _keep(view: View, topic: Topic) -> None:
     """A topic as it was published last."""
     for index, one in enumerate(topic.partitions):
-        view.tell(
-            Told(topic.name, topic.id, index, -1, one.leader, one.leader_epoch, one.isr, -1, one.replicas)
-        )  # fmt: skip
+        view.tell(Told(topic.name, topic.id, index, -1, one.leader, one.leader_epoch, one.isr, -1, one.replicas))
 
 
 def _load_topic(tree: Tree, view: View, name: str, topic: TopicNode) -> None:

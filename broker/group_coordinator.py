@@ -7,15 +7,14 @@ turn.
 from __future__ import annotations
 
 import math
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from odradek.broker.controller_link import ControllerLink
 from odradek.broker.offsets_journal import TOPIC, OffsetsJournal
 from odradek.broker.offsets_topic import OffsetsTopic
 from odradek.broker.settling import settle
+from odradek.broker.steps import Line
 from odradek.cluster.snapshot import Snapshot
 from odradek.groups.events import Answer, Append, Limits, Now, Reload
 from odradek.groups.groups import Groups
@@ -47,7 +46,7 @@ class GroupCoordinator:
         )
         self._expiry_ms: int = config["offsets.retention.check.interval.ms"]
         self._expire_at_ms = now.steady_ms + self._expiry_ms
-        self._sweeps: deque[Iterator[None]] = deque()  # through all groups
+        self._sweeps = Line()  # through all groups, which may have a million offsets: clients wait meanwhile
         self._now = now
 
     def _create_topic(self) -> None:
@@ -60,24 +59,15 @@ class GroupCoordinator:
     def follow(self, before: Snapshot, snapshot: Snapshot, now: Now) -> None:
         """Take over a new snapshot; what goes by the one before ends first, since a topic's name may come back."""
         self._now = now
-        self._sweep(math.inf)
+        self._sweeps.go_on(math.inf)
         self.topic.follow(snapshot, now)
         gone = _deleted(before, snapshot)
         if gone:
-            self._sweeps.append(self.machine.forgetting(gone, now))
-
-    def _sweep(self, seconds: float) -> None:
-        """Go on through the groups for so long: they may have a million offsets, and clients wait meanwhile."""
-        until = time.monotonic() + seconds
-        while self._sweeps:
-            for _ in self._sweeps[0]:
-                if time.monotonic() >= until:
-                    return
-            self._sweeps.popleft()
+            self._sweeps.add(self.machine.forgetting(gone, now))
 
     def patience(self, now: Now) -> float | None:
         """Seconds for which nothing need be done here; None: until something happens."""
-        if self._sweeps:
+        if self._sweeps.waiting:
             return 0.0
         if self._writer.is_waiting:
             return BUSY_S
@@ -90,8 +80,8 @@ class GroupCoordinator:
         self.machine.tick(now)
         if now.steady_ms >= self._expire_at_ms:
             self._expire_at_ms = now.steady_ms + self._expiry_ms
-            self._sweeps.append(self.machine.expiring(now))
-        self._sweep(SLICE_S)
+            self._sweeps.add(self.machine.expiring(now))
+        self._sweeps.go_on(SLICE_S)
 
         def do(effect: Answer | Append | Reload) -> None:
             if isinstance(effect, Answer):

@@ -44,8 +44,6 @@ Connection = tuple[int, int]  # leader, which of the connections to it
 class Replicator:
     """The loop, and which leader is asked for what."""
 
-    _cuts: Cuts | None = None
-
     def __init__(self, me: Process) -> None:
         self._me = me
         self._own: int = me.config["broker.id"]
@@ -83,7 +81,7 @@ class Replicator:
                 self._look_at_ms = 0
             elif fd == self._resolver.fileno():
                 self._resolved()
-            elif self._cuts is not None and fd == self._cuts.fileno():
+            elif fd == self._cuts.fileno():
                 self._cuts.drain()
         now_ms = _now_ms()
         self._look(now_ms)
@@ -98,8 +96,7 @@ class Replicator:
 
     def close(self) -> None:
         """Let go of everything."""
-        if self._cuts is not None:
-            self._cuts.close()
+        self._cuts.close()
         for leader in self._leaders.values():
             leader.close()
         self._resolver.close()

@@ -14,9 +14,7 @@ from odradek.groups.ownership import Ownership
 log = logging.getLogger(__name__)
 
 
-def settle(
-    machine: Ownership, do: Callable[[Any], None], writer: Writer, journal: OffsetsJournal, now: Now
-) -> None:  # fmt: skip
+def settle(machine: Ownership, do: Callable[[Any], None], writer: Writer, journal: OffsetsJournal, now: Now) -> None:
     """Do its effects, write what they append, and do the effects of that; ask to be rung for what is awaited then."""
     effects = machine.effects
     writer.write(now)

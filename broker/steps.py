@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 SLICE_S = 0.025  # `begin` and `go_on` may both fall into a turn
 
 
-class Steps:
-    """What one loop has under way."""
+class _Works:
+    """Work that one loop has taken up."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -30,6 +30,10 @@ class Steps:
     def waiting(self) -> bool:
         """Whether `go_on` has something to do."""
         return bool(self._works)
+
+
+class Steps(_Works):
+    """Work that goes on in turn."""
 
     def begin(self, work: Iterator[None]) -> None:
         """Take up some work, and do as much of it as a slice allows. Its errors are its own business."""
@@ -50,17 +54,8 @@ class Steps:
                 return
 
 
-class Line:
+class Line(_Works):
     """Work that waits in line: what is begun is done before the next begins, so that little is held meanwhile."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._works: deque[Iterator[None]] = deque()
-
-    @property
-    def waiting(self) -> bool:
-        """Whether `go_on` has something to do."""
-        return bool(self._works)
 
     def add(self, work: Iterator[None]) -> None:
         """Take up some work, behind all other. Its errors are its own business."""
@@ -70,9 +65,9 @@ class Line:
         """Take up some work before all other: the rest of what was begun."""
         self._works.appendleft(work)
 
-    def go_on(self) -> None:
-        """Go on with what is first, for one slice."""
-        until = self._clock() + SLICE_S
+    def go_on(self, seconds: float = SLICE_S) -> None:
+        """Go on with what is first, for so long."""
+        until = self._clock() + seconds
         while self._works:
             work = self._works[0]
             if not _step(work):
