@@ -10,6 +10,7 @@ Pure memory, no clock. Owner of the txn index file: who holds the partition's lo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
@@ -96,6 +97,11 @@ class AbortedTxn(NamedTuple):
         return producer_id >= 0 and 0 <= first < last and base <= last and 0 <= stable <= last + 1
 
 
+def txn_rows(data: bytes) -> Iterator[tuple[int, ...]]:
+    """The whole rows of a `.txnindex`, each with its version before what AbortedTxn has."""
+    return TXN_ENTRY.iter_unpack(data[: len(data) // TXN_ENTRY.size * TXN_ENTRY.size])
+
+
 def read_txn_index(path: StrPath) -> list[AbortedTxn]:
     """All aborted transactions of a segment's `.txnindex`; [] without the file.
 
@@ -106,7 +112,7 @@ def read_txn_index(path: StrPath) -> list[AbortedTxn]:
     except FileNotFoundError:
         return []
     rows = []
-    for version, *row in TXN_ENTRY.iter_unpack(data[: len(data) // TXN_ENTRY.size * TXN_ENTRY.size]):
+    for version, *row in txn_rows(data):
         if version != 0:
             raise DamagedIndex(f"{path}: aborted transaction of version {version}, known is 0")
         rows.append(AbortedTxn(*row))

@@ -22,7 +22,7 @@ from odradek.protocol.records import control
 from odradek.storage import names
 from odradek.storage.durable import FILES, read_file
 from odradek.storage.faults import DamagedIndex
-from odradek.storage.producers import TXN_ENTRY, AbortedTxn, read_txn_index
+from odradek.storage.producers import TXN_ENTRY, AbortedTxn, read_txn_index, txn_rows
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
@@ -167,8 +167,7 @@ def cut(path: str, log_end: int) -> None:
         data = read_file(path)
     except FileNotFoundError:
         return
-    rows = TXN_ENTRY.iter_unpack(data[: len(data) // TXN_ENTRY.size * TXN_ENTRY.size])
-    kept = sum(1 for version, *row in rows if version or AbortedTxn(*row).last_offset < log_end)
+    kept = sum(1 for version, *row in txn_rows(data) if version or AbortedTxn(*row).last_offset < log_end)
     if len(data) > kept * TXN_ENTRY.size:
         os.truncate(path, kept * TXN_ENTRY.size)
 

@@ -19,6 +19,7 @@ from odradek.protocol.wire import I32, pack_uvarint
 
 WORKER, COORDINATOR, CONTROLLER = "worker", "coordinator", "controller"
 PIECE = 128  # rows of an answer that belong into one step
+SLICE_S = 0.02  # of a large request's work in a worker, before other connections have their turn
 
 T = TypeVar("T")
 

@@ -94,6 +94,11 @@ def topic_name(snapshot: Snapshot, topic: Any, by_id: bool) -> str | None:
     return None if topic.topic_id is None else snapshot.by_id(topic.topic_id.bytes)  # None: all zeros
 
 
+def answered(snapshot: Snapshot, name: str | None, topic: Any) -> bool:
+    """Whether Kafka's answer has this topic of a request: not one that exists and of which no partition is named."""
+    return bool(topic.partitions) or name not in snapshot.topics
+
+
 def exists(snapshot: Snapshot, tp: TopicPartition) -> bool:
     """Whether the cluster has this partition."""
     return snapshot.partition(*tp) is not None

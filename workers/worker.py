@@ -26,6 +26,7 @@ from odradek.storage import opening
 from odradek.storage.partition import Partition
 from odradek.workers import nearest, replicated
 from odradek.workers.acceptance import Acceptance
+from odradek.workers.api import SLICE_S
 from odradek.workers.apis import k00_produce
 from odradek.workers.catalog import Catalog
 from odradek.workers.connection import Connection
@@ -49,7 +50,6 @@ log = logging.getLogger(__name__)
 IDLE_TICK_S = 0.5
 TICK_S = 0.1  # the safety net: nothing waits longer for a ring that was lost
 RETRY_S = 0.001
-AGAIN_S = 0.02  # of what is tried again, before connections have their turn
 RECOVER_LOOK_S = 0.01
 _IDLE_SWEEP_S = 5
 
@@ -236,7 +236,7 @@ class Worker:
 
     def _try_again(self) -> None:
         """Each a slice of its own, while there is time: many large requests do not add up in one turn."""
-        until = time.monotonic() + AGAIN_S
+        until = time.monotonic() + SLICE_S
         again, self._again = self._again, []
         for number, work in enumerate(again):
             if number and time.monotonic() >= until:

@@ -65,7 +65,7 @@ def test_a_request_of_many_partitions_takes_many_turns(monkeypatch: pytest.Monke
     """Other connections have their turn in between, and it is answered once."""
     now, done, replies = [0.0], [], []
     monkeypatch.setattr(k21_delete_records, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(k21_delete_records, "_SLICE_S", 2)
+    monkeypatch.setattr(k21_delete_records, "SLICE_S", 2)
     parts = [SimpleNamespace(partition_index=index, offset=0) for index in range(5)]
     request = SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=parts)], timeout_ms=0)
     context: Any = SimpleNamespace(reply=replies.append)

@@ -22,7 +22,7 @@ def test_a_request_of_many_partitions_takes_many_turns(monkeypatch: pytest.Monke
         return {"error_code": 0, "partition": part.partition, "leader_epoch": 3, "end_offset": ord(topic)}
 
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(module, "_SLICE_S", 2)
+    monkeypatch.setattr(module, "SLICE_S", 2)
     monkeypatch.setattr(module, "_answer", answer)
     parts = [SimpleNamespace(partition=index) for index in (4, 0, 4)]
     topics = [SimpleNamespace(topic=name, partitions=parts) for name in ("b", "a")] + [
@@ -45,7 +45,7 @@ def test_many_requests_that_take_turns_do_not_add_up(bench: Bench, monkeypatch: 
 
     def work(name: str, turns: int) -> Callable[[], bool]:
         def run() -> bool:
-            now[0] += worker.AGAIN_S * 0.6
+            now[0] += worker.SLICE_S * 0.6
             done.append(name)
             return done.count(name) == turns
 

@@ -18,7 +18,7 @@ from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue, java_length
 from odradek.workers.api import COORDINATOR, Api, message_class
 from odradek.workers.context import Context
-from odradek.workers.coordination import NO_ID, UNKNOWN, Coordinator, exists, topic_name
+from odradek.workers.coordination import NO_ID, UNKNOWN, Coordinator, answered, exists, topic_name
 
 TOPIC_IDS = 10
 LATEST_MS = (1 << 63) - 1  # that a record can say
@@ -35,7 +35,8 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
     known = {tp: partition for tp, partition in wanted.items() if exists(coordinator.snapshot, tp)}
 
     def answer(errors: PartitionErrors) -> None:
-        rows = _rows(coordinator, request, names)
+        pairs = zip(names, request.topics, strict=True)
+        rows = [(name, topic) for name, topic in pairs if answered(coordinator.snapshot, name, topic)]
         context.reply(_response(rows, {**dict.fromkeys(wanted, UNKNOWN), **errors}))
 
     if not known:
@@ -85,16 +86,6 @@ def _commit_to_tree(coordinator: Coordinator, group: str, known: dict[TopicParti
         answer(errors)
 
     coordinator.tree_commit(group, offsets, done)
-
-
-def _rows(coordinator: Coordinator, request: Any, names: list[str | None]) -> list[tuple[str | None, Any]]:
-    """Names and topics to be answered: not one that exists and of which no partition is named."""
-    topics = coordinator.snapshot.topics
-    return [
-        (name, topic)
-        for name, topic in zip(names, request.topics, strict=True)
-        if topic.partitions or name not in topics
-    ]
 
 
 def _response(rows: list[tuple[str | None, Any]], errors: PartitionErrors) -> Any:

@@ -17,7 +17,7 @@ from odradek.ipc import replicas, slots
 from odradek.protocol import errors
 from odradek.storage import trim
 from odradek.storage.partition import Busy, Gone, Partition
-from odradek.workers.api import Api, message_class
+from odradek.workers.api import SLICE_S, Api, message_class
 from odradek.workers.context import Context
 from odradek.workers.leadership import elsewhere, refusal
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
 HIGH_WATERMARK = -1
-_SLICE_S = 0.02  # of one request's partitions, before the other connections have their turn: it may name 65,536
 _POLICY_VIOLATION = 44
 
 
@@ -49,7 +48,7 @@ class _Work:
 
     def run(self) -> bool:
         """Do what can be done now; returns True when all is, here, and answers once it is everywhere."""
-        until = time.monotonic() + _SLICE_S
+        until = time.monotonic() + SLICE_S
         for _ in range(len(self._left)):
             topic, index, offset = self._left.popleft()
             try:

@@ -14,14 +14,12 @@ from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage.checkpoints import CheckpointError
 from odradek.workers import leader_epochs
-from odradek.workers.api import Api, message_class
+from odradek.workers.api import SLICE_S, Api, message_class
 from odradek.workers.context import Context
 from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.workers.worker import Worker
-
-_SLICE_S = 0.02  # of one request's partitions, before the other connections have their turn: it may name 65,536
 
 
 class _Work:
@@ -39,7 +37,7 @@ class _Work:
 
     def run(self) -> bool:
         """Go on; returns True when it is answered."""
-        until = time.monotonic() + _SLICE_S
+        until = time.monotonic() + SLICE_S
         while self._left:
             topic, part, rows = self._left.popleft()
             rows.append(_answer(self._worker, topic, part))

@@ -20,7 +20,7 @@ from odradek.groups.transactions.events import Producer
 from odradek.workers.api import COORDINATOR, Api, message_class
 from odradek.workers.apis.k10_find_coordinator import OFFSETS_TOPIC
 from odradek.workers.context import Context
-from odradek.workers.coordination import UNKNOWN, Coordinator, exists
+from odradek.workers.coordination import UNKNOWN, Coordinator, answered, exists
 
 EPOCHS, MEMBERS, ABORTABLE = 2, 3, 4
 
@@ -37,7 +37,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
     wanted = {(topic.name, row.partition_index): row for topic in request.topics for row in topic.partitions}
     known = {tp: row for tp, row in wanted.items() if exists(coordinator.snapshot, tp)}
 
-    topics = [topic for topic in request.topics if topic.partitions or topic.name not in coordinator.snapshot.topics]
+    topics = [topic for topic in request.topics if answered(coordinator.snapshot, topic.name, topic)]
 
     def answer(errors: PartitionErrors) -> None:
         said = {tp: _for_version(error, context.version) for tp, error in errors.items()}

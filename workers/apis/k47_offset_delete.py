@@ -13,7 +13,7 @@ from odradek.groups.errors import Error
 from odradek.groups.groups import PartitionErrors
 from odradek.workers.api import COORDINATOR, Api, message_class
 from odradek.workers.context import Context
-from odradek.workers.coordination import UNKNOWN, Coordinator, exists
+from odradek.workers.coordination import UNKNOWN, Coordinator, answered, exists
 
 
 def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
@@ -22,8 +22,7 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
 
     def answer(result: tuple[Error, PartitionErrors]) -> None:
         error, errors = result
-        there = coordinator.snapshot.topics
-        rows = [topic for topic in request.topics if topic.partitions or topic.name not in there]
+        rows = [topic for topic in request.topics if answered(coordinator.snapshot, topic.name, topic)]
         context.reply(_response(rows, error, {**dict.fromkeys(asked, UNKNOWN), **errors}))
 
     coordinator.groups.delete_offsets(request.group_id, known, answer, coordinator.now)
