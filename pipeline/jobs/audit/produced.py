@@ -48,7 +48,8 @@ def add_up(told: Iterable[Message], period: Period, since: int) -> Produced:
 def _doubts(told: list[Message], period: Period, since: int) -> Iterator[str]:
     """Of one instance of a producer. The message before its first was sent at the first's `since`."""
     numbers = {message.sequence for message in told}
-    first, last = (pick(told, key=lambda message: message.sequence) for pick in (min, max))
+    ordered = sorted(told, key=lambda message: message.sequence)
+    first, last = ordered[0], ordered[-1]
     before = first.sequence > 0 and first.since >= since
     lost = last.sequence - first.sequence + 1 - len(numbers) + before
     if lost:

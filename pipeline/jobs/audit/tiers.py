@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from odradek.pipeline.auditing import WINDOW_MS, Message
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.jobs.audit import asked as command_line
 from odradek.pipeline.jobs.audit import cluster, counting, produced
-from odradek.pipeline.jobs.audit.asked import Asked
+from odradek.pipeline.jobs.audit.asked import Asked, Stage
 from odradek.pipeline.jobs.audit.cluster import Whole
 from odradek.pipeline.jobs.audit.period import Period
-from odradek.pipeline.jobs.audit.verdict import Stage, Tier
+from odradek.pipeline.jobs.audit.verdict import StageCounts, Tier
 from odradek.pipeline.types import Partition
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Found:
     period: Period
     topics: set[str]
     tiers: list[Tier]
-    stages: list[Stage]
+    stages: list[StageCounts]
     notes: list[str]
     doubts: list[str]
 
@@ -72,7 +71,7 @@ def _window(asked: int | None, told: Iterable[Message]) -> int:
 
 def _in_log(
     asked: Asked, spark: SparkSession, topics: set[str], period: Period, archive: counting.Archived
-) -> tuple[list[Tier], list[Stage]]:
+) -> tuple[list[Tier], list[StageCounts]]:
     """The log, the archive that is compared with it, and what the stages made of it."""
     after = {name for stage in asked.stages for name in stage.to}
     there = (topics | after) & cluster.topics(asked.kafka, ())
@@ -84,7 +83,7 @@ def _in_log(
     return tiers, [_made(stage, log, whole) for stage in asked.stages]
 
 
-def _made(stage: command_line.Stage, log: counting.InLog, whole: Mapping[Partition, Whole]) -> Stage:
+def _made(stage: Stage, log: counting.InLog, whole: Mapping[Partition, Whole]) -> StageCounts:
     """What a stage made of its topic; dead letters of other topics may be among it and are not."""
     counts: Counter[int] = Counter()
     for origin in (None, stage.topic):
@@ -92,4 +91,4 @@ def _made(stage: command_line.Stage, log: counting.InLog, whole: Mapping[Partiti
             if name in stage.to:
                 counts[start] += records
     since = max(limit.since for (name, _), limit in whole.items() if name in stage.to)
-    return Stage("+".join(stage.to), stage.topic, counts, since)
+    return StageCounts("+".join(stage.to), stage.topic, counts, since)

@@ -55,7 +55,7 @@ class Tier:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageCounts:
     """What was made of a topic, in whichever partitions, by begin of the window; `since` then it has all."""
 
     name: str
@@ -89,7 +89,7 @@ class Row:
         return bool(self.missing or self.more)
 
 
-def rows(tiers: Sequence[Tier], stages: Sequence[Stage] = ()) -> Iterator[Row]:
+def rows(tiers: Sequence[Tier], stages: Sequence[StageCounts] = ()) -> Iterator[Row]:
     """Every window that has records in any tier, by topic and time."""
     found: dict[tuple[str, int], set[int]] = {(stage.topic, at): set() for stage in stages for at in stage.counts}
     for tier in tiers:
@@ -111,7 +111,7 @@ class _Window:
     missing: Counter[str] = field(default_factory=Counter)
     more: Counter[str] = field(default_factory=Counter)
 
-    def judge(self, stages: Sequence[Stage]) -> Row:
+    def judge(self, stages: Sequence[StageCounts]) -> Row:
         """The window's row; `stages` can be asked for it."""
         judged = [partition for partition in self.partitions if self._judge_partition(partition)]
         made = self._judge_stages(stages)
@@ -129,7 +129,7 @@ class _Window:
             self._differ(tier.name, tier.counts[key] - asked[0].counts[key], tier.awaited[key])
         return len(asked) > 1
 
-    def _judge_stages(self, stages: Sequence[Stage]) -> dict[str, int]:
+    def _judge_stages(self, stages: Sequence[StageCounts]) -> dict[str, int]:
         """Compare with the first tier that has all of the topic; what each stage made, {} where no tier has."""
         whole = next((tier for tier in self.tiers if tier.has_all(self.topic, self.start)), None)
         if whole is None:
@@ -155,7 +155,7 @@ class _Window:
 
 
 def judged(
-    rows: Iterable[Row], tiers: Sequence[Tier], stages: Sequence[Stage], topics: Iterable[str], last: int
+    rows: Iterable[Row], tiers: Sequence[Tier], stages: Sequence[StageCounts], topics: Iterable[str], last: int
 ) -> set[str]:
     """The topics of which a window was judged, or that have no records and could be; `last` is the last window."""
     found = dict.fromkeys(topics, False)
