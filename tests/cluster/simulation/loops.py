@@ -216,6 +216,7 @@ class Replicator(replicator.Replicator):
         self._seen = []
         self._columns = Columns(broker.shared.slots)
         self._look_at_ms = 0
+        self._cuts: Any = None  # a truncation is one step here
         self._resolver: Any = Resolver()
         self._loop = loop
         loop.turn = self.turn_once
