@@ -36,6 +36,11 @@ class Chunk(NamedTuple):
         return self.heads["base_offset"] + self.heads["last_offset_delta"]
 
     @property
+    def last_offset(self) -> int:
+        """Of the last batch."""
+        return int(self.last_offsets[-1])
+
+    @property
     def size(self) -> int:
         """Bytes of all batches."""
         return int(self.ends[-1])
@@ -55,6 +60,10 @@ class OldBatch(NamedTuple):
 
     batch: Batch
     payload: bytes
+
+    @property
+    def last_offset(self) -> int:
+        return self.batch.last_offset
 
     @property
     def size(self) -> int:
@@ -81,7 +90,7 @@ class ChunkReader:
             chunk = self._intact(self._starts(filled))
             if chunk is not None:
                 self._position += chunk.size
-                self._least = int(chunk.last_offsets[-1]) + 1
+                self._least = chunk.last_offset + 1
                 yield chunk
                 del chunk
             else:

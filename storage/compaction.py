@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.ipc import slots
@@ -120,6 +121,7 @@ class Compaction:
         self._unreadable = UnreadableBatches(partition.directory, set() if told is None else told)
         self._aborted: list[AbortedTxn] = []
         self._found: list[Segment] = []
+        self._ends: dict[int, int] = {}  # segment's base → where the next one begins
         self._writing = -1  # base of the segment that has `.cleaned` files
 
     def steps(self) -> Iterator[int]:
@@ -168,6 +170,7 @@ class Compaction:
             raise Moved("its sealed segments are gone")
         self._replayed_from = max((base for base in bases if base <= self._recovery_point()), default=bases[0])
         self._found = [_sizes(self.partition.directory, base) for base in bases[:-1]]
+        self._ends = dict(pairwise(bases))
         self._aborted = list(self._aborted_below(bases, state.leo))
         self.hasher = KeyHasher()
         self.offsets = OffsetMap(
@@ -206,18 +209,24 @@ class Compaction:
         return since
 
     def _chunks(self, segment: Segment) -> Iterator[Chunk | OldBatch]:
-        """The batches of a segment, each chunk good until the next. Unclean at a bad one."""
+        """The batches of a segment, each chunk good until the next. Unclean at a bad one, or one that is not of it."""
         from odradek.storage.batch_chunks import ChunkReader
 
         with FILES.opened(self._path(segment), os.O_RDONLY) as fd:
             reader = ChunkReader(fd, segment.size, segment.base, self.memory.chunk_bytes)
             for chunk in reader:
+                if chunk.last_offset >= self._ends[segment.base]:  # no checksum covers a batch's offset
+                    self._refuse(segment, f"offset {chunk.last_offset} is of a later segment")
                 yield chunk
                 self.bytes_read += chunk.size
                 del chunk
         if reader.bad is not None:
-            self._see_whether_moved()
-            raise Unclean(f"{self._path(segment)}: byte {reader.bad.position}: {reader.bad.reason}")
+            self._refuse(segment, f"byte {reader.bad.position}: {reader.bad.reason}")
+
+    def _refuse(self, segment: Segment, why: str) -> None:
+        """Unclean, unless the log was truncated meanwhile."""
+        self._see_whether_moved()
+        raise Unclean(f"{self._path(segment)}: {why}")
 
     def _due(self) -> bool:
         """Whether a step's work is done."""
@@ -236,8 +245,8 @@ class Compaction:
         from odradek.storage.map_pass import MapPass
 
         passing = MapPass(self.offsets, self.hasher, self._transactions(), self.what.first_dirty, self._unreadable)
-        ends = [segment.base for segment in self._found[1:]] + [self._active_base]
-        for segment, end in zip(self._found, ends, strict=True):
+        for segment in self._found:
+            end = self._ends[segment.base]
             if end <= self.what.first_dirty or segment.base >= self.what.upto or passing.full:
                 continue
             for chunk in self._chunks(segment):

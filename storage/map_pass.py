@@ -34,12 +34,10 @@ class MapPass:
         """Take what comes next in the log."""
         if isinstance(piece, OldBatch):
             self._add_old(piece)
-            last = piece.batch.last_offset
         else:
             self._add_chunk(piece)
-            last = int(piece.last_offsets[-1])
         if not self.full:
-            self.offsets.latest = max(self.offsets.latest, last)
+            self.offsets.latest = max(self.offsets.latest, piece.last_offset)
 
     def _add_chunk(self, chunk: Chunk) -> None:
         wanted = (chunk.last_offsets >= self._first_dirty) & (chunk.heads["count"] > 0)

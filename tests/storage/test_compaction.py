@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odradek.ipc import slots
 from odradek.protocol import errors
-from odradek.protocol.records import batch_v2, codecs
+from odradek.protocol.records import batch_v2, codecs, convert
 from odradek.storage import check, names, recovery, swap, times, transactions, trim, truncate
 from odradek.storage.compaction import Compaction, Memory, Moved, Unclean, look
 from odradek.storage.offset_map import ENTRY_BYTES
@@ -386,6 +386,29 @@ def test_a_damaged_log_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(Unclean, match="checksum"):
             compact(partition, world)
         assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("segment", [0, -2])
+@pytest.mark.parametrize("byte", range(7))
+def test_an_offset_of_a_later_segment_is_damage(tmp_path: Path, byte: int, segment: int) -> None:
+    """Of a segment's last batch, which no other follows. No checksum covers it; the map would take it for the newest,
+    and the checkpoint for how far the log is clean."""
+    with live(tmp_path, segment_bytes=300, cleanup_policy="compact") as world:
+        partition = world.partition()
+        for number in range(9):
+            put(partition, keyed([(b"a", b"%d" % number * 100)]))
+        path = sorted((tmp_path / "t-0").glob("*.log"))[segment]
+        whole = path.read_bytes()
+        data = bytearray(whole)
+        *_, last = convert.split(whole)
+        data[len(whole) - len(last) + byte] ^= 1 << 4
+        path.write_bytes(data)
+        with pytest.raises(Unclean, match="is of a later segment"):
+            compact(partition, world)
+        assert path.read_bytes() == data
+        path.write_bytes(whole)
+        done = compact(partition, world)
+        assert done is not None and done.cleaned_upto == partition.state().active_base
 
 
 def test_recovery_finishes_and_undoes_swaps(tmp_path: Path) -> None:
