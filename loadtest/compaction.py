@@ -3,10 +3,10 @@
     python -m odradek.loadtest.compaction --rows compact-1k
 
 It is a part of `make bench` too. The segments are written here as a producer with default settings fills them, 16 KiB a
-batch, keys drawn at random from as many as there are records. Each broker in turn gets hard links of them in the place
-of a topic's partition. When it has opened them, the topic becomes compacted: the clock and the CPU of all the broker's
-processes run from there until the cleaner's checkpoint is at the active segment. A cleaned log is as large as what is
-left of it, and the old segments stay until the directory goes: 15 GB of disk for 5 GB of records.
+batch, keys drawn at random. Each broker in turn gets hard links of them in the place of a topic's partition. When it
+has opened them, the topic becomes compacted: the clock and the CPU of all the broker's processes run from there until
+the cleaner's checkpoint is at the active segment. A cleaned log is as large as what is left of it, and the old segments
+stay until the directory goes: 15 GB of disk for 5 GB of records of 1 KB, 25 GB for as many of 100 B.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Load(NamedTuple):
 
 LOADS = {
     "compact-1k": Load("5 GB of 1 KB records, 5 million keys", 1000, 5_000_000, 5_000_000),
-    "compact-100": Load("2 GB of 100 B records, 20 million keys", 100, 20_000_000, 20_000_000),
+    "compact-100": Load("5 GB of 100 B records, 20 million keys", 100, 50_000_000, 20_000_000),
 }
 
 
