@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from odradek.loadtest import cluster_rows, compaction, parquet, recovery, starts
+from odradek.loadtest import cluster_rows, compaction, parquet, record_looks, recovery, starts
 from odradek.loadtest.brokers import KINDS, Broker
 from odradek.loadtest.clients import LoadError
 from odradek.loadtest.cluster_works import WORKS, Work
@@ -35,6 +35,7 @@ QUICK_SCALE = 0.05
 HERE = Path(__file__).parent
 GROUPS = {
     "table": [row.key for row in ROWS],
+    "look": list(record_looks.LOADS),
     "start": list(SIZES),
     RECOVERY: [RECOVERY],
     "compaction": list(compaction.LOADS),
@@ -129,6 +130,11 @@ def measure_compaction(kinds: Kinds, key: str, bench: Bench) -> Entry:
     return compaction.measure(key, bench.folder, bench.rounds, bench.scale, chosen)
 
 
+def measure_looks(kinds: Kinds, key: str, bench: Bench) -> Entry:
+    """What the look at records costs, of Odradek alone."""
+    return record_looks.measure(key, bench.folder, bench.rounds, bench.scale)
+
+
 def measure_cluster_rows(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results) -> Iterator[str]:
     """Loads of clusters, which run one at a time: three JVMs beside three more would be in each other's way."""
     for row in [row for row in cluster_rows.ROWS if row.key in keys]:
@@ -176,6 +182,7 @@ def measure(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results, w
         yield from measure_rows(kinds, rows, bench, results, warm)
     yield from measure_cluster_rows(kinds, keys, bench, results)
     works = {
+        **dict.fromkeys(record_looks.LOADS, measure_looks),
         **dict.fromkeys(SIZES, measure_starts),
         RECOVERY: measure_recovery,
         **dict.fromkeys(compaction.LOADS, measure_compaction),
@@ -213,7 +220,7 @@ def chosen_kinds(words: str) -> Kinds:
 @click.option(
     "--rows",
     default="",
-    help="Only these: rows, or groups: table, start, recovery, curves, pipeline, cluster.",
+    help="Only these: rows, or groups: table, look, start, recovery, compaction, curves, pipeline, cluster.",
 )
 @click.option("--brokers", default="", help="Only these of odradek, kafka, rabbitmq; comma-separated.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")

@@ -8,6 +8,7 @@ from statistics import median
 from odradek.loadtest.report_compaction import compaction_section
 from odradek.loadtest.report_curves import curves_section
 from odradek.loadtest.report_parquet import parquet_section
+from odradek.loadtest.report_record_looks import record_looks_section
 from odradek.loadtest.report_starts import recovery_section, starts_section
 from odradek.loadtest.rows import ROWS, Row, Target
 from odradek.loadtest.store import Results, machine
@@ -149,6 +150,7 @@ def markdown(results: Results) -> str:
         clients_told(results),
         "Latencies are p50 / p99 / p99.9. CPU is the broker's, a message; for consumers, a message delivered.",
         _METHOD.strip(),
+        record_looks_section(results),
         starts_section(results),
         recovery_section(results),
         compaction_section(results),

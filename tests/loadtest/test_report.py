@@ -15,6 +15,7 @@ from odradek.loadtest.report import markdown, missed, ratio, summary, table, ver
 from odradek.loadtest.report_compaction import compaction_section
 from odradek.loadtest.report_curves import draw, growth, told
 from odradek.loadtest.report_parquet import parquet_section
+from odradek.loadtest.report_record_looks import record_looks_section
 from odradek.loadtest.report_starts import recovery_section, starts_section
 from odradek.loadtest.rows import ROWS, Row
 from odradek.loadtest.store import Entry, Results, load, save
@@ -234,3 +235,14 @@ def test_compaction_is_judged(speed: float, cpu: float, word: str) -> None:
     assert word in text
     assert "54 MB/s, 3.60 CPU s/GB" in text
     assert compaction_section(Results()) == ""
+
+
+@pytest.mark.parametrize(("key", "looked", "words"), [
+    ("look-batch1", 1.10, "| +10% | ≤ +10% | met |"),
+    ("look-batch1", 1.12, "| +12% | ≤ +10% | MISSED |"),
+    ("look-full-lz4", 1.24, "| 1 KB, full batches, lz4 | 1.00 µs | 1.24 µs | +24% | ≤ +25% | met |"),
+])  # fmt: skip
+def test_the_look_at_records_is_judged(key: str, looked: float, words: str) -> None:
+    data = {"trusted": [{"cpu_us": 1.0}], "looked at": [{"cpu_us": looked}]}
+    assert words in record_looks_section(Results({key: Entry(data, 1)}))
+    assert record_looks_section(Results()) == ""

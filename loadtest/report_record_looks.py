@@ -1,0 +1,34 @@
+"""The part of RESULTS.md on what the look at records costs."""
+
+from __future__ import annotations
+
+from odradek.loadtest.record_looks import LOADS, LOOKED_AT, TRUSTED
+from odradek.loadtest.rows import ROWS
+from odradek.loadtest.store import Results
+
+_TITLES = {row.key: row.title for row in ROWS}
+_CONTINUED = {"full-lz4": "1 KB, full batches, lz4"}
+_TOLD = """\
+A leader looks at the records of each batch before it stores them, unless the topic has `odradek.producers.trusted`.
+The same load goes to a topic with the default settings and to one that trusts its producers, in turn, on one broker.
+CPU is the broker's, a message.
+"""
+
+
+def record_looks_section(results: Results) -> str:
+    """A table with a line for each load that was measured."""
+    keys = [key for key in LOADS if key in results.entries]
+    if not keys:
+        return ""
+    head = "| work | trusted | looked at | more CPU | to reach | |\n" + "| --- " * 6 + "|"
+    lines = [_line(results, key) for key in keys]
+    return "\n\n".join(["## The look at records", _TOLD.strip(), "\n".join([head, *lines])])
+
+
+def _line(results: Results, key: str) -> str:
+    row, most = LOADS[key]
+    without, looked = (results.middle(key, name, "cpu_us") or 0 for name in (TRUSTED, LOOKED_AT))
+    more = looked / without - 1 if without else 0
+    word = "met" if looked <= without * (1 + most) else "MISSED"
+    title = _CONTINUED.get(row, _TITLES[row])
+    return f"| {title} | {without:.2f} µs | {looked:.2f} µs | {more:+.0%} | ≤ {most:+.0%} | {word} |"
