@@ -260,7 +260,7 @@ class Leader:
         return None
 
     def _cut(self, key: Key, epoch: int, offset: int, cut: copies.Cut) -> None:
-        """Truncate a log somewhere about `offset`: now, or beside all this."""
+        """Truncate a log at about `offset`: at once, or in a thread when that may take long."""
         partition = self._partitions[key]
         if self._beside is None or not cuts.may_take_long(partition, offset):
             self._do(key, epoch, cut(partition))
@@ -275,7 +275,7 @@ class Leader:
         return self._cut_beside.get(key) is token
 
     def _was_cut(self, key: Key, token: object, outcome: cuts.Outcome) -> None:
-        """A truncation beside has ended; whoever was assigned anew meanwhile has begun anew."""
+        """A truncation in a thread has ended. A partition that was assigned again meanwhile ignores its former one."""
         if not self._is_wanted(key, token):
             return
         del self._cut_beside[key]

@@ -42,7 +42,7 @@ _UNCONFIGURED = LogConfig()  # one for all: nothing that is done here goes by a 
 
 
 class _Recovering(Exception):
-    """A log that was found only when it was told of is not recovered yet."""
+    """The log was found only when LeaderAndIsr named its partition, and is not recovered yet."""
 
 
 class Replicas:

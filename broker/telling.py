@@ -94,7 +94,7 @@ class Telling:
         self._tell(telling.requests(self._leadership, stop=stop, shown=shown), stopped)
 
     def probe(self, broker: int) -> None:
-        """Ask a broker which of its replicas are in order: by telling it all of them again."""
+        """Send LeaderAndIsr for all replicas of a broker again: its answer says which are offline."""
         if broker in self._leadership.live:
             self._tell({broker: telling.probe(self._leadership, broker)})
 

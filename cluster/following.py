@@ -5,10 +5,10 @@ each part of it through `asked` and `judge`, and what the caller has done with a
 `strike` or `seek`. A leader must not be told of an offset that its follower has not reached yet: the high watermark
 depends on it. Where it does not (cluster.ahead), the next request may leave before that has been done.
 
-A partition is in one of five conditions: it is fetched; its data are held, because somebody has its lock; its log is
-being cut, which may take long; it is left out for a while; its place is sought, because the leader has nothing where
-the follower's log ends. In a session
-(cluster.fetch_session) an idle request costs the same whether it stands for one partition or for thousands.
+A partition is in one of five states: FETCHED; HELD, its data wait for its lock; CUT, a truncation of its log is under
+way, which may take long; LEFT out of requests for a while; SOUGHT, the leader has nothing at the end of the follower's
+log and is asked for its offsets. In a session (cluster.fetch_session) an idle request costs the same whether it stands
+for one partition or for thousands.
 
 Facts are from Kafka's AbstractFetcherThread. Times are in ms of any clock that does not go back.
 """

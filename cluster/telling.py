@@ -106,10 +106,11 @@ def welcome(state: Leadership, brokers: Collection[int]) -> dict[int, Requests]:
 
 
 def probe(state: Leadership, broker: int) -> Requests:
-    """LeaderAndIsr for all that `broker` replicates, however it stands there: its answer says what is offline.
+    """LeaderAndIsr for every replica of `broker`, whatever its state: its answer says which are offline.
 
-    And all metadata: a topic that is new to it by this is shown to clients when all its partitions are told of. One is
-    where its process died, and the next found a node of the topic that made no sense.
+    UpdateMetadata for all partitions goes with it: a broker shows a topic to clients when it has metadata of all its
+    partitions, and the topic may be new to it. It is when the controller's process died before it sent the metadata,
+    and the next one could not parse the topic's node at first.
     """
     known = [each for each in state.partitions() if each in state.standings]
     theirs = [_leader_and_isr(state, each, False) for each in known if broker in state.replicas(each)]
@@ -119,7 +120,7 @@ def probe(state: Leadership, broker: int) -> Requests:
 def is_full(state: Leadership, broker: int) -> bool:
     """Whether `welcome` names all that `broker` may have a log of: any other log is a stray.
 
-    It does not while a topic's node makes no sense: nobody knows who has replicas of it.
+    It does not while a topic's node cannot be parsed: the replicas of that topic are unknown.
     """
     if state.unread:
         return False

@@ -488,7 +488,7 @@ class Groups(Ownership):
 
 
 def _forget_pending(group: Group) -> None:
-    """Those who have been told an id to join with, as the group is to go: they are told that it is unknown."""
+    """The group goes: members that got an id but have not joined with it yet get UNKNOWN_MEMBER_ID when they do."""
     for member_id in list(group.pending):
         group.remove(member_id)
 

@@ -1,8 +1,8 @@
 """Verifies the transaction indexes of a log against its batches, in the one pass that reads them.
 
 A row must name an abort marker of its producer in the segment, and where the transaction began. An abort marker that
-ends a transaction of which a batch is there must have a row: without it consumers would see what was aborted. What
-began before the log's first segment, or was compacted since, nobody can tell.
+ends a transaction of which a batch is there must have a row: without it consumers would see what was aborted. A
+transaction that began before the log's first segment, or whose batches were compacted since, cannot be verified.
 """
 
 from __future__ import annotations

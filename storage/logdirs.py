@@ -188,7 +188,7 @@ def logs_in(log_dir: StrPath) -> Iterator[tuple[str, int]]:
 def refuse_doubles(places: Iterable[PartitionPlace]) -> None:
     """LogDirError when a partition has two logs: a start must fail, as Kafka's does (LogManager.loadLog).
 
-    One was made anew while the directory of the other had failed, and nobody can tell here which shall be kept.
+    One was created while the log directory of the other was offline; an operator has to say which one to keep.
     """
     logs: dict[tuple[str, int], list[Path]] = {}
     for path, name in places:

@@ -1,9 +1,10 @@
-"""Making the indexes of a segment again whose reader found them damaged (Partition.damaged), while it is in use.
+"""Rebuilds the indexes of a segment while it is in use, after a reader found them damaged (Partition.damaged).
 
 Owner     : the janitor.
 Lock      : the partition's, to seal the segment if it is the active one and to put the new files in place, not to read.
 Crash rule: each file is replaced at once, and is right for its log whichever of the others are; the new generation
-            has everybody open them again. Dying before leaves the damaged ones, for the next reader to find.
+            makes all processes open them again. A death before that leaves the damaged ones; the next reader reports
+            them.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ log = logging.getLogger(__name__)
 
 
 def mend(partition: Partition) -> None:
-    """Make the indexes again that the slot says are damaged. Raises Busy, Gone, and OSError as the disk does."""
+    """Rebuild the indexes that the slot names as damaged. Raises Busy, Gone, and OSError as the disk does."""
     base = partition.slot.damaged
     with partition.locked() as values:
-        partition.slot.damaged = -1  # who finds it damaged after this says so again
+        partition.slot.damaged = -1  # a reader that finds it damaged after this reports it again
         if base == values[slots.F_ACTIVE_BASE]:
             roll.roll(partition, values, time.time_ns() // 1_000_000)
         generation = values[slots.F_GENERATION]

@@ -203,7 +203,7 @@ def _rows(partition: Partition, values: Values, base: int) -> list[AbortedTxn]:
 
 
 def rows_of(partition: Partition, base: int) -> list[AbortedTxn]:
-    """The rows of one segment's index. DamagedIndex, which the janitor is told of, where they cannot be right."""
+    """The rows of one segment's index. Reports rows that cannot be right to the janitor and raises DamagedIndex."""
     try:
         rows = read_txn_index(_path(partition.directory, base))
     except DamagedIndex as error:

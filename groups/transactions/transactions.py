@@ -89,7 +89,7 @@ class Transactions(Ownership):
             again(now)
 
     def undone(self, effect: Effect, now: Now) -> None:
-        """See `Ownership`. Producers that wait for an id are told to ask again, which asks for ids again."""
+        """See `Ownership`. Producers that wait for an id get a retriable error and ask again."""
         if isinstance(effect, NeedIds):
             self.take_ids(0, 0, now)
         super().undone(effect, now)
