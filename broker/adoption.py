@@ -92,8 +92,7 @@ def _tell(plan: TakeOver) -> None:
 def _carry_out(plan: TakeOver, state: ClusterState, dirs: PartitionDirs) -> None:
     for (name, partition), (path, reason) in plan.strays.items():
         log.warning("%s is not taken over: %s", path, reason)
-        if (name, partition) in dirs:  # a symbolic link is not
-            dirs.set_aside(name, partition)
+        dirs.set_aside(name, partition)
     for broker, configs in plan.broker_configs.items():
         state.set_broker_config(broker, configs)
     for topic in plan.topics:

@@ -7,6 +7,7 @@ does the rest. A directory stays offline until the next start.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 
@@ -19,6 +20,8 @@ from odradek.storage.partition import Partition
 log = logging.getLogger(__name__)
 
 _SERVED = (slots.LEADER, slots.FOLLOWER)
+_WARN_AGAIN_S = 60
+_MOST_WARNED = 10_000
 
 
 class DiskWatch:
@@ -29,16 +32,31 @@ class DiskWatch:
         self._shared = shared
         self._partitions = partitions
         self._log_dirs = log_dirs
+        self._warned: dict[tuple[str, int | None], float] = {}  # when last
         self._busy = False  # somebody had the lock of a partition that is to go offline
 
     def met(self, partition: Partition, error: OSError) -> None:
-        """Judge an error of a partition's disk: a broken one ends the use of its directory, others pass."""
+        """Judge an error of a partition's disk."""
+        self.judge(partition.state().log_dir, repr(partition), error)
+
+    def judge(self, log_dir: int, what: str, error: OSError) -> None:
+        """A disk that is broken ends the use of its log directory, other errors pass."""
         if disks.is_broken(error):
-            log.error("%r: %s", partition, error)
-            self._shared.fail_dir(partition.state().log_dir)
+            log.error("%s: %s", what, error)
+            self._shared.fail_dir(log_dir)
             self.turn()
         else:
-            log.warning("%r: %s", partition, error)
+            self._warn(what, error)
+
+    def _warn(self, what: str, error: OSError) -> None:
+        """Once in a while: what meets a passing error is tried again and again."""
+        now, key = time.monotonic(), (what, error.errno)
+        if now - self._warned.get(key, -math.inf) < _WARN_AGAIN_S:
+            return
+        if len(self._warned) >= _MOST_WARNED:
+            self._warned.clear()
+        self._warned[key] = now
+        log.warning("%s: %s; it is tried again", what, error)
 
     def turn(self) -> None:
         """Take offline what is in directories that have failed; tries again where a lock was taken."""

@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +230,7 @@ class Janitor:
         delay, waiting = self._setting("log.segment.delete.delay.ms"), 0
         for index, log_dir in enumerate(self._me.config.log_dirs):
             if index not in self._disks.broken:
-                waiting += removal.remove_directories(log_dir, now_ms, delay)[1]
+                waiting += removal.remove_directories(log_dir, now_ms, delay, partial(self._disks.judge, index))[1]
         return waiting
 
     def _remove_in(self, partition: Partition, now_ms: int) -> None:

@@ -45,7 +45,7 @@ class PartitionDirs:
 
     def _scan(self, number: int, folder: str) -> None:
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-            parsed = names.parse_partition_dir(entry.name) if entry.is_dir(follow_symlinks=False) else None
+            parsed = names.parse_partition_dir(entry.name) if entry.is_dir() else None
             if parsed is None or parsed.mark or parsed.topic == names.KRAFT_METADATA:
                 continue
             key = (parsed.topic, parsed.partition)

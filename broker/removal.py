@@ -9,53 +9,77 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from odradek.storage import names
 from odradek.storage.partition import Partition
 
 log = logging.getLogger(__name__)
 
+Failed = Callable[[str, OSError], None]
+
 
 def remove_segments(partition: Partition, now_ms: int, delay_ms: int | None = None) -> tuple[int, int]:
     """Unlink what has waited for `delay_ms` (file.delete.delay.ms) in a partition's directory; (removed, waiting).
 
-    With 0 all goes, also what was renamed after `now_ms`.
+    With 0 all goes, also what was renamed after `now_ms`. OSError for the first file that cannot be removed, when the
+    others are.
     """
-    removed = waiting = 0
+    removed, waiting, failure = 0, 0, None
     delay = partition.config.file_delete_delay_ms if delay_ms is None else delay_ms
     for entry in _marked(partition.directory):
-        if not delay or _waited_ms(entry, now_ms) >= delay:
+        if delay and _waited_ms(entry, now_ms) < delay:
+            waiting += 1
+            continue
+        try:
             os.unlink(entry.path)
             removed += 1
-        else:
-            waiting += 1
+        except OSError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
     return removed, waiting
 
 
 def _marked(directory: str) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
-            yield from [entry for entry in entries if entry.name.endswith(names.DELETED)]
+            yield from [entry for entry in entries if entry.name.endswith(names.DELETED) and entry.is_file()]
     except FileNotFoundError:
         return
 
 
-def remove_directories(log_dir: str, now_ms: int, delay_ms: int) -> tuple[int, int]:
-    """Remove the directories of deleted partitions that have waited for `delay_ms`; (removed, waiting)."""
+def remove_directories(log_dir: str, now_ms: int, delay_ms: int, failed: Failed = lambda *_: None) -> tuple[int, int]:
+    """Remove the directories of deleted partitions that have waited for `delay_ms`; (removed, waiting).
+
+    One that cannot be removed waits on; `failed` gets its path and why.
+    """
     removed = 0
     with os.scandir(log_dir) as entries:
-        doomed = [entry for entry in entries if _is_doomed(entry.name)]
+        doomed = [entry for entry in entries if _is_doomed(entry)]
     for entry in doomed:
         if _waited_ms(entry, now_ms) >= delay_ms:
-            shutil.rmtree(entry.path, ignore_errors=True)
-            log.info("removed %s", entry.name)
-            removed += 1
+            removed += _remove_tree(entry.path, failed)
     return removed, len(doomed) - removed
 
 
-def _is_doomed(name: str) -> bool:
-    return name.endswith(names.DELETE_DIR) and names.parse_partition_dir(name) is not None
+def _remove_tree(path: str, failed: Failed) -> bool:
+    try:
+        if os.path.islink(path):
+            os.unlink(path)  # what it leads to is left, as by Kafka
+        else:
+            shutil.rmtree(path)
+    except OSError as error:
+        shutil.rmtree(path, ignore_errors=True)  # all but what is in the way
+        failed(path, error)
+        return False
+    log.info("removed %s", os.path.basename(path))
+    return True
+
+
+def _is_doomed(entry: os.DirEntry[str]) -> bool:
+    marked = entry.name.endswith(names.DELETE_DIR) and names.parse_partition_dir(entry.name) is not None
+    return marked and entry.is_dir()
 
 
 def _waited_ms(entry: os.DirEntry[str], now_ms: int) -> int:

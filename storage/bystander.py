@@ -125,7 +125,7 @@ class Bystander:
 
     def _list(self, changed: int) -> Known:
         """Once as long as nothing is renamed: there may be thousands of segments, each looked up in its turn."""
-        files = {found for name in os.listdir(self._path) if (found := names.parse_segment_file(name))}
+        files = set(names.all_segment_files(self._path))
         indexes = [one.offset for one in files if one.kind == names.TXN_INDEX and not one.mark and self._committed]
         rows = [row for base in indexes for row in read_txn_index(self._file(base, names.TXN_INDEX))]
         return Known(changed, _bases(files), sorted(rows, key=lambda row: row.first_offset))

@@ -66,8 +66,7 @@ def _checkpointed(path: Path, name: str) -> int | None:
 
 
 def _is_partition(path: Path) -> bool:
-    parsed = (names.parse_segment_file(name) for name in os.listdir(path))
-    return any(file is not None and file.kind == names.LOG for file in parsed)
+    return any(file.kind == names.LOG for file in names.all_segment_files(path))
 
 
 def _identities(directory: Path) -> set[tuple[str, int]]:
@@ -124,10 +123,10 @@ class PartitionCheck:
             yield Fault(path, _without_path(problem))
 
     def _segments(self) -> Iterator[Fault]:
-        files = [file for name in os.listdir(self.directory) if (file := names.parse_segment_file(name))]
-        logs = sorted(file.offset for file in files if (file.kind, file.mark) == (names.LOG, ""))
+        files = names.segment_files(self.directory)
+        logs = [file.offset for file in files if file.kind == names.LOG]
         for file in files:
-            if file.kind in names.INDEXES and not file.mark and file.offset not in logs:
+            if file.kind in names.INDEXES and file.offset not in logs:
                 yield Fault(names.segment_path(self.directory, *file), "has no log beside it")
         if not logs:
             yield Fault(self.directory, "has no segment")

@@ -158,12 +158,11 @@ def _refuse_lost_end(directory: Path, end: int) -> None:
 
 
 def _bases(directory: Path) -> list[int]:
-    return sorted(_offsets(directory, names.LOG))
+    return _offsets(directory, names.LOG)
 
 
 def _offsets(directory: Path, kind: str) -> list[int]:
-    parsed = map(names.parse_segment_file, os.listdir(directory))
-    return [file.offset for file in parsed if file is not None and file.kind == kind and not file.mark]
+    return [file.offset for file in names.segment_files(directory) if file.kind == kind]
 
 
 def _segment(directory: Path, base: int) -> Iterator[tuple[bytes, batch_v2.Header]]:

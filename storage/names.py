@@ -9,6 +9,9 @@ segments named by their first offset in 20 digits. A suffix tells the state of a
     -delete    a partition directory waiting for removal      <topic>-<partition>.<32 hex>-delete
     -future    a copy being made in another log directory     <topic>-<partition>.<32 hex>-future
     -stray     a directory that belongs to no topic any more  <topic>-<partition>.<32 hex>-stray
+
+Only regular files are segment files, and only names as Kafka writes them count: what else is there was put there by
+hand, and is left alone.
 """
 
 from __future__ import annotations
@@ -41,9 +44,12 @@ MARKED_DIRS = (DELETE_DIR, FUTURE_DIR, STRAY_DIR)
 KRAFT_METADATA = "__cluster_metadata"  # the topic of Apache Kafka's own log; its directory is no partition of ours
 
 MAX_NAME = 255  # of a directory entry, on every file system we know
-_MARKED = re.compile(r"^(\S+)-(\d+)\.(\S+)(-delete|-future|-stray)$")
-_PLAIN = re.compile(r"^(.+)-(\d+)$", re.DOTALL)
-_DIGITS = re.compile(r"^(\d{20})(\.[a-z]+)((?:\.(?:deleted|cleaned|swap|tmp))*)$")
+_NUMBER = "0|[1-9][0-9]{0,9}"
+_MARKED = re.compile(rf"(\S+)-({_NUMBER})\.(\S+)(-delete|-future|-stray)")
+_PLAIN = re.compile(rf"(.+)-({_NUMBER})", re.DOTALL)
+_DIGITS = re.compile(r"([0-9]{20})(\.[a-z]+)((?:\.(?:deleted|cleaned|swap|tmp))*)")
+_LARGEST_PARTITION = (1 << 31) - 1
+_LARGEST_OFFSET = (1 << 63) - 1
 
 
 class PartitionDir(NamedTuple):
@@ -81,11 +87,27 @@ def _path(directory: str, name: str) -> Path:
 
 def parse_segment_file(name: str) -> SegmentFile | None:
     """The parts of a segment file's name, or None when `name` is not one."""
-    found = _DIGITS.match(name)
-    if found is None:
+    found = _DIGITS.fullmatch(name)
+    if found is None or int(found[1]) > _LARGEST_OFFSET:
         return None
     digits, kind, mark = found.groups()
     return SegmentFile(int(digits), kind, mark)
+
+
+def segment_files(directory: str | os.PathLike[str], mark: str = "") -> list[SegmentFile]:
+    """The segment files in a partition directory that bear `mark`, rising; without one, those in use."""
+    return sorted(file for file in all_segment_files(directory) if file.mark == mark)
+
+
+def all_segment_files(directory: str | os.PathLike[str]) -> list[SegmentFile]:
+    """The segment files in a partition directory, whatever their marks."""
+    return [file for file in map(parse_segment_file, regular_files(directory)) if file is not None]
+
+
+def regular_files(directory: str | os.PathLike[str]) -> list[str]:
+    """The names of the files in a directory, without what is no file."""
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in entries if entry.is_file()]
 
 
 def partition_dir(topic: str, partition: int) -> str:
@@ -110,7 +132,11 @@ def parse_partition_dir(name: str) -> PartitionDir | None:
     Kafka refuses to start when a log directory has any other sub-directory; the caller decides.
     """
     if name.endswith(MARKED_DIRS):
-        marked = _MARKED.match(name)
-        return PartitionDir(marked[1], int(marked[2]), marked[4]) if marked else None
-    plain = _PLAIN.match(name)
-    return PartitionDir(plain[1], int(plain[2])) if plain else None
+        marked = _MARKED.fullmatch(name)
+        return _dir(marked[1], marked[2], marked[4]) if marked else None
+    plain = _PLAIN.fullmatch(name)
+    return _dir(plain[1], plain[2]) if plain else None
+
+
+def _dir(topic: str, number: str, mark: str = "") -> PartitionDir | None:
+    return PartitionDir(topic, int(number), mark) if int(number) <= _LARGEST_PARTITION else None

@@ -23,12 +23,7 @@ log = logging.getLogger(__name__)
 
 def segment_bases(directory: str) -> list[int]:
     """Base offsets of the segments in a partition directory, ascending."""
-    found = []
-    for entry in os.listdir(directory):
-        parsed = names.parse_segment_file(entry)
-        if parsed is not None and parsed.kind == names.LOG and not parsed.mark:
-            found.append(parsed.offset)
-    return sorted(found)
+    return [file.offset for file in names.segment_files(directory) if file.kind == names.LOG]
 
 
 def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
@@ -67,10 +62,9 @@ def _cut(path: str, size: int) -> None:
 
 def _drop_above(directory: str, base: int) -> None:
     """Files of a roll that was never published."""
-    for entry in os.listdir(directory):
-        parsed = names.parse_segment_file(entry)
-        if parsed is not None and parsed.offset > base and not parsed.mark and parsed.kind != names.SNAPSHOT:
-            os.unlink(os.path.join(directory, entry))
+    for file in names.segment_files(directory):
+        if file.offset > base and file.kind != names.SNAPSHOT:
+            os.unlink(names.segment_path(directory, *file))
 
 
 def _cut_epochs(partition: Partition, values: Fields) -> None:

@@ -11,7 +11,6 @@ that does not read is removed and the one before it is used, with more of the lo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from struct import Struct, error
@@ -128,8 +127,7 @@ def read_snapshot(path: StrPath) -> dict[int, ProducerEntry]:
 
 def snapshot_offsets(directory: StrPath) -> list[int]:
     """Offsets of all snapshots of a partition, rising."""
-    parsed = (names.parse_segment_file(name) for name in os.listdir(directory))
-    return sorted(file.offset for file in parsed if file and (file.kind, file.mark) == (names.SNAPSHOT, ""))
+    return [file.offset for file in names.segment_files(directory) if file.kind == names.SNAPSHOT]
 
 
 def newest_snapshot(

@@ -66,8 +66,8 @@ def put_in_place(partition: Partition, values: Fields, replaced: list[int]) -> N
 
 def finish(partition: Partition, values: Fields) -> None:
     """Finish, or undo, what a dead janitor left. Caller holds the lock and repairs."""
-    directory, undo = partition.directory, bool(marked(partition.directory, names.CLEANED))
-    swaps = marked(directory, names.SWAP)
+    directory, undo = partition.directory, bool(names.segment_files(partition.directory, names.CLEANED))
+    swaps = names.segment_files(directory, names.SWAP)
     if undo:
         discard(directory)
     elif swaps:
@@ -81,20 +81,14 @@ def finish(partition: Partition, values: Fields) -> None:
 def discard(directory: str) -> None:
     """Remove what a compaction that did not finish has written. Nobody may be at it."""
     for mark in (names.SWAP, names.CLEANED):  # this order: a `.cleaned` says that the `.swap` files are worthless
-        for file in marked(directory, mark):
+        for file in names.segment_files(directory, mark):
             remove(names.segment_path(directory, *file))
-
-
-def marked(directory: str, mark: str = "") -> list[names.SegmentFile]:
-    """The segment files of a partition directory that bear `mark`, rising."""
-    parsed = (names.parse_segment_file(name) for name in os.listdir(directory))
-    return sorted(file for file in parsed if file is not None and file.mark == mark)
 
 
 def _replaced(directory: str, base: int) -> list[int]:
     """The other segments that a dead swap at `base` replaces and that are not wholly put aside, rising."""
     end = _next_offset(directory, base)
-    files = [file for file in marked(directory) if file.offset > base and file.kind != names.SNAPSHOT]
+    files = [file for file in names.segment_files(directory) if file.offset > base and file.kind != names.SNAPSHOT]
     whole = {file.offset for file in files if file.kind == names.INDEX}
     return sorted({file.offset for file in files if file.offset < end or file.offset not in whole})
 

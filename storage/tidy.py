@@ -37,12 +37,10 @@ def tidy(directory: Path, notes: list[str], *, files: Files = FILES) -> Contents
 
     Each thing done that touches records gets a line in `notes`.
     """
-    listed = os.listdir(directory)
-    if any(name.endswith(UNFINISHED) for name in listed):
+    if any(name.endswith(UNFINISHED) for name in names.regular_files(directory)):
         _remove_worthless(directory, files)
         _finish_swaps(directory, notes, files)
-        listed = os.listdir(directory)
-    found = _segment_files(listed)
+    found = names.segment_files(directory)
     logs = {file.offset for file in found if file.kind == names.LOG}
     for file in found:
         if file.kind in names.INDEXES and file.offset not in logs:
@@ -55,30 +53,24 @@ def tidy(directory: Path, notes: list[str], *, files: Files = FILES) -> Contents
     return Contents(sizes, snapshots)
 
 
-def _segment_files(listed: Iterable[str], mark: str = "") -> list[names.SegmentFile]:
-    parsed = (names.parse_segment_file(name) for name in listed)
-    return [file for file in parsed if file is not None and file.mark == mark]
-
-
 def _remove_worthless(directory: Path, files: Files) -> None:
-    listed = os.listdir(directory)
-    cleaned = [file.offset for file in _segment_files(listed, names.CLEANED)]
+    cleaned = names.segment_files(directory, names.CLEANED)
     if cleaned:  # a split that did not finish: its .swap files are not complete (KAFKA-6264)
-        _remove(directory, (f for f in _segment_files(listed, names.SWAP) if f.offset >= min(cleaned)), files)
-    for name in os.listdir(directory):
+        swaps = names.segment_files(directory, names.SWAP)
+        _remove(directory, (file for file in swaps if file.offset >= cleaned[0].offset), files)
+    for name in names.regular_files(directory):
         if name.endswith((names.DELETED, names.CLEANED, names.TEMPORARY)):
             remove(directory / name, files=files)
 
 
 def _finish_swaps(directory: Path, notes: list[str], files: Files) -> None:
-    listed = os.listdir(directory)
-    swaps = _segment_files(listed, names.SWAP)
+    swaps = names.segment_files(directory, names.SWAP)
     logs = [file for file in swaps if file.kind == names.LOG]
     if logs:
         start = min(file.offset for file in logs)
         end = max(_next_offset(names.segment_path(directory, *file), file.offset) for file in logs)
         moving = {file.offset for file in logs} - {file.offset for file in swaps if file.kind == names.INDEX}
-        replaced = [f for f in _segment_files(listed) if start <= f.offset < end and _is_former(f, moving)]
+        replaced = [f for f in names.segment_files(directory) if start <= f.offset < end and _is_former(f, moving)]
         _remove(directory, replaced, files)
         notes.append(f"finished a compaction's replacement of the segments from offset {start} to {end}")
     for file in sorted(swaps, key=_moving_order):

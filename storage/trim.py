@@ -61,8 +61,7 @@ def rename_below(directory: str, bases: list[int], log_start: int) -> int:
 
 def put_orphans_aside(directory: str) -> None:
     """Mark the indexes that have no log any more as deleted, which a death in `put_aside` has left."""
-    parsed = (names.parse_segment_file(name) for name in os.listdir(directory))
-    files = [file for file in parsed if file is not None and not file.mark]
+    files = names.segment_files(directory)
     logs = {file.offset for file in files if file.kind == names.LOG}
     for base in {file.offset for file in files if file.kind in names.INDEXES} - logs:
         put_aside(directory, base)

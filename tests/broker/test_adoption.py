@@ -188,10 +188,23 @@ def test_a_directory_of_a_deleted_topic_is_not_taken_over(tmp_path: Path) -> Non
     assert start(tmp_path / "data", tmp_path, failed=(1,)).topics == {}
 
 
-def test_a_stray_that_is_a_symbolic_link_stays(tmp_path: Path) -> None:
+def test_of_a_stray_that_is_a_symbolic_link_the_link_is_set_aside(tmp_path: Path) -> None:
     filled(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "gone-0" / "00000000000000000000.log").touch()
     (tmp_path / "data").mkdir()
     for path in (tmp_path / "elsewhere").iterdir():
         (tmp_path / "data" / path.name).symlink_to(path)
     start(tmp_path / "data", tmp_path)
-    assert (tmp_path / "data" / "gone-0").is_dir()
+    assert not (tmp_path / "data" / "gone-0").exists()
+    (stray,) = (tmp_path / "data").glob("gone-0.*-stray")
+    assert stray.is_symlink() and stray.samefile(tmp_path / "elsewhere" / "gone-0")
+
+
+def test_a_partitions_directory_may_be_a_link(tmp_path: Path) -> None:
+    """People move partitions to other disks by hand, and Kafka follows such links."""
+    data, elsewhere, run_dir = tmp_path / "data", tmp_path / "elsewhere", tmp_path / "run"
+    for path in (data, elsewhere, run_dir):
+        path.mkdir()
+    (data / "t-3").symlink_to(elsewhere)
+    (data / "t-4").write_text("")
+    assert PartitionDirs([str(data)], Turns(run_dir)).found() == [("t", 3)]

@@ -236,6 +236,58 @@ def test_deleted_files_wait_for_their_delay(bench: Maker) -> None:
     assert not log.files(".deleted")
 
 
+def test_what_cannot_be_removed_keeps_nothing_else(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = bench(segment_bytes=200, retention_ms=1, file_delete_delay_ms=0)
+    for _ in range(3):
+        log.append(timestamp=1)
+    directory = Path(log.partition().directory)
+    (directory / "kept.deleted").mkdir()
+    aging.Aging().trim(log.partition(), now_ms())
+    stuck = log.files(".log.deleted")[0]
+    unlink = os.unlink
+
+    def unlink_or_refuse(path: str) -> None:
+        if os.path.basename(path) == stuck:
+            raise PermissionError(errno.EPERM, "an immutable file", path)
+        unlink(path)
+
+    monkeypatch.setattr(removal.os, "unlink", unlink_or_refuse)
+    for _ in range(2):
+        with pytest.raises(PermissionError, match="immutable"):
+            removal.remove_segments(log.partition(), now_ms())
+        assert set(log.files(".deleted")) == {"kept.deleted", stuck}
+    monkeypatch.undo()
+    assert removal.remove_segments(log.partition(), now_ms()) == (1, 0)
+
+
+def test_a_directory_that_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one is that a file system is mounted at; what is in it goes."""
+    doomed = tmp_path / f"t-0.{'0' * 32}-delete"
+    doomed.mkdir()
+    (doomed / "file").touch()
+    told: list[tuple[str, OSError]] = []
+
+    def busy(path: str, **_: Any) -> None:
+        raise OSError(errno.EBUSY, "busy", path)
+
+    monkeypatch.setattr(os, "rmdir", busy)
+    found = removal.remove_directories(str(tmp_path), now_ms() + 1, 0, lambda *what: told.append(what))
+    monkeypatch.undo()
+    assert found == (0, 1) and [path for path, _ in told] == [str(doomed)]
+    assert not (doomed / "file").exists()
+    assert removal.remove_directories(str(tmp_path), now_ms() + 1, 0) == (1, 0)
+
+
+def test_a_link_to_a_directory_is_removed_alone(tmp_path: Path) -> None:
+    """People move partitions to other disks by hand."""
+    elsewhere, link = tmp_path / "elsewhere", tmp_path / f"t-1.{'0' * 32}-delete"
+    elsewhere.mkdir()
+    (elsewhere / "file").touch()
+    link.symlink_to(elsewhere)
+    assert removal.remove_directories(str(tmp_path), now_ms() + 1, 0) == (1, 0)
+    assert not link.is_symlink() and (elsewhere / "file").exists()
+
+
 def test_only_marked_directories_are_removed(tmp_path: Path) -> None:
     doomed = tmp_path / f"t-0.{'0' * 32}-delete"
     kept = [tmp_path / "t-1", tmp_path / f"t-2.{'0' * 32}-stray", tmp_path / "nonsense-delete"]

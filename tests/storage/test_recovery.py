@@ -286,6 +286,21 @@ def test_swaps_beside_an_unfinished_compaction_are_dropped(log: Path) -> None:
     assert files_of(log) == expected
 
 
+def test_what_is_no_file_is_no_part_of_the_log(log: Path) -> None:
+    """Neither read nor removed, whatever it is called; nor is a file whose number is beyond all offsets."""
+    before = recover(log, CONFIG)
+    first = names.offset_name(0)
+    foreign = ["x.deleted", f"{first}.log.swap", f"{first}.log.cleaned", f"{names.offset_name(900)}.log", "y.tmp",
+               f"{names.offset_name(900)}.index", f"{names.offset_name(7)}.snapshot"]  # fmt: skip
+    for name in foreign:
+        (log / name).mkdir()
+        (log / name / "something").touch()
+    (log / "99999999999999999999.log").touch()
+    for clean in (False, True):
+        assert facts(recover(log, CONFIG, clean=clean)) == facts(before)
+    assert all((log / name / "something").exists() for name in foreign)
+
+
 def test_old_messages(tmp_path: Path) -> None:
     write_segment(tmp_path, 0, [message(0, 0), message(1, 1, timestamp=9), batch(2)], sealed=False)
     found = recover(tmp_path, CONFIG)
