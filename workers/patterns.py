@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 MOST_NODES = 1_000
+"""States and, in brackets, characters and ranges to choose from, each as often as it is repeated."""
 MOST_WORK = 300_000
 """Visits of nodes for one pattern, a tenth of a second and some MiB; what is remembered costs none."""
 
@@ -38,6 +39,7 @@ class Pattern:
 
     def __init__(self, text: str) -> None:
         self._nodes: list[_Node] = []
+        self._size = 0
         try:
             parsed = parser.parse(text)
             self._end = self._node(_Node([]))
@@ -64,6 +66,7 @@ class Pattern:
 
     def _step(self, states: frozenset[int], character: str) -> frozenset[int]:
         nodes = self._nodes
+        self._work += len(states)
         taken = [to for at in states if (test := nodes[at].test) is not None and test(character) for to in nodes[at].to]
         return self._closure(taken)
 
@@ -87,10 +90,14 @@ class Pattern:
     # -- building, from the end to the start: each returns where the part begins that goes on at `to`
 
     def _node(self, node: _Node) -> int:
-        if len(self._nodes) >= MOST_NODES:
-            raise Refused("it is too long")
+        self._grow(1)
         self._nodes.append(node)
         return len(self._nodes) - 1
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        if self._size > MOST_NODES:
+            raise Refused("it is too long")
 
     def _sequence(self, parts: Iterable[tuple[Any, Any]], to: int, flags: int) -> int:
         for op, value in reversed(list(parts)):
@@ -107,6 +114,8 @@ class Pattern:
             return self._repeat(least, most, parts, to, flags)
         if op is sre.AT and value in _BEGIN | _END:
             return self._node(_Node([to], at=value))
+        if op is sre.IN:
+            self._grow(len(value))  # each is a test of its own
         test = _test(op, value)
         return self._node(_Node([to], _any_case(test) if flags & re.IGNORECASE else test))
 
@@ -120,7 +129,10 @@ class Pattern:
             for _ in range(most - least):
                 to = self._node(_Node([after, self._sequence(parts, to, flags)]))
         for _ in range(least):
-            to = self._sequence(parts, to, flags)
+            begin = self._sequence(parts, to, flags)
+            if begin == to:  # of nothing, however often
+                break
+            to = begin
         return to
 
 

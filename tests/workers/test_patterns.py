@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from odradek.workers.patterns import MOST_NODES, Pattern, Refused
 
+MANY = "".join(chr(0x800 + at) for at in range(1_500))
 ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", "[a-c1-3]", "^", "$", "", r"\.", "(?i:A)"])
 PATTERNS = st.recursive(
     ATOMS,
@@ -40,6 +41,15 @@ def test_no_pattern_takes_long(pattern: str) -> None:
     assert not Pattern(pattern).fullmatch("a" * 5_000)
 
 
+@pytest.mark.parametrize("pattern", ["(){4000000000}", "(?:){4000000000,}", "((){60000}){60000}a*", "(|){4000000000}"])
+def test_nothing_many_times(pattern: str) -> None:
+    """Four thousand million times nothing is nothing, and not to be counted."""
+    try:
+        assert Pattern(pattern).fullmatch("")
+    except Refused:
+        assert "|" in pattern, "a choice of nothings is something to this automaton"
+
+
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -55,6 +65,8 @@ def test_no_pattern_takes_long(pattern: str) -> None:
         "(" * 30_000,
         "((a{30}){30}){30}",
         "a++",
+        f"[{MANY}]{{300}}",
+        f"[{MANY}]",
     ],
 )
 def test_what_is_refused(pattern: str) -> None:
