@@ -28,6 +28,7 @@ DEFAULT_LIMIT = 128 << 20
 # the same when nobody needs to look inside.
 WORKER_LIMIT = 32 << 20
 WORKER_RECORDS = 1 << 17
+_GZIP_STEP = 1 << 12
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
@@ -53,19 +54,34 @@ class BrokenPayload(RecordError):
 
 
 def _gunzip(data: bytes | memoryview, limit: int, magic: int) -> bytes:
+    """Members may follow one another, as Java's GZIPInputStream reads them."""
     out: list[bytes] = []
-    while True:  # members may follow one another, as Java's GZIPInputStream reads them
-        unpacker = zlib.decompressobj(_GZIP_WINDOW)
-        piece = unpacker.decompress(data, limit + 1)
+    at, step = 0, len(data)
+    while at < len(data) or not out:
+        piece, at = _member(memoryview(data), at, step, limit)
         limit -= len(piece)
+        out.append(piece)
+        step = _GZIP_STEP
+    return b"".join(out)
+
+
+def _member(data: memoryview, at: int, step: int, limit: int) -> tuple[bytes, int]:
+    """The gzip member at `at`, and the position behind it.
+
+    Its decoder copies what it does not take, so it is given little where a small member may come: `step` bytes first.
+    """
+    unpacker = zlib.decompressobj(_GZIP_WINDOW)
+    out: list[bytes] = []
+    while not unpacker.eof:
+        given = data[at : at + step]
+        if not given:
+            raise ValueError("the gzip stream ends early")
+        out.append(unpacker.decompress(given, limit + 1))
+        limit -= len(out[-1])
         if limit < 0:
             raise TooLong
-        if not unpacker.eof:
-            raise ValueError("the gzip stream ends early")
-        out.append(piece)
-        data = unpacker.unused_data
-        if not data:
-            return out[0] if len(out) == 1 else b"".join(out)
+        at, step = at + len(given) - len(unpacker.unused_data), step * 2
+    return b"".join(out), at
 
 
 def _gzip(data: bytes, level: int | None, magic: int) -> bytes:

@@ -10,6 +10,7 @@ and count from 0 in magic 1. A set may end in a part of a message, which readers
 
 import struct
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 from zlib import crc32
 
@@ -26,6 +27,7 @@ from odradek.protocol.records.batch_v2 import (
 from odradek.protocol.records.errors import (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
+    MESSAGE_TOO_LARGE,
     UNSUPPORTED_COMPRESSION_TYPE,
     RecordError,
 )
@@ -134,17 +136,20 @@ def _opened(
         yield inner.offset, inner.timestamp, inner.key, inner.value, NO_HEADERS
 
 
-def unwrap(wrapper: Message, limit: int = codecs.DEFAULT_LIMIT, check_crc: bool = True) -> Iterator[Message]:
+def unwrap(
+    wrapper: Message, limit: int = codecs.DEFAULT_LIMIT, check_crc: bool = True, most: int | None = None
+) -> Iterator[Message]:
     """The messages in a compressed one, offsets absolute; LogAppendTime gives all the wrapper's timestamp.
 
-    The magic of the inner messages is not compared with the wrapper's. Errors as `iterate`.
+    The magic of the inner messages is not compared with the wrapper's. Errors as `iterate`, and MESSAGE_TOO_LARGE for
+    more than `most` messages, before any is read.
     """
     if wrapper.codec == codecs.ZSTD:
         raise RecordError(INVALID_RECORD, f"There is no zstd in message format {wrapper.magic}")
     if wrapper.value is None:
         raise RecordError(INVALID_RECORD, "A compressed message set without a value")
     data = codecs.decompress(wrapper.codec, wrapper.value, limit, wrapper.magic)
-    base = _inner_base(wrapper, data)
+    base = _inner_base(wrapper, data, most)
     appended = wrapper.magic and wrapper.attributes & TIMESTAMP_TYPE
     for offset, start, end in entries(data):
         inner = read(data, offset + base, start, end, check_crc)
@@ -155,9 +160,11 @@ def unwrap(wrapper: Message, limit: int = codecs.DEFAULT_LIMIT, check_crc: bool 
         yield inner
 
 
-def _inner_base(wrapper: Message, data: bytes) -> int:
-    """What to add to the offsets inside; also sees to it that there is a message at all."""
-    offsets = [offset for offset, _, _ in entries(data)]
+def _inner_base(wrapper: Message, data: bytes, most: int | None) -> int:
+    """What to add to the offsets inside; also sees to it that there is a message at all, and not more than `most`."""
+    offsets = [offset for offset, _, _ in islice(entries(data), None if most is None else most + 1)]
+    if most is not None and len(offsets) > most:
+        raise RecordError(MESSAGE_TOO_LARGE, f"More than {most} messages are too many to be opened")
     if not offsets:
         raise RecordError(INVALID_RECORD, "A compressed message set holds no messages")
     # A wrapper at 0 counts from 0: some versions of librdkafka never set its offset.

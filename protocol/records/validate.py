@@ -97,7 +97,9 @@ def check_request(records: bytes | memoryview, api_version: int) -> None:
 
 def _whole_batches(records: bytes | memoryview, rule: Rules) -> Iterator[memoryview]:
     """Every batch, with the checks that do not look inside: base offset, size, CRC, codec number."""
-    for batch in convert.split(records):
+    for number, batch in enumerate(convert.split(records)):
+        if number >= codecs.WORKER_RECORDS:
+            raise RecordError(MESSAGE_TOO_LARGE, f"More than {number} messages are too many for one request")
         if batch[convert.MAGIC_AT] == 2:
             if len(batch) < batch_v2.HEADER_SIZE:
                 raise RecordError(CORRUPT_MESSAGE, "A batch is shorter than its header")
@@ -282,7 +284,7 @@ def _checked_messages(batches: list[memoryview], rule: Rules, errors: list[tuple
     for batch in batches:
         offset = int.from_bytes(batch[:8], "big", signed=True)
         outer = message_sets.read(batch, offset, batch_v2.LOG_OVERHEAD, len(batch), check_crc=False)
-        inner = message_sets.unwrap(outer, rule.unpack_limit) if outer.codec else [outer]
+        inner = message_sets.unwrap(outer, rule.unpack_limit, most=codecs.WORKER_RECORDS) if outer.codec else [outer]
         for index, message in enumerate(inner):
             record = (message.offset, message.timestamp, message.key, message.value, batch_v2.NO_HEADERS)
             error = record_error(index, record, outer.timestamp_type if outer.magic else CREATE_TIME, rule)

@@ -199,3 +199,23 @@ def test_what_a_request_may_carry(data, version, code) -> None:
     except RecordError as error:
         found = error.code
     assert found == code
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [codecs.NONE, codecs.GZIP])
+def test_more_messages_than_a_worker_has_the_time_for(monkeypatch: pytest.MonkeyPatch, magic, codec) -> None:
+    """A few bytes may unpack to millions of them: they are counted before any is read."""
+    monkeypatch.setattr(codecs, "WORKER_RECORDS", 20)
+    read = []
+    real = message_sets.read
+    monkeypatch.setattr(message_sets, "read", lambda *given, **named: read.append(1) or real(*given, **named))
+    for count in (20, 21):
+        read.clear()
+        data = message_sets.build([(at, NOW, None, b"v", ()) for at in range(count)], magic, codec=codec)
+        if count == 20:
+            assert validate.normalise(data, now_ms=NOW)
+            continue
+        with pytest.raises(RecordError) as caught:
+            validate.normalise(data, now_ms=NOW)
+        assert caught.value.code == MESSAGE_TOO_LARGE
+        assert len(read) <= 22
