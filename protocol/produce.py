@@ -161,8 +161,11 @@ def _part(part: PartResult, version: int, flexible: bool) -> bytes:
         out += wire.I64.pack(part.log_start)
     if version >= 8:
         out += wire.pack_count(len(part.record_errors), flexible)
-        for index, text in part.record_errors:
-            message = None if text is None else text.encode()
-            out += wire.I32.pack(index) + wire.pack_string(message, flexible) + (b"\x00" if flexible else b"")
+        out += b"".join([_record_error(index, text, flexible) for index, text in part.record_errors])
         out += wire.pack_string(None if part.message is None else part.message.encode(), flexible)
     return out + (b"\x00" if flexible else b"")
+
+
+def _record_error(index: int, text: str | None, flexible: bool) -> bytes:
+    message = wire.pack_string(None if text is None else text.encode(), flexible)
+    return wire.I32.pack(index) + message + (b"\x00" if flexible else b"")
