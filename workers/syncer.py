@@ -34,7 +34,7 @@ class _Group:
         self.partition = partition
         self.runs: list[tuple[list[Pending], int]] = []  # of one append each, and what `Round.stored` is told with them
         self.flush: Flush | None = None  # None: it could not begin
-        self.error: OSError | None = None
+        self.error: Exception | None = None
 
 
 class Syncer:
@@ -71,7 +71,7 @@ class Syncer:
         group = self._next.pop(partition)
         try:
             group.flush = Flush.begin(partition)
-        except OSError as error:
+        except Exception as error:
             group.error = error
             self._finished(group)
         else:
@@ -79,8 +79,11 @@ class Syncer:
 
     def _run(self) -> None:
         while (group := self._todo.get()) is not None:
-            if group.flush is not None:
-                group.flush.sync()
+            try:
+                if group.flush is not None:
+                    group.flush.sync()
+            except Exception as error:  # without this thread nothing would be synced any more
+                group.error = error
             self._finished(group)
         os.close(self._event)
 
@@ -127,8 +130,11 @@ class Syncer:
             assert group.flush is not None
             with group.partition.locked() as values:
                 group.flush.publish(values)
-        except (OSError, Gone) as error:
-            log.error("%r was not synced: %s", group.partition, error or type(error).__name__)
+        except Busy:
+            raise
+        except Exception as error:
+            fault = None if isinstance(error, OSError | Gone) else error
+            log.error("%r was not synced: %s", group.partition, error or type(error).__name__, exc_info=fault)
             for batches, _ in group.runs:
                 refuse(batches, errors.KAFKA_STORAGE_ERROR)
 

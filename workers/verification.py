@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ABORTABLE = 11  # the first version of Produce that knows TRANSACTION_ABORTABLE
 ENABLED = "transaction.partition.verification.enable"
 MOST_HELD = 64 << 20
+_BESIDE = 1 << 10  # bytes of a batch and its question beside the records, roughly
 
 _NOT_NOW = {
     errors.CONCURRENT_TRANSACTIONS,
@@ -71,14 +72,14 @@ class Verification:
     def hold(self, partition: Partition, batches: list[Pending]) -> None:
         """The append has left these out, in this order."""
         for batch in batches:
-            if self._held + batch.size > MOST_HELD:
+            if self._held + batch.size + _BESIDE > MOST_HELD:
                 self._refuse([batch], errors.COORDINATOR_NOT_AVAILABLE)
             else:
                 self._hold(partition, batch)
 
     def _hold(self, partition: Partition, batch: Pending) -> None:
         batch.view = memoryview(bytearray(batch.view))
-        self._held += batch.size
+        self._held += batch.size + _BESIDE
         transactional_id: bytes = batch.target.transactional_id or b""
         question = Question(partition, transactional_id, batch.producer_id, batch.epoch)
         waiting = self._waiting.setdefault(question, [])
@@ -109,7 +110,7 @@ class Verification:
     def _decided(self, question: Question, error: int) -> None:
         """Append them, under what the first was asked under, or refuse them."""
         batches = self._waiting.pop(question)
-        self._held -= sum(batch.size for batch in batches)
+        self._held -= sum(batch.size + _BESIDE for batch in batches)
         if error:
             self._refuse(batches, error)
             return

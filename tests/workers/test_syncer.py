@@ -87,3 +87,19 @@ def test_a_log_that_is_offline_when_its_turn_comes(
     wait_until(lambda: bench.turn() or found.extend(outcomes(client)) or found, 60, "the answer")
     assert [code for _, code, _ in found] == [errors.KAFKA_STORAGE_ERROR]
     assert slot.state().flushed == 0
+
+
+@pytest.mark.parametrize("where", ["begin", "sync", "publish"])
+def test_a_fault_costs_the_batches_that_wait(
+    bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Neither the worker nor its thread, without which nothing would be synced any more."""
+    bench.configure("t", flush_messages="1")
+    with monkeypatch.context() as patch:
+        patch.setattr(flush.Flush, where, lambda *_: 1 // 0)
+        client.send(produce(client, [b"a"], acks=1))
+        found: list[tuple[int, int, int]] = []
+        wait_until(lambda: bench.turn() or found.extend(outcomes(client)) or found, 60, "the answer")
+    assert [code for _, code, _ in found] == [errors.KAFKA_STORAGE_ERROR]
+    client.send(produce(client, [b"b"], acks=1))
+    wait_until(lambda: bench.turn() or outcomes(client) == [(2, errors.NONE, 1)], 60, "the next one")

@@ -1,10 +1,16 @@
-"""Whether transactional batches are to be verified, as a worker finds it in the metadata."""
+"""Whether transactional batches are to be verified, as a worker finds it in the metadata, and what they take."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .inprocess import Bench
+import pytest
+from odradek.protocol import errors
+from odradek.protocol.batch import TRANSACTIONAL
+from odradek.workers import verification
+
+from ..clients.raw import batches, calls
+from .inprocess import Bench, Client
 
 
 class Counted(dict[str, dict[str, str]]):
@@ -31,3 +37,21 @@ def test_a_change_of_the_setting_counts_from_the_next_snapshot_on(bench: Bench) 
         bench.configure_brokers(transaction_partition_verification_enable=value)
         bench.turn()
         assert bench.worker.verification.enabled == (value == "true")
+
+
+def test_what_is_held_takes_memory_beside_its_records(
+    bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small batches of many producers are held with a question each, also when their clients are gone."""
+    monkeypatch.setattr(verification, "MOST_HELD", 50_000)
+    for at in range(100):
+        fields = {"producer": 1 + at, "epoch": 0, "sequence": 0, "attributes": TRANSACTIONAL}
+        client.send(client.frame(calls.produce_request("t", batches.batch([b"v"], **fields), transactional_id="x")))
+    bench.turn(5)
+    held = len(bench.worker.verification._waiting)
+    assert 10 < held < 50
+    bench.worker.coordinator._since -= 60  # nobody is there, for too long
+    bench.worker.coordinator.tick()
+    parts = [frame[4 + 4 + 2 + 1 + 4 + 4 :] for frame in client.answers(100)]
+    assert [int.from_bytes(part[:2], "big") for part in parts] == [errors.NOT_ENOUGH_REPLICAS] * 100
+    assert bench.worker.verification._held == 0

@@ -71,7 +71,7 @@ class _Deletion:
         self._controller = controller
         self._asked = asked
         self._context = context
-        self._errors: dict[Asked, ApiError | None] = {}
+        self._errors: dict[Asked, ApiError | None] = {}  # of those that are done
         self._answered = False
         self._cancels: list[Callable[[], object]] = []
 
@@ -112,7 +112,7 @@ class _Deletion:
         return done
 
     def _maybe_answer(self) -> None:
-        if all(topic in self._errors for topic in self._asked):
+        if len(self._errors) == len(self._asked):
             self._controller.when_published(self._answer)
 
     def _answer(self) -> None:
