@@ -1,6 +1,7 @@
 """ListConfigResources (key 74), versions 0 and 1: what DescribeConfigs can be asked about (KIP-1142).
 
-v0 asks for client metrics only (KIP-714), of which there are none; v1 names resource types, none is all of them.
+v0 asks for client metrics only (KIP-714), of which there are none; v1 names resource types, none is all of them. One
+that is named twice is told once.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def handle(worker: Worker, request: Any, context: Context) -> Any:
     return response(
         error_code=NONE,
         config_resources=[
-            resource(resource_name=name, resource_type=kind) for kind in types for name in names.get(kind, ())
+            resource(resource_name=name, resource_type=kind)
+            for kind in dict.fromkeys(types)
+            for name in names.get(kind, ())
         ],
     )
 
