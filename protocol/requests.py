@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import Any
 
@@ -19,6 +19,9 @@ from odradek.protocol.wire import I16, I32, LONGEST_STRING, MOST_ELEMENTS, WireE
 
 Decoder = Callable[[memoryview, int, int, int], tuple[Any, int, int]]
 """(buffer, position, elements and tagged fields before it, the most of them) to (what is there, position, number)."""
+Steps = Callable[[memoryview, int, int, int], Generator[None, None, tuple[Any, int, int]]]
+"""The same in steps."""
+STEP = 256  # elements
 
 _NO_ID = bytes(16)
 
@@ -36,18 +39,38 @@ def decode_all(message_class: Any, version: int, body: memoryview, most: int) ->
     return _decoder(message_class, version)(body, 0, 0, most)[0]
 
 
+def decoding(
+    message_class: Any, version: int, body: memoryview, most: int = MOST_ELEMENTS
+) -> Generator[None, None, Any]:  # fmt: skip
+    """`decode_all` in steps of so many elements; those within a tagged field are not counted."""
+    made, _, _ = yield from _steps(message_class, version)(body, 0, 0, most)
+    return made
+
+
 @cache
 def _decoder(request_class: Any, version: int) -> Decoder:
-    source = _Source(version, request_class.flexible_version_q(version))
+    decoder: Decoder = _compiled(request_class, version, False)
+    return decoder
+
+
+@cache
+def _steps(request_class: Any, version: int) -> Steps:
+    steps: Steps = _compiled(request_class, version, True)
+    return steps
+
+
+def _compiled(request_class: Any, version: int, in_steps: bool) -> Any:
+    source = _Source(version, request_class.flexible_version_q(version), in_steps)
     return source.function(lambda: source.struct("made", request_class._struct, request_class, "    "))
 
 
 class _Source:
     """The text of one decoder: `function` frames it, the others emit lines that read one thing into `target`."""
 
-    def __init__(self, version: int, flexible: bool) -> None:
+    def __init__(self, version: int, flexible: bool, in_steps: bool = False) -> None:
         self._version = version
         self._flexible = flexible
+        self._in_steps = in_steps
         self._lines: list[str] = []
         self._names = 0
         self._globals: dict[str, Any] = {
@@ -56,9 +79,11 @@ class _Source:
             "text_size": _text_size,
         }  # fmt: skip
 
-    def function(self, body: Callable[[], None]) -> Decoder:
+    def function(self, body: Callable[[], None]) -> Any:
         """What decodes `made`."""
         self._lines = ["def decode(buf, at, number, most):", "    end = len(buf)"]
+        if self._in_steps:
+            self._emit("    ", f"left = {STEP}", "yield")
         body()
         self._lines.append("    return made, at, number")
         exec("\n".join(self._lines), self._globals)
@@ -150,6 +175,8 @@ class _Source:
             f"    {target} = {found} = []",
         )
         self._emit(indent, "    for _ in range(n):")
+        if self._in_steps:
+            self._emit(inner, "left -= 1", "if not left:", f"    left = {STEP}", "    yield")
         if field.is_struct_array():
             self.struct(one, field.array_of, field.data_class, inner)
         else:
@@ -163,7 +190,8 @@ class _Source:
 
 def _tag_decoder(field: Any, version: int) -> Decoder:
     source = _Source(version, True)
-    return source.function(lambda: source.field("made", field, "    "))
+    decoder: Decoder = source.function(lambda: source.field("made", field, "    "))
+    return decoder
 
 
 def _tags(

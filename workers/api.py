@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
-from odradek.protocol import library, requests
+from odradek.protocol import library, requests, responses
 from odradek.protocol.library import message_class
-from odradek.protocol.wire import I32, pack_uvarint
 
 WORKER, COORDINATOR, CONTROLLER = "worker", "coordinator", "controller"
 PIECE = 128  # rows of an answer that belong into one step
 SLICE_S = 0.02  # of a large request's work in a worker, before other connections have their turn
+LARGE = 4096  # bytes of a request that a worker decodes in steps
+WAIT = object()  # a step of a worker yields it where nothing can be done for a moment
 
 T = TypeVar("T")
 
@@ -32,6 +33,9 @@ class Codec(Protocol):
     def decode(self, version: int, body: memoryview) -> Any:
         """The request object; any ValueError, IndexError or struct.error means malformed."""
 
+    def decoding(self, version: int, body: memoryview) -> Generator[None, None, Any]:
+        """`decode` in steps."""
+
     def encode(self, version: int, response: Any) -> bytes:
         """The response's body."""
 
@@ -42,9 +46,14 @@ def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
         yield items[start : start + PIECE]
 
 
-def _count(number: int, compact: bool) -> bytes:
-    """A list's length as it is encoded."""
-    return pack_uvarint(number + 1) if compact else I32.pack(number)
+def complete(work: Generator[object, None, T]) -> T:
+    """What work in steps comes to, in one go."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
 
 @dataclass(frozen=True)
@@ -56,8 +65,7 @@ class Api:
     `raw` handlers take (worker, connection, version, correlation, buffer, start, end) and do their own decoding.
     `flexible` is the first version with a flexible request header, found from the schema when not given.
     `route(version, body)` says where a request is handled when that depends on the request; `runs_in` is then only
-    where most are. `rows`: the list that ends responses and may be long; more than `PIECE` of it are encoded in steps.
-    `between_brokers`: served by members of a cluster only.
+    where most are. `between_brokers`: served by members of a cluster only.
     """
 
     key: int
@@ -70,7 +78,6 @@ class Api:
     flexible: int | None = None
     route: Callable[[int, bytes], str] | None = None
     between_brokers: bool = False
-    rows: str = ""
 
     def place(self, version: int, body: bytes) -> str:
         """Which process handles this request."""
@@ -104,30 +111,17 @@ class Api:
             return self.codec.encode(version, response)
         return bytes(response.encode(version=version))
 
+    def decoding(self, version: int, body: memoryview) -> Generator[None, None, Any]:
+        """`decode` in steps."""
+        if self.codec is not None:
+            return (yield from self.codec.decoding(version, body))
+        return (yield from requests.decoding(message_class(self.name + "Request"), version, body))
+
     def encoding(self, version: int, response: Any) -> Generator[None, None, bytes]:
-        """`encode` in steps: the list at the end piece by piece, each in a response that has nothing else."""
-        rows = getattr(response, self.rows) if self.rows else ()
-        if len(rows) <= PIECE:
-            return self.encode(version, response)
-        compact = response.flexible_version_q(version)
-        tail = bytes(compact)  # no tagged fields
-        bare = type(response)()
-        at = self._rows_at(version, bare, compact)
-        parts = []
-        for piece in pieces(rows):
-            body = self._with_rows(version, bare, piece)
-            parts.append(body[at + len(_count(len(piece), compact)) :].removesuffix(tail))
-            yield
-        before = self._with_rows(version, response, [])[: self._rows_at(version, response, compact)]
-        return before + _count(len(rows), compact) + b"".join(parts) + tail
-
-    def _rows_at(self, version: int, response: Any, compact: bool) -> int:
-        """Where the list at the end begins."""
-        return len(self._with_rows(version, response, [])) - len(_count(0, compact)) - compact
-
-    def _with_rows(self, version: int, response: Any, rows: Sequence[Any]) -> bytes:
-        setattr(response, self.rows, rows)
-        return self.encode(version, response)
+        """`encode` in steps, where the library's schemas reach."""
+        if self.codec is not None:
+            return self.codec.encode(version, response)
+        return (yield from responses.encoding(response, version))
 
 
 @cache

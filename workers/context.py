@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 PRINCIPAL = "User:ANONYMOUS"  # there is no authentication yet
 
 
-class Context:
-    """One request's circumstances; `reply` may be called once, by handlers that returned None."""
+def at_once(work: Iterator[object]) -> None:
+    """Do all steps of some work."""
+    for _ in work:
+        pass
 
-    __slots__ = ("_reply", "api_key", "client_host", "client_id", "listener", "size", "version")
+
+class Context:
+    """One request's circumstances; `reply` may be called once, by handlers that returned None.
+
+    `begin(work)` does the rest of a request in steps; if it fails, the request is answered that it has.
+    """
+
+    __slots__ = ("_reply", "api_key", "begin", "client_host", "client_id", "listener", "size", "version")
 
     def __init__(
         self,
@@ -23,6 +32,7 @@ class Context:
         listener: str,
         reply: Callable[[Any], None],
         size: int = 0,
+        begin: Callable[[Iterator[object]], None] = at_once,
     ) -> None:
         """`size`: bytes of the request's body."""
         self.api_key = api_key
@@ -32,6 +42,7 @@ class Context:
         self.listener = listener
         self.size = size
         self._reply = reply
+        self.begin = begin
 
     @property
     def principal(self) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
 from odradek.protocol.wire import WireError
 from odradek.workers.api import Api
-from odradek.workers.context import Context
+from odradek.workers.context import Context, at_once
 
 log = logging.getLogger(__name__)
 
@@ -19,53 +20,57 @@ log = logging.getLogger(__name__)
 MALFORMED = (ValueError, IndexError, struct.error, KeyError, TypeError, EOFError, OverflowError, MemoryError, WireError)
 
 Answer = Callable[[int, bytes], None]
-Later = Callable[[Iterator[None]], None]
+Later = Callable[[Iterator[Any]], None]
 
 
-def serve(row: Api, services: Any, request: Forwarded, answer: Answer) -> None:
+def serve(row: Api, services: Any, request: Forwarded, answer: Answer, later: Later = at_once) -> None:
     """Decode, handle, encode; `answer(flags, body)` is called once, now or later (flags: ipc.forward).
 
-    A handler may be a generator, where `services` can `begin` one (broker.steps): it does its work in steps.
+    A handler may be a generator, where `services` can `begin` one (broker.steps): it does its work in steps. So is the
+    answer encoded, which `later` begins.
     """
-    decoded = _decoded(row, request, answer)
+    decoded = None
+    with _refusing(row, request, answer):
+        decoded = row.decode(request.version, memoryview(request.body))
     if decoded is not None:
-        _handle(row, services, decoded, request, answer, _at_once)
+        _handle(row, services, decoded, request, answer, later)
 
 
 def serving(row: Api, services: Any, request: Forwarded, answer: Answer, later: Later) -> Iterator[None]:
-    """The same in steps, the last of which are begun by `later`: a large answer takes its time, too."""
-    decoded = _decoded(row, request, answer)
+    """The same of a large request, which is decoded in steps too."""
+    decoded = None
+    with _refusing(row, request, answer):
+        decoded = yield from row.decoding(request.version, memoryview(request.body))
     yield
     if decoded is not None:
         _handle(row, services, decoded, request, answer, later)
 
 
-def _decoded(row: Api, request: Forwarded, answer: Answer) -> Any:
-    """The request; None when it was answered that it is none."""
+@contextmanager
+def _refusing(row: Api, request: Forwarded, answer: Answer) -> Iterator[None]:
+    """Answer a request that is none, or that cannot be decoded by a fault of ours."""
     try:
-        return row.decode(request.version, memoryview(request.body))
+        yield
     except MALFORMED as error:
         answer(forward.CLOSE, str(error).encode(errors="replace"))
     except Exception:
         log.exception("%s v%d from %s cannot be decoded", row.name, request.version, request.client_host)
         answer(forward.FAILED, b"")
-    return None
-
-
-def _at_once(work: Iterator[None]) -> None:
-    for _ in work:
-        pass
 
 
 def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: Answer, later: Later) -> None:
     def reply(response: Any) -> None:
         later(_encoding(row, request, response, answer))
 
+    def begin(work: Iterator[object]) -> None:
+        services.begin(in_steps(work))
+
     context = Context(
-        row.key, request.version, request.client_id, request.client_host, request.listener, reply, len(request.body)
+        row.key, request.version, request.client_id, request.client_host, request.listener, reply, len(request.body),
+        begin,
     )  # fmt: skip
 
-    def in_steps(work: Iterator[None]) -> Iterator[None]:
+    def in_steps(work: Iterator[object]) -> Iterator[object]:
         try:
             yield from work
         except Exception:
@@ -78,7 +83,7 @@ def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: A
     try:
         response = row.handle(services, decoded, context)
         if isinstance(response, Generator):
-            services.begin(in_steps(response))
+            begin(response)
         elif response is not None:
             reply(response)
     except Exception:
@@ -86,7 +91,6 @@ def _handle(row: Api, services: Any, decoded: Any, request: Forwarded, answer: A
 
 
 def _encoding(row: Api, request: Forwarded, response: Any, answer: Answer) -> Iterator[None]:
-    """Steps, if the answer is long; else one."""
     try:
         body = yield from row.encoding(request.version, response)
     except Exception:

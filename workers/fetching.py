@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.ipc import slots
 from odradek.ipc.slots import Slot
@@ -16,6 +17,7 @@ from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.storage import disks, epochs, read, transactions
 from odradek.storage.checkpoints import CheckpointError
 from odradek.workers import leader_epochs, nearest
+from odradek.workers.api import complete, pieces
 from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ READ_COMMITTED = 1
 CONVERTED = 4  # versions below know only message formats 0 and 1
 ZSTD = 10  # the first version that may have zstd
 _NO_STATE = (-1, -1, -1)
+_TRIES = 3
+
+Found = TypeVar("Found")
 
 
 class Fetch:
@@ -65,7 +70,21 @@ class Fetch:
 
     def start(self) -> None:
         """Answer now if there is enough or no time to wait, else park."""
-        results, size, failed = self._read()
+        self._decide(*self._read())
+
+    def begin(self) -> None:
+        """`start` in steps: partitions may be many."""
+        self.worker.begin(self._starting())
+
+    def _starting(self) -> Iterator[None]:
+        try:
+            found = yield from (self._reading() if self.version >= CONVERTED else self._converting())
+            self._decide(*found)
+        except Exception as fault:
+            log.exception("%r: Fetch failed", self.connection)
+            self.fail(fault)
+
+    def _decide(self, results: list[FetchResult], size: int, failed: bool) -> None:
         request = self.request
         if failed or size >= request.min_bytes or request.max_wait_ms <= 0 or not self.parts or self.worker.draining:
             self._answer(results)
@@ -89,47 +108,49 @@ class Fetch:
         return list(found)
 
     def look(self) -> bool:
-        try:
-            self._results, size, failed = self._read()
-        except Exception:
-            self._fault()
-            return False
+        self._results, size, failed = self._read()
         return failed or size >= self.request.min_bytes
 
     def answer(self) -> None:
-        try:
-            self._answer(self._results)
-        except Exception:
-            self._fault()
+        self._answer(self._results)
 
     def expire(self) -> None:
-        try:
-            self._answer(self._read()[0])
-        except Exception:
-            self._fault()
+        self._answer(self._read()[0])
 
-    def _fault(self) -> None:
-        """A fault of ours while nobody waits for us but this client costs its connection, not the worker."""
-        log.exception("%r: Fetch failed", self.connection)
+    def fail(self, fault: Exception) -> None:
         self.worker.drop(self.connection, "an error of the broker")
 
     def _read(self) -> tuple[list[FetchResult], int, bool]:
         """Results for all parts, their bytes, and whether any is an error or sends the consumer elsewhere."""
         if self.version < CONVERTED:
-            return self._read_converted()
-        left = min(self.request.max_bytes, self.worker.fetch_max_bytes)
+            return complete(self._converting())
+        results: list[FetchResult] = []
+        return results, *self._read_some(self.parts, results, 0)
+
+    def _reading(self) -> Generator[None, None, tuple[list[FetchResult], int, bool]]:
+        """`_read` in steps."""
         results: list[FetchResult] = []
         total, failed = 0, False
-        for part in self.parts:
-            result, size = self._part(part, min(part.max_bytes, max(left, 0)), not total)
+        for piece in pieces(self.parts):
+            size, bad = self._read_some(piece, results, total)
+            total, failed = total + size, failed or bad
+            yield
+        return results, total, failed
+
+    def _read_some(self, parts: Sequence[FetchPart], results: list[FetchResult], before: int) -> tuple[int, bool]:
+        """Add the results of some parts where there were `before` bytes; their bytes, and whether any is special."""
+        left = min(self.request.max_bytes, self.worker.fetch_max_bytes) - before
+        total, failed = 0, False
+        for part in parts:
+            result, size = self._part(part, min(part.max_bytes, max(left, 0)), not (before or total))
             results.append(result)
             failed = failed or result.error != errors.NONE or result.preferred >= 0
             total += size
             left -= size
-        return results, total, failed
+        return total, failed
 
-    def _read_converted(self) -> tuple[list[FetchResult], int, bool]:
-        """`_read` for clients whose records have to be converted, which one request gets only so much of."""
+    def _converting(self) -> Generator[None, None, tuple[list[FetchResult], int, bool]]:
+        """`_reading` for clients whose records have to be converted, which one request gets only so much of."""
         from odradek.workers.downconvert import Budget
 
         self.worker.conversions += 1
@@ -144,6 +165,7 @@ class Fetch:
             failed = failed or found[number].error != errors.NONE
             total += size
             left -= size
+            yield
         # What the budget left out is there at once for the next request: waiting for more would bring nothing.
         return [found[number] for number in range(len(self.parts))], total, failed or (budget.spent and total > 0)
 
@@ -152,24 +174,17 @@ class Fetch:
         partition = self.worker.partition_of(part.topic, part.partition, by_id)
         if partition is None:
             return failed(part, elsewhere(self.worker.snapshot, part.topic, part.partition, by_id)), 0
-        problem: Exception
-        for _ in range(3):
-            values = partition.slot.read()
-            refused = _refused(partition, values, part, self.version >= nearest.FIRST)
-            if refused is not None:
-                return refused, 0
-            if self._rack and (preferred := self._nearest(partition, values, part.offset)) >= 0:
-                return _sent_to(preferred, part, values), 0
-            try:
-                return self._slice(partition, values, part, limit, whole)
-            except FileNotFoundError as gone:
-                partition.close_files()  # retention was faster: look again
-                problem = gone
-            except Exception as fault:
-                problem = fault
-                break
-        storage_failed(partition, values, problem)
-        return failed(part, errors.KAFKA_STORAGE_ERROR), 0
+        return tried(partition, self._look_at, part, limit, whole) or (failed(part, errors.KAFKA_STORAGE_ERROR), 0)
+
+    def _look_at(
+        self, partition: Partition, values: tuple[int, ...], part: FetchPart, limit: int, whole: bool
+    ) -> tuple[FetchResult, int]:
+        refused = _refused(partition, values, part, self.version >= nearest.FIRST)
+        if refused is not None:
+            return refused, 0
+        if self._rack and (preferred := self._nearest(partition, values, part.offset)) >= 0:
+            return _sent_to(preferred, part, values), 0
+        return self._slice(partition, values, part, limit, whole)
 
     def _nearest(self, partition: Partition, values: tuple[int, ...], offset: int) -> int:
         """The follower to read from instead, or nearest.NOBODY."""
@@ -229,7 +244,7 @@ class Fetch:
             session_id = session.id
             session.advance()
         frame = fetch.response(self.version, self.correlation, results, errors.NONE, session_id)
-        self.worker.pager.when_cached(frame, lambda: self.worker.loop.answer_pieces(self.connection, frame))
+        self.worker.pager.answer(self.connection, frame)
 
 
 def _too_old(version: int, partition: Partition) -> int:
@@ -249,6 +264,23 @@ def _once(parts: list[FetchPart]) -> list[FetchPart]:
 def failed(part: FetchPart, error: int) -> FetchResult:
     """What is said of a partition that cannot be read."""
     return FetchResult(part.topic, part.partition, error, *_NO_STATE)
+
+
+def tried(partition: Partition, read_: Callable[..., Found], *wanted: Any) -> Found | None:
+    """What `read_(partition, values, *wanted)` finds; None where it cannot be read, which costs no other partition."""
+    problem: Exception
+    for _ in range(_TRIES):
+        values = partition.slot.read()
+        try:
+            return read_(partition, values, *wanted)
+        except FileNotFoundError as gone:
+            partition.close_files()  # retention was faster: look again
+            problem = gone
+        except Exception as fault:
+            problem = fault
+            break
+    storage_failed(partition, values, problem)
+    return None
 
 
 def storage_failed(partition: Partition, values: tuple[int, ...], problem: Exception) -> None:

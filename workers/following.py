@@ -19,7 +19,7 @@ from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.storage import epochs, read
 from odradek.storage.checkpoints import CheckpointError
-from odradek.workers.fetching import Fetch, ends, failed, storage_failed
+from odradek.workers.fetching import Fetch, ends, failed, tried
 from odradek.workers.followers import Progress
 from odradek.workers.leadership import elsewhere, refusal
 
@@ -191,29 +191,24 @@ class Following:
         part, partition = known.part, known.partition
         if partition is None:
             return failed(part, elsewhere(self._worker.snapshot, part.topic, part.partition, self._by_id))
-        problem: Exception
-        for _ in range(3):
-            sequence = known.words[known.at]
-            values = partition.slot.read()
-            objection = self._objection(partition, values, part)
-            if objection is not None:
-                return objection
-            if part.offset == values[slots.F_LEO]:
-                known.seen = sequence
-                return _result(part, values)
-            try:
-                piece = None
-                if limit > 0 or whole:
-                    piece = read.fetch(partition, values, part.offset, values[slots.F_LEO], limit, whole)
-                return _result(part, values, () if piece is None else (piece,))
-            except FileNotFoundError as gone:
-                partition.close_files()  # retention was faster: look again
-                problem = gone
-            except Exception as fault:
-                problem = fault
-                break
-        storage_failed(partition, values, problem)
-        return failed(part, errors.KAFKA_STORAGE_ERROR)
+        sequence = known.words[known.at]  # before the values are read
+        found = tried(partition, self._read, known, sequence, limit, whole)
+        return failed(part, errors.KAFKA_STORAGE_ERROR) if found is None else found
+
+    def _read(
+        self, partition: Partition, values: tuple[int, ...], known: Followed, sequence: int, limit: int, whole: bool
+    ) -> FetchResult:
+        part = known.part
+        objection = self._objection(partition, values, part)
+        if objection is not None:
+            return objection
+        if part.offset == values[slots.F_LEO]:
+            known.seen = sequence
+            return _result(part, values)
+        piece = None
+        if limit > 0 or whole:
+            piece = read.fetch(partition, values, part.offset, values[slots.F_LEO], limit, whole)
+        return _result(part, values, () if piece is None else (piece,))
 
     def unknown(self, told: dict[Key, tuple[int, int]]) -> bool:
         """Whether something was found that the follower, who knows `told`, does not know."""
@@ -300,5 +295,4 @@ class FollowerFetch(Fetch):
 
     def tell(self) -> None:
         """It waits no longer: what it does not know matters by now."""
-        self.worker.parking.forget(self)
-        self.expire()
+        self.worker.parking.answer_now(self)

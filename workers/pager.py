@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odradek.storage.openfile import FileSlice
 
 if TYPE_CHECKING:
+    from odradek.workers.connection import Connection
     from odradek.workers.worker import Worker
 
 STRIDE = 1 << 18  # the kernel reads ahead and evicts in large pieces; each probe costs three microseconds
@@ -30,11 +30,11 @@ class Pager:
         self._worker = worker
         self.waits = 0
 
-    def when_cached(self, pieces: Iterable[object], send: Callable[[], None]) -> None:
-        """Call `send` once the far slices among `pieces` are in memory: mostly at once."""
+    def answer(self, connection: Connection, pieces: list[Any]) -> None:
+        """Answer once the far slices among `pieces` are in memory: mostly at once."""
         cold = [piece for piece in pieces if isinstance(piece, FileSlice) and piece.far and not cached(piece)]
         if not cold:
-            send()
+            self._worker.loop.answer_pieces(connection, pieces)
             return
         self.waits += 1
         for piece in cold:
@@ -43,11 +43,11 @@ class Pager:
 
         def again() -> bool:
             if time.monotonic() < until and not all(cached(piece) for piece in cold):
-                return False
-            send()
+                return connection.closing  # nobody waits any more
+            self._worker.loop.answer_pieces(connection, pieces)
             return True
 
-        self._worker.again(again)
+        self._worker.again(again, connection)
 
 
 def cached(piece: FileSlice) -> bool:

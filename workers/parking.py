@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 from collections.abc import Iterable
 from typing import Protocol
 
 from odradek.ipc import memory_order
 from odradek.ipc.slots import SEQUENCE, STRIDE, Slot
+
+log = logging.getLogger(__name__)
 
 _LEAST_HEAP = 256
 _MANY = 64  # slots: fewer are compared as fast one by one
@@ -46,6 +49,9 @@ class Parked(Protocol):
 
     def expire(self) -> None:
         """Time is up: look once more and answer with what there is."""
+
+    def fail(self, fault: Exception) -> None:
+        """One of these raised `fault`, which is logged: it is parked no longer, and nobody may wait for it for good."""
 
 
 class Parking:
@@ -160,8 +166,11 @@ class Parking:
             return
         for request in requests:
             self._detach(request)
-            request.slots = request.find_slots()
-            self._attach(request)
+            try:
+                request.slots = request.find_slots()
+                self._attach(request)
+            except Exception as fault:
+                self._failed(request, fault)
         memory_order.fence()
         self._look(requests)
 
@@ -172,9 +181,18 @@ class Parking:
 
     def _look(self, requests: Iterable[Parked]) -> None:
         for request in requests:
-            if not request.finished and request.look():
-                self.forget(request)  # first: once answered, it may be parked again at once
-                request.answer()
+            try:
+                if not request.finished and request.look():
+                    self.forget(request)  # first: once answered, it may be parked again at once
+                    request.answer()
+            except Exception as fault:
+                self._failed(request, fault)
+
+    def _failed(self, request: Parked, fault: Exception) -> None:
+        """A fault of ours costs who waits for this request, not the others."""
+        log.exception("a request that waited failed")
+        self.forget(request)
+        request.fail(fault)
 
     def expire(self, now: float) -> None:
         """Answer the requests whose time is up."""
@@ -187,8 +205,15 @@ class Parking:
             if request.deadline > now:  # parked anew since
                 self._queue(request)
             else:
-                self.forget(request)
-                request.expire()
+                self.answer_now(request)
+
+    def answer_now(self, request: Parked) -> None:
+        """Have it look once more and answer, before its time if need be."""
+        self.forget(request)
+        try:
+            request.expire()
+        except Exception as fault:
+            self._failed(request, fault)
 
     def next_deadline(self) -> float | None:
         """When `expire` may have something to do next (monotonic seconds)."""
@@ -202,8 +227,7 @@ class Parking:
             entry[2].queued = False
         self.deadlines.clear()
         for request in requests:
-            self.forget(request)
-            request.expire()
+            self.answer_now(request)
 
     def _waiting(self) -> list[Parked]:
         return [entry[2] for entry in self.deadlines if not entry[2].finished]

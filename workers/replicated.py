@@ -110,6 +110,11 @@ class Replicated:
     def answer(self) -> None:
         """`look` has decided all, which the end of the round answers."""
 
+    def fail(self, fault: Exception) -> None:
+        """They are in the log, and nobody knows whether the followers have them."""
+        refuse(self._batches, errors.UNKNOWN_SERVER_ERROR)
+        self._worker.round.finish(self._batches)
+
     def expire(self) -> None:
         """Some have waited as long as their requests allow; when the worker drains, perhaps none yet."""
         if self.look():

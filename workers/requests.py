@@ -6,6 +6,7 @@ coordinator or the controller, whose answer comes as an event of the loop.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from odradek.ipc import forward
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from odradek.workers.api import Api
     from odradek.workers.connection import Connection
     from odradek.workers.worker import Worker
+
+log = logging.getLogger(__name__)
 
 
 class Requests:
@@ -65,14 +68,21 @@ class Requests:
         worker, version = self._worker, asked.version
 
         def answer(flags: int, data: bytes) -> None:
-            if flags == upstream.LOST:
-                lost = unavailable.not_coordinator(row, version, asked.body)
-                flags, data = (forward.OK, lost) if lost is not None else (flags, data)
-            self._answered(connection, row, version, correlation, flags, data)
+            try:
+                if flags == upstream.LOST:
+                    lost = unavailable.not_coordinator(row, version, asked.body)
+                    flags, data = (forward.OK, lost) if lost is not None else (flags, data)
+                self._answered(connection, row, version, correlation, flags, data)
+            except Exception:  # a connection that nobody answers would stay for good
+                log.exception("%r: %s v%d cannot be answered", connection, row.name, version)
+                worker.drop(connection, "an error of the broker")
 
         place = row.place(version, asked.body)
         if place == api.WORKER:
-            dispatch.serve(row, worker, asked, answer)
+            if len(asked.body) < api.LARGE:
+                dispatch.serve(row, worker, asked, answer, worker.begin)
+            else:
+                worker.begin(dispatch.serving(row, worker, asked, answer, worker.begin))
         else:
             worker.ask(worker.coordinator if place == api.COORDINATOR else worker.controller, asked, answer)
 

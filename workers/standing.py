@@ -261,4 +261,4 @@ class Standing(Fetch):
             return
         opening = form.opening(len(head) + size + len(tail), self.correlation, self._session_id)
         frame = [opening + head, piece, tail] if tail else [opening + head, piece]
-        worker.pager.when_cached((piece,), lambda: worker.loop.answer_pieces(connection, frame))
+        worker.pager.answer(connection, frame)

@@ -11,7 +11,7 @@ import logging
 import select
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,7 +26,7 @@ from odradek.storage import opening
 from odradek.storage.partition import Partition
 from odradek.workers import nearest, replicated
 from odradek.workers.acceptance import Acceptance
-from odradek.workers.api import SLICE_S
+from odradek.workers.api import SLICE_S, WAIT
 from odradek.workers.apis import k00_produce
 from odradek.workers.catalog import Catalog
 from odradek.workers.connection import Connection
@@ -103,7 +103,7 @@ class Worker:
         self.acceptance = Acceptance(self)
         self.draining = False
         self._rung = False
-        self._again: list[Callable[[], bool]] = []
+        self._again: list[tuple[Callable[[], bool], Connection | None]] = []
         self._meta = self.shared.control.words
         self._row = self.shared.processes.row(self.role)
         self._next_tick = 0.0
@@ -238,7 +238,7 @@ class Worker:
         """Each a slice of its own, while there is time: many large requests do not add up in one turn."""
         until = time.monotonic() + SLICE_S
         again, self._again = self._again, []
-        for number, work in enumerate(again):
+        for number, (work, connection) in enumerate(again):
             if number and time.monotonic() >= until:
                 self._again = again[number:] + self._again  # those that had no turn are the first in the next one
                 return
@@ -247,8 +247,10 @@ class Worker:
             except Exception:  # costs the one that waits for it, not the others
                 log.exception("deferred work failed")
                 done = True
+                if connection is not None:
+                    self.drop(connection, "an error of the broker")
             if not done:
-                self._again.append(work)
+                self._again.append((work, connection))
 
     def _bell(self) -> None:
         self.bell.hear()
@@ -367,10 +369,25 @@ class Worker:
                 self._parts[key] = partition
         return partition
 
-    def again(self, work: Callable[[], bool]) -> None:
-        """Call `work` every millisecond until it returns True: it waits for a partition's lock."""
-        self._again.append(work)
+    def again(self, work: Callable[[], bool], connection: Connection | None = None) -> None:
+        """Call `work` every millisecond until it returns True. If it fails, `connection` is given up: it would wait."""
+        self._again.append((work, connection))
+
+    def begin(self, work: Iterator[object]) -> None:
+        """Do something in steps: as many as a slice of time allows now, the rest in the next turns.
+
+        A step that yields WAIT ends its slice: the next one has to wait for something. What fails is work's business.
+        """
+        go_on = partial(_slice, work)
+        if not go_on():
+            self._again.append((go_on, None))
 
     def forward(self, api_key: int, version: int, body: bytes, answered: Callable[[int, bytes], None]) -> None:
         """Ask the controller something of our own; `answered(flags, body)` is called once."""
         self.ask(self.controller, Forwarded(0, api_key, version, None, "", "", body), answered)
+
+
+def _slice(work: Iterator[object]) -> bool:
+    """A slice of time's steps; whether that was all."""
+    until = time.monotonic() + SLICE_S
+    return all(step is not WAIT and time.monotonic() < until for step in work)

@@ -9,6 +9,7 @@ Structs have the classes found in their message's, as `interbroker.message_class
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 from functools import cache
 from typing import Any
 
@@ -85,6 +86,10 @@ class Codec:
     def decode(self, version: int, body: memoryview) -> Any:
         """The request in `body`; WireError when it is malformed."""
         return strict.decode(message_class(self._name + "Request"), version, body)
+
+    def decoding(self, version: int, body: memoryview) -> Generator[None, None, Any]:
+        """`decode` in steps; struct.error, IndexError or ValueError when it is malformed."""
+        return (yield from strict.decoding(message_class(self._name + "Request"), version, body))
 
     def encode(self, version: int, response: Any) -> bytes:
         """The body of `response`."""

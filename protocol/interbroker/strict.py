@@ -8,6 +8,7 @@ topics, without a name and partitions), and the frame's own size is bounded by s
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 from typing import Any
 
 from odradek.protocol import requests
@@ -22,3 +23,8 @@ def decode(message_class: Any, version: int, body: memoryview) -> Any:
         return requests.decode_all(message_class, version, body, len(body) // LEAST_BYTES)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise WireError(f"{message_class.__name__} v{version}: {error}") from error
+
+
+def decoding(message_class: Any, version: int, body: memoryview) -> Generator[None, None, Any]:
+    """The same in steps, with the errors of `protocol.requests`."""
+    return (yield from requests.decoding(message_class, version, body, len(body) // LEAST_BYTES))

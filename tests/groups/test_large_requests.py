@@ -1,4 +1,4 @@
-"""Large requests to the coordinator: each step of their handlers and answers is short, whatever they name."""
+"""Large requests to the coordinator: each step of their handlers is short, whatever they name."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from odradek.broker.coordinator import LONG_ANSWERS
 from odradek.groups.offsets import Committed
 from odradek.groups.records import OffsetValue
-from odradek.workers.api import PIECE, load_rows, message_class
+from odradek.workers.api import load_rows, message_class
 from odradek.workers.context import Context
 
 from ..harness import effort
@@ -137,55 +136,3 @@ def test_delete_groups_answers_once_for_all(coordinator: Coordinator, count: int
     errors = {row.group_id: row.error_code for row in answer.results}
     assert {name for name in errors if not errors[name]} == {"g1"}.intersection(errors)
     assert coordinator.groups.get("g1") is None or count < 2
-
-
-ROWS = {  # key: (first version, rows' class, its name's field, other fields)
-    FETCH: (8, "OffsetFetchResponseGroup", "group_id", {"topics": []}),
-    DESCRIBE_GROUPS: (0, "DescribedGroup", "group_id", {"members": []}),
-    LIST_GROUPS: (0, "ListedGroup", "group_id", {}),
-    DELETE: (0, "DeletableGroupResult", "group_id", {}),
-    DESCRIBE_TRANSACTIONS: (0, "TransactionState", "transactional_id", {"topics": []}),
-    LIST_TRANSACTIONS: (0, "TransactionState", "transactional_id", {}),
-}
-
-
-def test_every_api_with_long_answers_is_encoded_in_steps() -> None:
-    assert {key for key, row in load_rows().items() if row.rows} == ROWS.keys() == {*LONG_ANSWERS, DELETE}
-
-
-@pytest.mark.parametrize("key", ROWS)
-@pytest.mark.parametrize("count", [0, 1, PIECE, PIECE + 1, 20_000])
-def test_a_long_answer_is_the_same_in_steps(key: int, count: int) -> None:
-    api = load_rows()[key]
-    response = message_class(api.name + "Response")
-    first, row, name, fields = ROWS[key]
-    rows = [getattr(response, row)(**{name: "x" * (n % 300)}, **fields) for n in range(count)]
-    for version in range(first, api.versions[1] + 1):
-        made = response(**{api.rows: rows}, throttle_time_ms=7)
-        whole = api.encode(version, made)
-        steps, body = taken(api.encoding(version, made))
-        assert (body == whole, steps) == (True, 0 if count <= PIECE else -(-count // PIECE))
-
-
-def test_what_stands_before_a_long_list_is_encoded_once() -> None:
-    """ListTransactions hands back the names of states that nobody knows, however many."""
-    api = load_rows()[LIST_TRANSACTIONS]
-    response = message_class("ListTransactionsResponse")
-    row = response.TransactionState
-    rows = [row(transactional_id=name, producer_id=1, transaction_state="Empty") for name in NAMES]
-    made = response(error_code=3, unknown_state_filters=NAMES, transaction_states=rows)
-    bodies = [api.encode(2, made)]
-    at_once = effort.lines(lambda: api.encode(2, made))
-    in_steps = effort.lines(lambda: bodies.append(taken(api.encoding(2, made))[1]))
-    assert bodies[0] == bodies[1]
-    assert in_steps < at_once * 1.5
-
-
-def taken(work: Generator[None, None, bytes]) -> tuple[int, bytes]:
-    """How often work yields, and what it returns."""
-    for steps in range(1 << 20):
-        try:
-            next(work)
-        except StopIteration as end:
-            return steps, end.value
-    raise AssertionError

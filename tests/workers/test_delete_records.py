@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,32 +53,15 @@ class Deletion:
         part: Any = decode_response(self._asked, frames[0]).topics[0].partitions[0]
         return part.error_code, part.low_watermark
 
+    def is_gone(self) -> bool:
+        """Whether its connection is closed."""
+        return self._client.gone()
+
 
 def test_alone_it_is_done_at_once(bench: Bench, client: Client) -> None:
     client.send(produce(client, [b"v"]))
     client.answers(1)
     assert Deletion(bench, 1).outcome() == (0, 1)
-
-
-def test_a_request_of_many_partitions_takes_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other connections have their turn in between, and it is answered once."""
-    now, done, replies = [0.0], [], []
-    monkeypatch.setattr(k21_delete_records, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(k21_delete_records, "SLICE_S", 2)
-    parts = [SimpleNamespace(partition_index=index, offset=0) for index in range(5)]
-    request = SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=parts)], timeout_ms=0)
-    context: Any = SimpleNamespace(reply=replies.append)
-    work = k21_delete_records._Work(SimpleNamespace(), request, context)  # type: ignore[arg-type]
-
-    def delete(topic: str, index: int, offset: int) -> tuple[int, int]:
-        now[0] += 1
-        done.append(index)
-        return -1, errors.UNKNOWN_TOPIC_OR_PARTITION
-
-    monkeypatch.setattr(work, "_delete", delete)
-    assert [(work.run(), len(done)) for _ in range(3)] == [(False, 2), (False, 4), (True, 5)]
-    (reply,) = replies
-    assert [part.partition_index for part in reply.topics[0].partitions] == [0, 1, 2, 3, 4]
 
 
 def test_it_is_done_when_all_that_are_there_have_done_it(led: Bench) -> None:
@@ -125,3 +107,13 @@ def test_a_broker_goes(led: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     led._publish()
     led.turn(3)
     assert deletion.outcome() == (0, 2)
+
+
+def test_a_fault_while_followers_are_waited_for(led: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection would wait for good."""
+    deletion = Deletion(led, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(k21_delete_records, "low_watermark", lambda *_: 1 // 0)
+        Follower(led, 1).fetch(3, log_start=2)
+        led.turn(3)
+    assert deletion.is_gone()

@@ -40,6 +40,7 @@ class _Waiting:
     def __init__(self, slots: list[Slot], goal: int, deadline: float = 1e9) -> None:
         self.slots, self.goal, self.deadline, self.finished, self.queued = slots, goal, deadline, False, False
         self.looks = self.answers = self.expired = 0
+        self.failures: list[Exception] = []
 
     def find_slots(self) -> list[Slot]:
         return self.slots
@@ -53,6 +54,9 @@ class _Waiting:
 
     def expire(self) -> None:
         self.expired += 1
+
+    def fail(self, fault: Exception) -> None:
+        self.failures.append(fault)
 
 
 @pytest.fixture
@@ -184,6 +188,25 @@ def test_expiry_looks_once_more(parking: Parking, bench: Bench) -> None:
     parking.hurry()
     assert late.expired == 1
     assert parking.next_deadline() is None
+
+
+@pytest.mark.parametrize("what", ["look", "answer", "expire", "find_slots"])
+def test_a_fault_costs_the_request_that_has_it(
+    parking: Parking, bench: Bench, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Nothing of it comes to the loop, which would end; the others are looked at, and it is parked no longer."""
+    bad, good = _Waiting([bench.slot("t")], 1, 10.0), _Waiting([bench.slot("t")], 1, 20.0)
+    parking.park(bad)
+    parking.park(good)
+    monkeypatch.setattr(bad, what, lambda: 1 // 0)
+    if what == "find_slots":
+        parking.all_changed()
+    elif what == "expire":
+        parking.expire(10.0)
+    append(bench.slot("t"))
+    parking.rung()
+    assert [type(fault) for fault in bad.failures] == [ZeroDivisionError]
+    assert (good.answers, good.failures, len(parking)) == (1, [], 0)
 
 
 def test_who_is_gone_is_not_answered(parking: Parking, bench: Bench) -> None:

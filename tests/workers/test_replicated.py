@@ -326,3 +326,15 @@ def test_replicated_before_it_is_synced(bench: Bench, client: Client, monkeypatc
     go.set()
     (answer,) = client.answers(1)
     assert outcome(answer) == (1, errors.NONE, 0)
+
+
+def test_a_fault_while_followers_are_waited_for(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs the batches that wait: nobody would answer them."""
+    lead(bench, [1], [1])
+    assert send(bench, client, produce(client, [b"a"])) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(replicated.Replicated, "_lost", lambda *_: 1 // 0)
+        advance(bench, 1, 1)
+        bench.turn(3)
+    assert outcomes(client) == [(1, errors.UNKNOWN_SERVER_ERROR, -1)]
+    assert send(bench, client, produce(client, [b"b"], acks=1)) == [(2, errors.NONE, 1)]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from odradek.workers.sessions import Session
     from odradek.workers.worker import Worker
 
+_MANY = 1000  # partitions, more than which are read in steps
 _LONGEST = 1024  # bytes of a request that is remembered; names may be 32 KiB long each
 
 
@@ -58,7 +59,10 @@ def raw(
     asked = made(worker, connection, version, correlation, request, session)
     if len(request.parts) == 1 and not request.forgotten and end - head <= _LONGEST:
         connection.standing = _remembered(worker, connection, version, request, session, buffer, head, start, end)
-    asked.start()
+    if len(asked.parts) > _MANY and request.replica < 0:
+        asked.begin()
+    else:
+        asked.start()
 
 
 def _refuse(

@@ -4,7 +4,8 @@ Timestamps -1 latest (high watermark; last stable offset with read_committed), -
 timestamp (KIP-734, v7), -4 earliest local (v8, the same as -2: there is no tiered storage), -5 and -6 of tiered
 storage (v9, v11: none); others, and those of later versions, are UNSUPPORTED_VERSION, whether there is such a
 partition or not; one that is asked for twice is INVALID_REQUEST (v1+). v0 answers with a list of segment boundaries
-instead (Kafka's legacyFetchOffsetsBefore); a segment counts by when its file was last written.
+instead (Kafka's legacyFetchOffsetsBefore); a segment counts by when its file was last written. The same question asked
+twice is answered once there: the list may be long.
 Followers, who say so by a replica id, are told of the whole log.
 A new leader whose high watermark is still below where it began does not know yet what is committed: for the latest
 offset, and for times that it has no committed record of, it answers OFFSET_NOT_AVAILABLE (v5+) or LEADER_NOT_AVAILABLE.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from odradek.ipc import slots
@@ -38,28 +40,39 @@ _CONSUMER, _DEBUGGER = -1, -2  # replica ids; of the latter kind a follower answ
 _NOTHING = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
 
 
-def handle(worker: Worker, request: Any, context: Context) -> Any:
-    """One answer for each partition asked for."""
+def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
+    """One answer for each partition asked for; each is a step (Worker.begin)."""
     response = message_class("ListOffsetsResponse")
+    topic_class = response.ListOffsetsTopicResponse
     twice = _twice(request) if context.version else frozenset()
     topics = []
-    for topic in request.topics:
-        topic_class = response.ListOffsetsTopicResponse
-        part_class = topic_class.ListOffsetsPartitionResponse
-        parts = [
-            part_class(
-                **_refused(part, context.version, (topic.name, part.partition_index) in twice)
-                or _answer(worker, topic.name, part, request, context)
-            )
-            for part in topic.partitions
-        ]
-        topics.append(topic_class(name=topic.name, partitions=parts))
-    return response(throttle_time_ms=0, topics=topics)
+    for name, asked in _asked(request, context.version):
+        parts = []
+        for part in asked:
+            found = _refused(part, context.version, (name, part.partition_index) in twice)
+            found = found or _answer(worker, name, part, request, context)
+            parts.append(topic_class.ListOffsetsPartitionResponse(**found))
+            yield
+        topics.append(topic_class(name=name, partitions=parts))
+    context.reply(response(throttle_time_ms=0, topics=topics))
 
 
 def _twice(request: Any) -> frozenset[tuple[str, int]]:
     counts = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     return frozenset(key for key, count in counts.items() if count > 1)
+
+
+def _asked(request: Any, version: int) -> Iterator[tuple[str, list[Any]]]:
+    """The questions by topic."""
+    if version:
+        yield from ((topic.name, topic.partitions) for topic in request.topics)
+        return
+    once: dict[str, dict[tuple[int, int], Any]] = {}
+    for topic in request.topics:
+        parts = once.setdefault(topic.name, {})
+        for part in topic.partitions:
+            parts.setdefault((part.partition_index, part.timestamp), part)
+    yield from ((name, list(parts.values())) for name, parts in once.items())
 
 
 def _refused(part: Any, version: int, twice: bool) -> dict[str, Any] | None:

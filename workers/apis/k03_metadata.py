@@ -6,20 +6,22 @@ LEADER_NOT_AVAILABLE that one time and the client asks again, but here every wor
 operations, v8+ topic operations (all: there is no authorizer). v10+ topic ids in answers, v12+ in requests, where
 those asked for by name count only if none is asked for by id. v0 leaves
 out replicas on brokers that are not there, and says so (REPLICA_NOT_AVAILABLE); v5+ lists them apart.
-Answers are the same for everyone who asks the same of one listener: they are encoded once for each snapshot.
+Answers are the same for everyone who asks the same of one listener: they are encoded once for each snapshot. Each topic
+is a step (Worker.begin), and so is each piece of the encoding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from odradek.cluster import internal, topicnames
 from odradek.cluster.snapshot import Snapshot
 from odradek.ipc import forward
-from odradek.protocol import errors, requests
+from odradek.protocol import errors, requests, responses
 from odradek.workers import topology
-from odradek.workers.api import Api, message_class
+from odradek.workers.api import WAIT, Api, message_class
 from odradek.workers.context import Context
 
 if TYPE_CHECKING:
@@ -42,8 +44,14 @@ class _Codec:
     def decode(self, version: int, body: memoryview) -> Query:
         return Query(requests.decode(message_class("MetadataRequest"), version, body), bytes(body))
 
+    def decoding(self, version: int, body: memoryview) -> Generator[None, None, Query]:
+        return Query((yield from requests.decoding(message_class("MetadataRequest"), version, body)), bytes(body))
+
     def encode(self, version: int, response: Any) -> bytes:
         return response if isinstance(response, bytes) else bytes(response.encode(version=version))
+
+
+Key = tuple[int, str, bytes]  # version, listener, the request
 
 
 class _Cache:
@@ -51,19 +59,31 @@ class _Cache:
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
-        self._answers: dict[tuple[int, str, bytes], bytes] = {}
+        self._answers: dict[Key, bytes] = {}
         self._bytes = 0
+        self._making: set[Key] = set()
 
-    def keep(self, snapshot: Snapshot, key: tuple[int, str, bytes], answer: bytes) -> None:
-        """Remember `answer`, which leaves out nothing."""
-        self.of(snapshot)[key] = answer
-        self._bytes += len(key[2]) + len(answer)
+    def keep(self, snapshot: Snapshot, key: Key, answer: bytes) -> None:
+        """Remember `answer`, which leaves out nothing, unless it is of former metadata."""
+        if snapshot is self._snapshot:
+            self._answers[key] = answer
+            self._bytes += len(key[2]) + len(answer)
 
-    def of(self, snapshot: Snapshot) -> dict[tuple[int, str, bytes], bytes]:
+    def of(self, snapshot: Snapshot) -> dict[Key, bytes]:
         """The answers for `snapshot`; those for another one are forgotten."""
         if self._snapshot is not snapshot or self._bytes > _CACHED_BYTES:
-            self._snapshot, self._answers, self._bytes = snapshot, {}, 0
+            self._snapshot, self._answers, self._bytes, self._making = snapshot, {}, 0, set()
         return self._answers
+
+    def making(self, key: Key, work: Iterator[object]) -> Iterator[object]:
+        """`work` makes the answer for `key`; while somebody else does so already, that is waited for."""
+        while key in (making := self._making):
+            yield WAIT
+        making.add(key)
+        try:
+            yield from work
+        finally:
+            making.discard(key)
 
 
 _cache = _Cache()
@@ -76,17 +96,20 @@ def handle(worker: Worker, query: Query, context: Context) -> Any:
     answer = _cache.of(worker.snapshot).get(key)
     if answer is not None:
         return answer
-    missing = _to_create(worker, query.request, context.version)
+    return _cache.making(key, _made(worker, query, context))
+
+
+def _made(worker: Worker, query: Query, context: Context) -> Iterator[None]:
+    """Make topics first that are missing."""
+    missing = yield from _to_create(worker, query.request, context.version)
     if not missing:
-        return _cached(worker, query, context, {})
+        yield from _cached(worker, query, context, {})
+        return
 
     def created(flags: int, body: bytes) -> None:
-        outcomes = internal.decode(body)["errors"] if flags == forward.OK else {}
-        codes = {name: code or errors.LEADER_NOT_AVAILABLE for name, (code, _) in outcomes.items()}
-        context.reply(_cached(worker, query, context, codes))
+        context.begin(_created(worker, query, context, flags, body))
 
-    worker.forward(internal.AUTO_CREATE, 0, internal.encode({"topics": missing}), created)
-    return None
+    worker.forward(internal.AUTO_CREATE, 0, internal.encode({"topics": sorted(missing)}), created)
 
 
 def _names_badly(request: Any, version: int) -> bool:
@@ -105,37 +128,59 @@ def _refused(request: Any) -> Any:
     return response(brokers=[], cluster_id=None, controller_id=-1, topics=topics)
 
 
-def _cached(worker: Worker, query: Query, context: Context, codes: dict[str, int]) -> bytes:
-    """The encoded answer, kept for the next one who asks unless something is missing from it."""
-    response = _answer(worker.snapshot, query.request, context, codes)
-    encoded = bytes(response.encode(version=context.version))
-    if not any(topic.error_code for topic in response.topics):
-        _cache.keep(worker.snapshot, (context.version, context.listener, query.body), encoded)
-    return encoded
+def _created(worker: Worker, query: Query, context: Context, flags: int, body: bytes) -> Iterator[None]:
+    outcomes = internal.decode(body)["errors"] if flags == forward.OK else {}
+    codes = {name: code or errors.LEADER_NOT_AVAILABLE for name, (code, _) in outcomes.items()}
+    yield from _cached(worker, query, context, codes)
+
+
+def _cached(worker: Worker, query: Query, context: Context, codes: dict[str, int]) -> Iterator[None]:
+    """Reply, and keep the answer for the next one who asks unless something is missing from it."""
+    snapshot = worker.snapshot
+    key = (context.version, context.listener, query.body)
+    encoded = _cache.of(snapshot).get(key)
+    if encoded is None:
+        response = yield from _answer(snapshot, query.request, context, codes)
+        encoded = yield from responses.encoding(response, context.version)
+        if not any(topic.error_code for topic in response.topics):
+            _cache.keep(snapshot, key, encoded)
+    context.reply(encoded)
 
 
 def _wants_all(request: Any, version: int) -> bool:
     return request.topics is None or (version == 0 and not request.topics)
 
 
-def _to_create(worker: Worker, request: Any, version: int) -> list[str]:
+def _to_create(worker: Worker, request: Any, version: int) -> Generator[None, None, set[str]]:
     """Topics asked for that do not exist, may, and are to be made."""
     allowed = version < CAN_FORBID_CREATION or request.allow_auto_topic_creation
     if not allowed or _wants_all(request, version) or not worker.config["auto.create.topics.enable"]:
-        return []
-    names = [topic.name for topic in request.topics if topic.name is not None and not topology.asked_id(topic)]
-    known = worker.snapshot.topics
-    return sorted({name for name in names if name not in known and topicnames.problem(name) is None})
+        return set()
+    missing = set()
+    for topic in request.topics:
+        name = topic.name
+        unknown = name is not None and not topology.asked_id(topic) and name not in worker.snapshot.topics
+        if unknown and topicnames.problem(name) is None:
+            missing.add(name)
+        yield
+    return missing
 
 
-def _answer(snapshot: Snapshot, request: Any, context: Context, codes: dict[str, int]) -> Any:
+def _answer(
+    snapshot: Snapshot, request: Any, context: Context, codes: dict[str, int]
+) -> Generator[None, None, Any]:  # fmt: skip
     response = message_class("MetadataResponse")
     version, listener = context.version, context.listener
     operations = topology.TOPIC_OPERATIONS if version >= OPERATIONS and _asks(request, "topic") else None
+    topics = []
     if _wants_all(request, version):
-        topics = [_topic(snapshot, name, listener, version, operations) for name in snapshot.topics]
+        for name in snapshot.topics:
+            topics.append(_topic(snapshot, name, listener, version, operations))
+            yield
     else:
-        topics = [_asked_topic(snapshot, topic, context, operations, codes) for topic in _once(request.topics)]
+        for topic in _once(request.topics):
+            topics.append(_asked_topic(snapshot, topic, context, operations, codes))
+            yield
     brokers = [
         response.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
         for node in topology.nodes(snapshot, listener)

@@ -176,4 +176,4 @@ def _flat_response(error: Error, found: list[Found]) -> Generator[None, None, An
     return response(topics=topics, error_code=error)
 
 
-API = Api(key=9, name="OffsetFetch", versions=(0, 10), runs_in=COORDINATOR, handle=handle, rows="groups")
+API = Api(key=9, name="OffsetFetch", versions=(0, 10), runs_in=COORDINATOR, handle=handle)

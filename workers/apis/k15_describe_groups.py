@@ -64,4 +64,4 @@ def _members(member_class: Any, summary: Summary) -> list[Any]:
     ]
 
 
-API = Api(key=15, name="DescribeGroups", versions=(0, 6), runs_in=COORDINATOR, handle=handle, rows="groups")
+API = Api(key=15, name="DescribeGroups", versions=(0, 6), runs_in=COORDINATOR, handle=handle)

@@ -37,4 +37,4 @@ def _row(row_class: Any, group: Summary) -> Any:
     )
 
 
-API = Api(key=16, name="ListGroups", versions=(0, 5), runs_in=COORDINATOR, handle=handle, rows="groups")
+API = Api(key=16, name="ListGroups", versions=(0, 5), runs_in=COORDINATOR, handle=handle)

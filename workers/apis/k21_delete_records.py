@@ -9,15 +9,15 @@ the followers that are there to let go of the records too. The low watermark is 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from odradek.ipc import replicas, slots
 from odradek.protocol import errors
 from odradek.storage import trim
-from odradek.storage.partition import Busy, Gone, Partition
-from odradek.workers.api import SLICE_S, Api, message_class
+from odradek.storage.partition import Gone, Partition
+from odradek.workers import patiently
+from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
 from odradek.workers.leadership import elsewhere, refusal
 
@@ -34,62 +34,48 @@ Place = tuple[str, int]
 Outcome = tuple[int, int]  # low watermark, error
 
 
-class _Work:
-    """The partitions of one request, for a slice of time at once; tried again every millisecond until none is busy."""
+def handle(worker: Worker, request: Any, context: Context) -> Iterator[object]:
+    """Do what can be done here, each partition a step (Worker.begin), and answer once it is done everywhere."""
+    offsets = {(topic.name, part.partition_index): part.offset for topic in request.topics for part in topic.partitions}
+    done: dict[Place, Outcome] = {}
 
-    def __init__(self, worker: Worker, request: Any, context: Context) -> None:
-        self._worker = worker
-        self._context = context
-        offsets = {(t.name, p.partition_index): p.offset for t in request.topics for p in t.partitions}
-        self._left = deque((*place, offset) for place, offset in offsets.items())
-        self._done: dict[Place, Outcome] = {}
-        self._asked = list(self._left)
-        self._timeout_ms = request.timeout_ms
+    def delete(place: Place) -> None:
+        done[place] = _delete(worker, *place, offsets[place])
 
-    def run(self) -> bool:
-        """Do what can be done now; returns True when all is, here, and answers once it is everywhere."""
-        until = time.monotonic() + SLICE_S
-        for _ in range(len(self._left)):
-            topic, index, offset = self._left.popleft()
-            try:
-                self._done[(topic, index)] = self._delete(topic, index, offset)
-            except Busy:
-                self._left.append((topic, index, offset))
-            if time.monotonic() >= until:
-                break
-        if self._left:
-            return False
-        wait = _Everywhere(self._worker, self._done, self._timeout_ms, lambda: self._context.reply(self._response()))
-        if wait.look():
-            wait.answer()
-        else:
-            self._worker.parking.park(wait)
-        return True
+    yield from patiently.each(offsets, delete)
 
-    def _delete(self, topic: str, index: int, offset: int) -> Outcome:
-        partition = self._worker.partition_of(topic.encode(), index, False)
-        if partition is None:
-            return -1, elsewhere(self._worker.snapshot, topic.encode(), index, False)
-        if self._worker.snapshot.topics[topic].internal:
-            return -1, errors.INVALID_TOPIC_EXCEPTION
-        error = refusal(partition, partition.slot.read(), -1)
-        if error:
-            return -1, error
-        if partition.config.cleanup_policy == ("compact",):
-            return -1, _POLICY_VIOLATION
-        return delete_below(partition, offset)
+    wait = _Everywhere(worker, done, request.timeout_ms, context, _answering(offsets, done, context))
+    if wait.look():
+        wait.answer()
+    else:
+        worker.parking.park(wait)
 
-    def _response(self) -> Any:
-        response = message_class("DeleteRecordsResponse")
-        topics: dict[str, list[Any]] = {}
-        topic_class = response.DeleteRecordsTopicResult
-        for topic, index, _ in self._asked:
-            low, error = self._done[(topic, index)]
-            part = topic_class.DeleteRecordsPartitionResult(partition_index=index, low_watermark=low, error_code=error)
-            topics.setdefault(topic, []).append(part)
-        return response(
-            throttle_time_ms=0, topics=[topic_class(name=name, partitions=parts) for name, parts in topics.items()]
-        )
+
+def _delete(worker: Worker, topic: str, index: int, offset: int) -> Outcome:
+    partition = worker.partition_of(topic.encode(), index, False)
+    if partition is None:
+        return -1, elsewhere(worker.snapshot, topic.encode(), index, False)
+    if worker.snapshot.topics[topic].internal:
+        return -1, errors.INVALID_TOPIC_EXCEPTION
+    error = refusal(partition, partition.slot.read(), -1)
+    if error:
+        return -1, error
+    if partition.config.cleanup_policy == ("compact",):
+        return -1, _POLICY_VIOLATION
+    return delete_below(partition, offset)
+
+
+def _answering(asked: Iterable[Place], done: dict[Place, Outcome], context: Context) -> Iterator[None]:
+    response = message_class("DeleteRecordsResponse")
+    topic_class = response.DeleteRecordsTopicResult
+    topics: dict[str, list[Any]] = {}
+    for topic, index in asked:
+        low, error = done[topic, index]
+        part = topic_class.DeleteRecordsPartitionResult(partition_index=index, low_watermark=low, error_code=error)
+        topics.setdefault(topic, []).append(part)
+        yield
+    rows = [topic_class(name=name, partitions=parts) for name, parts in topics.items()]
+    context.reply(response(throttle_time_ms=0, topics=rows))
 
 
 class _Everywhere:
@@ -100,11 +86,14 @@ class _Everywhere:
 
     waits_for = slots.ANYTHING
 
-    def __init__(self, worker: Worker, done: dict[Place, Outcome], timeout_ms: int, answer: Callable[[], None]) -> None:
+    def __init__(
+        self, worker: Worker, done: dict[Place, Outcome], timeout_ms: int, context: Context, answering: Iterator[None]
+    ) -> None:  # fmt: skip
         self._worker = worker
         self._done = done
         self._left = {place: low for place, (low, error) in done.items() if not error}
-        self.answer = answer
+        self._context = context
+        self._answering = answering
         self.deadline = time.monotonic() + timeout_ms / 1000
         self.finished = self.queued = False
         self.slots = self.find_slots()
@@ -112,6 +101,12 @@ class _Everywhere:
     def find_slots(self) -> list[Slot]:
         found = (self._worker.partition_of(topic.encode(), index, False) for topic, index in self._left)
         return [partition.slot for partition in found if partition is not None]
+
+    def answer(self) -> None:
+        self._context.begin(self._answering)
+
+    def fail(self, fault: Exception) -> None:
+        self._context.begin(_raised(fault))
 
     def look(self) -> bool:
         """Whether none is left to wait for."""
@@ -131,6 +126,11 @@ class _Everywhere:
         for place in self._left:
             self._done[place] = self._done[place][0], errors.REQUEST_TIMED_OUT
         self.answer()
+
+
+def _raised(fault: Exception) -> Iterator[None]:
+    yield
+    raise fault
 
 
 def low_watermark(partition: Partition, snapshot: Snapshot) -> Outcome:
@@ -159,13 +159,6 @@ def delete_below(partition: Partition, offset: int) -> tuple[int, int]:
         return -1, errors.UNKNOWN_TOPIC_OR_PARTITION
     except OSError:
         return -1, errors.KAFKA_STORAGE_ERROR
-
-
-def handle(worker: Worker, request: Any, context: Context) -> None:
-    """Answers once every partition is done."""
-    work = _Work(worker, request, context)
-    if not work.run():
-        worker.again(work.run)
 
 
 API = Api(key=21, name="DeleteRecords", versions=(0, 2), handle=handle)

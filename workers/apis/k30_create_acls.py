@@ -12,10 +12,8 @@ from odradek.workers.context import Context
 
 def handle(worker: Any, request: Any, context: Context) -> Any:
     response = message_class("CreateAclsResponse")
-    refused = response.AclCreationResult
-    return response(
-        results=[refused(error_code=SECURITY_DISABLED, error_message=NO_AUTHORIZER) for _ in request.creations]
-    )
+    refused = response.AclCreationResult(error_code=SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    return response(results=[refused] * len(request.creations))
 
 
 API = Api(key=30, name="CreateAcls", versions=(0, 3), handle=handle)

@@ -12,13 +12,10 @@ from odradek.workers.context import Context
 
 def handle(worker: Any, request: Any, context: Context) -> Any:
     response = message_class("DeleteAclsResponse")
-    refused = response.DeleteAclsFilterResult
-    return response(
-        filter_results=[
-            refused(error_code=SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[])
-            for _ in request.filters
-        ]
+    refused = response.DeleteAclsFilterResult(
+        error_code=SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[]
     )
+    return response(filter_results=[refused] * len(request.filters))
 
 
 API = Api(key=31, name="DeleteAcls", versions=(0, 3), handle=handle)

@@ -2,11 +2,13 @@
 
 v3+ have an error of their own, v4+ the sizes of the file system (KIP-827). Sizes are those of the .log files, in
 bytes. No topics (null) is all of them. Offset lags are 0: there are no followers and no moves between directories.
+Each partition is a step (Worker.begin): its files are looked at.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from odradek.cluster.errors import KAFKA_STORAGE_ERROR
@@ -19,14 +21,15 @@ if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
 
-def handle(worker: Worker, request: Any, context: Context) -> Any:
+def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
     log_dirs = worker.config.log_dirs  # type: ignore[attr-defined]
     wanted = _wanted(worker, request)
     failed = worker.shared.failed_dirs()
-    results = [
-        _offline(path) if number in failed else _log_dir(number, path, wanted) for number, path in enumerate(log_dirs)
-    ]
-    return message_class("DescribeLogDirsResponse")(error_code=errors.NONE, results=results)
+    results = []
+    for number, path in enumerate(log_dirs):
+        found = _offline(path) if number in failed else (yield from _log_dir(path, wanted.get(number, {})))
+        results.append(found)
+    context.reply(message_class("DescribeLogDirsResponse")(error_code=errors.NONE, results=results))
 
 
 def _wanted(worker: Worker, request: Any) -> dict[int, dict[str, list[int]]]:
@@ -49,11 +52,13 @@ def _offline(path: str) -> Any:
     return result(error_code=KAFKA_STORAGE_ERROR, log_dir=path, topics=[])
 
 
-def _log_dir(number: int, path: str, wanted: dict[int, dict[str, list[int]]]) -> Any:
+def _log_dir(path: str, wanted: dict[str, list[int]]) -> Generator[None, None, Any]:
     result = message_class("DescribeLogDirsResponse").DescribeLogDirsResult
     try:
         disk = os.statvfs(path)
-        topics = [_topic(path, name, indexes) for name, indexes in wanted.get(number, {}).items()]
+        topics = []
+        for name, indexes in wanted.items():
+            topics.append((yield from _topic(path, name, indexes)))
     except OSError:
         return _offline(path)
     return result(
@@ -65,17 +70,16 @@ def _log_dir(number: int, path: str, wanted: dict[int, dict[str, list[int]]]) ->
     )
 
 
-def _topic(path: str, name: str, indexes: list[int]) -> Any:
+def _topic(path: str, name: str, indexes: list[int]) -> Generator[None, None, Any]:
     topic = message_class("DescribeLogDirsResponse").DescribeLogDirsResult.DescribeLogDirsTopic
-    partitions = [
-        topic.DescribeLogDirsPartition(
-            partition_index=index,
-            partition_size=_size(os.path.join(path, names.partition_dir(name, index))),
-            offset_lag=0,
-            is_future_key=False,
+    partitions = []
+    for index in sorted(indexes):
+        size = _size(os.path.join(path, names.partition_dir(name, index)))
+        row = topic.DescribeLogDirsPartition(
+            partition_index=index, partition_size=size, offset_lag=0, is_future_key=False
         )
-        for index in sorted(indexes)
-    ]
+        partitions.append(row)
+        yield
     return topic(name=name, partitions=partitions)
 
 

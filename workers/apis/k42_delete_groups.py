@@ -46,4 +46,4 @@ def _response(names: list[str], errors: dict[str, Error]) -> Any:
     return response(results=[response.DeletableGroupResult(group_id=name, error_code=errors[name]) for name in names])
 
 
-API = Api(key=42, name="DeleteGroups", versions=(0, 2), runs_in=COORDINATOR, handle=handle, rows="results")
+API = Api(key=42, name="DeleteGroups", versions=(0, 2), runs_in=COORDINATOR, handle=handle)

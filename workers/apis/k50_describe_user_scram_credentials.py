@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from odradek.cluster.errors import RESOURCE_NOT_FOUND
@@ -13,14 +14,15 @@ from odradek.workers.context import Context
 DUPLICATE_RESOURCE = 92
 
 
-def handle(worker: Any, request: Any, context: Context) -> Any:
+def handle(worker: Any, request: Any, context: Context) -> Iterator[None]:
     response = message_class("DescribeUserScramCredentialsResponse")
     result = response.DescribeUserScramCredentialsResult
     results = []
     for user, times in Counter(asked.name for asked in request.users or ()).items():
         code, message = _refusal(user, times)
         results.append(result(user=user, error_code=code, error_message=message, credential_infos=[]))
-    return response(error_code=NONE, error_message=None, results=results)
+        yield
+    context.reply(response(error_code=NONE, error_message=None, results=results))
 
 
 def _refusal(user: str, times: int) -> tuple[int, str]:

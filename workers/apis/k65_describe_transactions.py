@@ -41,6 +41,4 @@ def _state(coordinator: Coordinator, transactional_id: str) -> Any:
     )
 
 
-API = Api(
-    key=65, name="DescribeTransactions", versions=(0, 0), runs_in=COORDINATOR, handle=handle, rows="transaction_states"
-)
+API = Api(key=65, name="DescribeTransactions", versions=(0, 0), runs_in=COORDINATOR, handle=handle)

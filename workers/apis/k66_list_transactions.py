@@ -49,6 +49,4 @@ def _row(row_class: Any, row: Summary) -> Any:
     return row_class(transactional_id=row.transactional_id, producer_id=row.producer_id, transaction_state=row.state)
 
 
-API = Api(
-    key=66, name="ListTransactions", versions=(0, 2), runs_in=COORDINATOR, handle=handle, rows="transaction_states"
-)
+API = Api(key=66, name="ListTransactions", versions=(0, 2), runs_in=COORDINATOR, handle=handle)

@@ -2,7 +2,7 @@
 
 Topics come in alphabetical order, at most `response_partition_limit` (and max.request.partition.size.limit)
 partitions at once; the cursor names the first partition of the next page: one below 0, or of a topic that is not asked
-for, is INVALID_REQUEST. No topics asked for is all of them.
+for, is INVALID_REQUEST. No topics asked for is all of them. Each topic is a step (Worker.begin).
 Eligible leader replicas are not kept here and empty.
 """
 
@@ -23,17 +23,19 @@ if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
 
-def handle(worker: Worker, request: Any, context: Context) -> Any:
+def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
     response = message_class("DescribeTopicPartitionsResponse")
     cursor, asked = request.cursor, [topic.name for topic in request.topics or ()]
     if cursor is not None and not _is_sound(cursor, asked):
-        return response(topics=[_failed(name) for name in asked], next_cursor=None)
+        context.reply(response(topics=[_failed(name) for name in asked], next_cursor=None))
+        return
     limit = min(request.response_partition_limit, worker.config["max.request.partition.size.limit"])
     page = _Page(worker.snapshot, context.listener, max(1, limit))
     for name, first in _from_cursor(asked or list(worker.snapshot.topics), cursor):
         if not page.add(name, first, silent=not asked):
             break
-    return response(topics=page.topics, next_cursor=page.cursor)
+        yield
+    context.reply(response(topics=page.topics, next_cursor=page.cursor))
 
 
 def _is_sound(cursor: Any, asked: list[str]) -> bool:

@@ -1,0 +1,34 @@
+"""Work that takes many turns of a worker, and others that have theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+from odradek.workers import worker
+
+from .inprocess import Bench
+
+
+def test_many_requests_that_take_turns_do_not_add_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a turn of the worker there is time for some of them; the others are the first in the next one."""
+    now, done = [0.0], []
+
+    def work(name: str, turns: int) -> Callable[[], bool]:
+        def run() -> bool:
+            now[0] += worker.SLICE_S * 0.6
+            done.append(name)
+            return done.count(name) == turns
+
+        return run
+
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for name, turns in (("a", 3), ("b", 1), ("c", 1), ("d", 1)):
+        bench.worker.again(work(name, turns))
+    turns = []
+    while len(done) < 6:
+        before = len(done)
+        bench.worker._try_again()
+        turns.append("".join(done[before:]))
+    assert turns == ["ab", "cd", "a", "a"]
