@@ -4,6 +4,10 @@ A round: for each connection that is readable, receive into the shared buffer an
 requests pile up in `workers.round`; then they are executed together, answers are sent, and descriptors that were
 given up are closed (never within the round: their numbers are used again). Bytes of a round live in the buffer until
 it ends; what must outlive it, the beginning of a frame or what lies behind a barrier, is copied out.
+
+A client may send thousands of requests at once, of a few bytes each, and each may be a millisecond's work or more. So
+one whose requests have taken SLICE_S rests, and all others have their turn before it goes on. The clock is looked at
+where more frames lie behind a request that is not plain Produce, and where records had to be opened.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from odradek.workers.api import SLICE_S
 from odradek.workers.apis import k00_produce
 from odradek.workers.connection import LAST, Connection
 from odradek.workers.dispatch import MALFORMED
@@ -59,6 +64,9 @@ class Loop:
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._garbage: list[Connection] = []
         self._unfinished: dict[Connection, None] = {}  # with more to send, and room for it in their sockets
+        self._resting: dict[Connection, None] = {}  # with more to be executed
+        self._timed: Connection | None = None  # whose requests are being executed, since its clock was set
+        self._until = 0.0
         self.connections: dict[int, Connection] = {}
         self.bytes_in = self.bytes_out = self.requests = self.produce_requests = 0
 
@@ -80,10 +88,10 @@ class Loop:
 
     def add(self, connection: Connection) -> None:
         """Serve a new connection."""
+        self._epoll.register(connection.fd, _IN)  # first: this may fail
         self.connections[connection.fd] = connection
         connection.mask = _IN
         connection.last_active = int(time.monotonic())
-        self._epoll.register(connection.fd, _IN)
 
     def remove(self, connection: Connection) -> None:
         """Stop serving a connection; its socket is closed when the round ends."""
@@ -107,8 +115,13 @@ class Loop:
 
     def turn(self, timeout: float) -> None:
         """Wait for events at most `timeout` seconds and handle them."""
-        events = self._wait(0 if self._unfinished else timeout)
+        events = self._wait(0 if self._unfinished or self._resting else timeout)
         self._worker.before_events()
+        self._timed = None
+        if self._unfinished:
+            self._go_on()
+        if self._resting:
+            self._wake()
         connections = self.connections
         for fd, event in events:
             connection = connections.get(fd)
@@ -121,8 +134,28 @@ class Loop:
             else:
                 self._other(connection, event)
         self.finish_round()
-        if self._unfinished:
-            self._go_on()
+
+    def _wake(self) -> None:
+        """Those that rested go on, each for a slice, while there is time for another; the rest in the next turns."""
+        until = time.monotonic() + SLICE_S
+        for connection in list(self._resting):
+            del self._resting[connection]
+            self._timed = None
+            if connection.out_size <= BLOCKED_OUT:
+                connection.blocked = connection.closing
+                if not (connection.blocked or connection.waiting):
+                    self.resume(connection)
+            if time.monotonic() >= until:
+                return
+
+    def spend(self, connection: Connection) -> None:
+        """Something has taken longer than most requests do: one that did so for SLICE_S rests."""
+        now = time.monotonic()
+        if connection is not self._timed:
+            self._timed, self._until = connection, now + SLICE_S
+        elif now >= self._until and not connection.closing:
+            connection.blocked = True
+            self._resting[connection] = None
 
     def _go_on(self) -> None:
         """One more slice each, between two looks at what else there is to do."""
@@ -161,7 +194,11 @@ class Loop:
         while collected.settling:
             settling, collected.settling = collected.settling, []
             for connection in settling:
-                self._settle(connection)
+                try:
+                    self._settle(connection)
+                except Exception:  # a fault of ours costs this connection, not the others
+                    log.exception("%r: Produce cannot be answered", connection)
+                    self._worker.drop(connection, "an error of the broker")
             if collected.touched:
                 collected.flush()
 
@@ -276,13 +313,15 @@ class Loop:
                     if version >= 9:
                         body = skip_header_tags(view, body, following)
                     k00_produce.raw(worker, connection, version, correlation, view, at + 12, body, following)
+                    if connection.blocked or connection.waiting:
+                        self._put_off(connection, view, following, end)
+                        return
                 elif not self._request(connection, key, version, correlation, view, at + 12, following):
                     if not connection.closing:
-                        connection.backlog = self._kept(view, at, end)
+                        connection.backlog = self.kept(view, at, end)
                     return
-                elif connection.waiting or connection.blocked:
-                    if following < end:
-                        connection.backlog = self._kept(view, following, end)
+                elif connection.waiting or connection.blocked or (following < end and self._is_over(connection)):
+                    self._put_off(connection, view, following, end)
                     return
                 at = following
         except MALFORMED as error:
@@ -309,7 +348,16 @@ class Loop:
                 return
         connection.partial = bytes(view[at:end])
 
-    def _kept(self, view: memoryview, at: int, end: int) -> tuple[memoryview, int, int]:
+    def _is_over(self, connection: Connection) -> bool:
+        """Whether it has had its slice, though more of its frames are there."""
+        self.spend(connection)
+        return connection.blocked
+
+    def _put_off(self, connection: Connection, view: memoryview, at: int, end: int) -> None:
+        if at < end:
+            connection.backlog = self.kept(view, at, end)
+
+    def kept(self, view: memoryview, at: int, end: int) -> tuple[memoryview, int, int]:
         """What must wait, out of the shared buffer; what is out of it already is not copied for each barrier."""
         if view.obj is not self._buffer:
             return view, at, end

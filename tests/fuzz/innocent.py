@@ -87,12 +87,15 @@ class Innocent:
 
 
 @contextmanager
-def beside(folder: Path, **settings: Any) -> Iterator[tuple[Broker, Innocent]]:
-    """A broker with a client that must not suffer from what is done over the block; looked at when it ends."""
+def beside(folder: Path, patience: float = 30, **settings: Any) -> Iterator[tuple[Broker, Innocent]]:
+    """A broker with a client that must not suffer from what is done over the block; looked at when it ends.
+
+    `patience`: seconds in which each of its requests must be answered.
+    """
     broker = Broker(folder, **settings)
     try:
         broker.start()
-        watch, innocent = Watch(broker), Innocent(broker)
+        watch, innocent = Watch(broker), Innocent(broker, timeout=patience)
         yield broker, innocent
         innocent.finish()
         assert not watch.fault()

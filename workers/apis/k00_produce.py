@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import logging
 import struct
+import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +44,7 @@ from odradek.protocol.produce import PartResult
 from odradek.protocol.wire import uvarint
 from odradek.storage.transactions import NOT_ASKED
 from odradek.workers import leadership
-from odradek.workers.api import Api
+from odradek.workers.api import SLICE_S, Api
 from odradek.workers.round import Pending
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ _ADMIN = struct.Struct(">h14s").pack(14, b"__admin_client")
 """A request's client id, as it stands in the header, with which Kafka lets clients write to internal topics."""
 _LONGEST_PREFIX = 1024  # twice what clients send; names may be 32 KiB long each
 _REMEMBERED = 16 << 20  # bytes of prefixes that a worker remembers; clients of one name share them
+_PART = 500  # bytes of a request's part beside its records, roughly
 UNNAMED = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _TARGET = 400  # bytes of what is remembered beside each
 
@@ -117,9 +120,9 @@ class Targets:
 
 
 class Several:
-    """A request for any number of partitions, answered when all are decided."""
+    """A request for any number of partitions, answered when all are decided. `taken`: all of them are in `parts`."""
 
-    __slots__ = ("acks", "correlation", "parts", "version")
+    __slots__ = ("_open", "acks", "correlation", "parts", "taken", "version")
 
     reply = None
 
@@ -128,15 +131,24 @@ class Several:
         self.correlation = correlation
         self.acks = acks
         self.parts: list[Pending] = []
+        self._open: list[Pending] = []
+        self.taken = False
+
+    def add(self, part: Pending) -> None:
+        """One of its partitions."""
+        self.parts.append(part)
+        if not part.done:
+            self._open.append(part)
 
     @property
     def size(self) -> int:
-        """Bytes of records."""
-        return sum(part.size for part in self.parts)
+        """Bytes of records that wait, and about what all parts take beside them."""
+        return _PART * len(self.parts) + sum(part.size for part in self._open)
 
     @property
     def done(self) -> bool:
-        return all(part.done for part in self.parts)
+        self._open = [part for part in self._open if not part.done]
+        return self.taken and not self._open
 
     def answer(self) -> bytes:
         """The response frame."""
@@ -222,7 +234,7 @@ def _parse(
     request = produce.parse(buffer, start, end, version)
     if len(request.parts) == 1:
         part = request.parts[0]
-        partition = _place(worker, part, request.acks, version, buffer, head)
+        partition = _place(worker, part, request.acks, version, _is_admin(buffer, head))
         if partition is not None and part.size > 0:
             target = _target(partition, part, request, version)
             target.remember(bytes(buffer[head : request.prefix_end]), worker.snapshot.mark)
@@ -248,9 +260,7 @@ def _remember(worker: Worker, connection: Connection, target: Target) -> None:
             last.follower = target
 
 
-def _place(
-    worker: Worker, part: produce.Part, acks: int, version: int, buffer: memoryview, head: int
-) -> Partition | None:
+def _place(worker: Worker, part: produce.Part, acks: int, version: int, admin: bool) -> Partition | None:
     """Where a part goes; None when something about it must be refused.
 
     The client id stands in the prefix that is remembered, so that what is allowed holds for that prefix.
@@ -258,7 +268,7 @@ def _place(
     if not _acks_allowed(acks, version):
         return None
     partition = worker.partition_of(part.topic, part.partition, version >= produce.TOPIC_IDS)
-    if partition is not None and partition.topic in topicnames.INTERNAL and not _is_admin(buffer, head):
+    if partition is not None and partition.topic in topicnames.INTERNAL and not admin:
         return None
     return partition
 
@@ -292,7 +302,7 @@ def _batch(
             and count == delta + 1
             and 0 < count <= size
             and not base
-            and (not attributes or _attributes_sound(batch, attributes, producer_id))
+            and (not attributes or _attributes_sound(worker, batch, attributes, producer_id))
             and (producer_id < 0 or (sequence >= 0 and epoch >= 0))
             and crc32c(view[CRC_START:]) == crc
             and (
@@ -318,6 +328,7 @@ def _open(worker: Worker, batch: Pending) -> None:
     """The slow way: check and convert record by record."""
     from odradek.workers import slowpath
 
+    worker.loop.spend(batch.connection)
     partition = batch.target.partition
     if not slowpath.prepare(batch, partition, batch.target.version):
         worker.round.finish((batch,))
@@ -338,11 +349,13 @@ def _add_transactional(worker: Worker, batch: Pending) -> None:
     worker.round.add(batch.target.partition, batch)
 
 
-def _attributes_sound(pending: Pending, attributes: int, producer_id: int) -> bool:
-    """Whether a batch with these attributes can be stored as it came; notes that it is transactional."""
+def _attributes_sound(worker: Worker, pending: Pending, attributes: int, producer_id: int) -> bool:
+    """Whether a batch with these attributes can be stored as it came; notes that it is transactional, or takes time."""
     if attributes & (CONTROL | LOG_APPEND_TIME):
         return False
     compression = attributes & COMPRESSION
+    if compression:
+        worker.loop.spend(pending.connection)
     if compression > _ZSTD or (compression == _ZSTD and pending.target.version < 7):
         return False
     if attributes & TRANSACTIONAL:
@@ -357,21 +370,64 @@ def _take_several(
     buffer: memoryview, head: int,
 ) -> None:  # fmt: skip
     """A request for several partitions, or with something to refuse."""
-    several = Several(version, correlation, request.acks)
-    connection.order.append(several)
-    unnamed = _is_unnamed(buffer, request)
-    for part in _once(request.parts):
-        partition = None if unnamed else _place(worker, part, request.acks, version, buffer, head)
-        target = _target(partition, part, request, version)
+    taking = _Taking(worker, connection, request, Several(version, correlation, request.acks), buffer, head)
+    connection.order.append(taking.several)
+    if not taking.run():
+        taking.keep()
+        connection.waiting = True
+        worker.again(taking.go_on, connection)
+
+
+class _Taking:
+    """The parts of one request, for a slice of time at once: there may be many, and records that must be opened."""
+
+    def __init__(
+        self, worker: Worker, connection: Connection, request: produce.ProduceRequest, several: Several,
+        buffer: memoryview, head: int,
+    ) -> None:  # fmt: skip
+        self.several = several
+        self._worker = worker
+        self._connection = connection
+        self._request = request
+        self._buffer = buffer
+        self._moved = 0  # bytes by which the parts lie before where the request says
+        self._admin = _is_admin(buffer, head)
+        self._unnamed = _is_unnamed(buffer, request)
+        self._left = deque(_once(request.parts))
+
+    def keep(self) -> None:
+        """What is left outlives this round."""
+        start = min(part.start for part in self._left)
+        end = max(part.start + max(part.size, 0) for part in self._left)
+        self._buffer, at, _ = self._worker.loop.kept(self._buffer, start, end)
+        self._moved = start - at
+
+    def go_on(self) -> bool:
+        """`run` in a later turn, unless nobody waits any more."""
+        return self._connection.closing or self.run()
+
+    def run(self) -> bool:
+        """Take parts; whether that was all."""
+        until = time.monotonic() + SLICE_S
+        while self._left:
+            self.several.add(self._take(self._left.popleft()))
+            if self._left and time.monotonic() >= until:
+                return False
+        self.several.taken = True
+        self._worker.round.settle(self._connection)
+        return True
+
+    def _take(self, part: produce.Part) -> Pending:
+        worker, connection, request, several = self._worker, self._connection, self._request, self.several
+        version, correlation = several.version, several.correlation
+        partition = None if self._unnamed else _place(worker, part, request.acks, version, self._admin)
+        target, start = _target(partition, part, request, version), part.start - self._moved
         if partition is not None:
-            batch = _batch(worker, connection, correlation, target, buffer, part.start, max(part.size, 0))
-        else:
-            batch = Pending(buffer[part.start : part.start], connection, correlation, target)
-            batch.refuse(UNNAMED if unnamed else _why(worker, batch, request, version, buffer, head))
-            worker.round.finish((batch,))
-        several.parts.append(batch)
-    if not several.parts:
-        worker.round.settle(connection)
+            return _batch(worker, connection, correlation, target, self._buffer, start, max(part.size, 0))
+        batch = Pending(self._buffer[start:start], connection, correlation, target)
+        batch.refuse(UNNAMED if self._unnamed else _why(worker, batch, request, version, self._admin))
+        worker.round.finish((batch,))
+        return batch
 
 
 def _once(parts: list[produce.Part]) -> list[produce.Part]:
@@ -387,9 +443,7 @@ def _is_unnamed(buffer: memoryview, request: produce.ProduceRequest) -> bool:
     return any(header[3] == 2 and header[5] & TRANSACTIONAL for header in headers)
 
 
-def _why(
-    worker: Worker, pending: Pending, request: produce.ProduceRequest, version: int, buffer: memoryview, head: int
-) -> int:
+def _why(worker: Worker, pending: Pending, request: produce.ProduceRequest, version: int, admin: bool) -> int:
     """The error of a part that `_place` refused; whoever leads an internal topic, clients do not write to it."""
     topic, by_id = pending.target.topic, version >= produce.TOPIC_IDS
     error = leadership.elsewhere(worker.snapshot, topic, pending.target.index, by_id)
@@ -398,7 +452,7 @@ def _why(
     if not _acks_allowed(request.acks, version):
         return errors.INVALID_REQUIRED_ACKS
     name = worker.snapshot.by_id(topic) if by_id else topic.decode("utf-8", "replace")
-    if name in topicnames.INTERNAL and not _is_admin(buffer, head):
+    if name in topicnames.INTERNAL and not admin:
         return errors.INVALID_TOPIC_EXCEPTION
     return error
 

@@ -1,0 +1,157 @@
+"""Requests that cost little to send and much to answer, alone and thousands at once: an innocent client goes on.
+
+Each of these held a worker, or the coordinator, for half a minute and more in one go.
+"""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from odradek.protocol.library import message_class
+
+from ..clients.admin import create_topic
+from ..clients.raw.batches import CODEC_BITS, batch, message, record
+from ..clients.raw.calls import part, produce, produce_request, session_request
+from ..harness.broker import Broker
+from ..harness.wire import Wire
+from .innocent import Innocent, beside
+
+PATIENCE_S = 15  # of the innocent client, for each of its requests
+INVALID_RECORD, MESSAGE_TOO_LARGE, BROKEN = 87, 10, -1
+TINY = b"\x0c\0\0\0\0\x01\0"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Innocent]]:
+    """A broker, and a client that must not suffer."""
+    with beside(tmp_path_factory.mktemp("greedy"), PATIENCE_S) as both:
+        yield both
+
+
+@contextmanager
+def reading(wire: Wire) -> Iterator[None]:
+    """Somebody takes the answers as fast as they come, over the block."""
+    reader = threading.Thread(target=_drain, args=(wire,))
+    reader.start()
+    try:
+        yield
+    finally:
+        wire.socket.shutdown(2)
+        reader.join()
+
+
+def _drain(wire: Wire) -> None:
+    try:
+        while wire.socket.recv(1 << 20):
+            pass
+    except OSError:
+        pass
+
+
+def frame(request: Any) -> bytes:
+    request.with_header(correlation_id=1, client_id="greedy")
+    return bytes(request.encode(header=True, framed=True))
+
+
+def configs() -> Any:
+    request = message_class("DescribeConfigsRequest")
+    broker = request.DescribeConfigsResource(resource_type=4, resource_name="0", configuration_keys=None)
+    return request[1](resources=[broker], include_synonyms=True)
+
+
+def opened(topic: str) -> Any:
+    """A hundred thousand records in a few hundred bytes, which must be looked at one by one."""
+    packed = gzip.compress(TINY * 100_000, 9)
+    records = batch([None], payload=packed, attributes=CODEC_BITS["gzip"], count=100_000, last_delta=99_999)
+    return produce_request(topic, records)
+
+
+@pytest.mark.parametrize("kind", ["configs", "records"])
+def test_thousands_at_once(world: tuple[Broker, Innocent], kind: str) -> None:
+    """Their client reads every answer, so that nothing but the broker's own fairness holds it back."""
+    broker, innocent = world
+    request = configs() if kind == "configs" else opened(create_topic(broker, "many", compression_type="lz4"))
+    one = frame(request)
+    with broker.wire(120) as wire, reading(wire):
+        wire.send_raw(one * ((1 << 20) // len(one)))
+        innocent.await_more(20)
+
+
+def test_every_record_refused(world: tuple[Broker, Innocent]) -> None:
+    """Each with a sentence of its own; the answer was copied for each of them."""
+    broker, innocent = world
+    topic = create_topic(broker, "compacted", cleanup_policy="compact")
+    with broker.wire(300) as wire:
+        body = b"".join(record(at, None) for at in range(130_000))
+        records = batch(
+            [None], payload=gzip.compress(body), attributes=CODEC_BITS["gzip"], count=130_000, last_delta=129_999
+        )
+        answer = produce(wire, topic, records, version=8)
+        assert (answer.error_code, len(answer.record_errors)) == (INVALID_RECORD, 130_000)
+    innocent.await_more()
+
+
+def test_many_nothings_packed_one_by_one(world: tuple[Broker, Innocent]) -> None:
+    broker, innocent = world
+    topic = create_topic(broker, "members")
+    packed = gzip.compress(b"") * 50_000
+    with broker.wire(120) as wire:
+        answer = produce(wire, topic, batch([None], payload=packed, attributes=CODEC_BITS["gzip"]))
+        assert answer.error_code == INVALID_RECORD
+    innocent.await_more()
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_million_old_messages_in_one(world: tuple[Broker, Innocent], magic: int) -> None:
+    broker, innocent = world
+    topic = create_topic(broker, "old")
+    value = gzip.compress(message(b"", magic=magic) * 900_000)
+    with broker.wire(120) as wire:
+        answer = produce(wire, topic, message(value, magic=magic, attributes=CODEC_BITS["gzip"]), version=1 + magic)
+        assert answer.error_code == MESSAGE_TOO_LARGE
+    innocent.await_more()
+
+
+def test_the_same_question_sixty_thousand_times(world: tuple[Broker, Innocent]) -> None:
+    """A kind of resource is told once, however many there are of it."""
+    broker, innocent = world
+    for name in ("a", "b", "c"):
+        create_topic(broker, name)
+    request = message_class("ListConfigResourcesRequest")
+    with broker.wire(120) as wire:
+        once = wire.call(request[1](resource_types=[2]))
+        often = wire.call(request[1](resource_types=[2] * 60_000))
+        assert len(often.config_resources) == len(once.config_resources)
+    innocent.await_more()
+
+
+def test_a_session_of_partitions_that_do_not_exist(world: tuple[Broker, Innocent]) -> None:
+    """Fifty bytes ask for all of them again, a hundred times."""
+    broker, innocent = world
+    parts = [part(at, 0) for at in range(60_000)]
+    with broker.wire(120) as wire:
+        answer = wire.call(session_request([("nowhere", parts)], session_epoch=0))
+        assert answer.session_id
+        asks = [frame(session_request([], session=answer.session_id, session_epoch=1 + at)) for at in range(100)]
+        with reading(wire):
+            wire.send_raw(b"".join(asks))
+            innocent.await_more(20)
+
+
+def test_a_pattern_that_takes_for_ever(world: tuple[Broker, Innocent]) -> None:
+    """The coordinator heard of no heartbeat meanwhile."""
+    broker, innocent = world
+    request = message_class("ListTransactionsRequest")
+    asked = request[2](
+        state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern="(){4000000000}"
+    )
+    with broker.wire(PATIENCE_S) as wire, broker.wire(PATIENCE_S) as other:
+        wire.send_raw(frame(asked))
+        heartbeat = message_class("HeartbeatRequest")
+        assert other.call(heartbeat[0](group_id="g", generation_id=1, member_id="m")).error_code
+    innocent.await_more()
