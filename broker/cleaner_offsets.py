@@ -45,6 +45,15 @@ class CleanerOffsets:
         # How far it was cut nobody knows any more: what came instead is not clean.
         return offset if offset is None or incarnation not in self._cut else 0
 
+    def put_back(self, partition: Partition, others: Iterable[Partition]) -> None:
+        """Have a log whose line lies beyond its end dirty from its start on, as Kafka's cleaner does. Raises OSError.
+
+        The file is damaged. The log may grow to beyond the line: what it gets until then must not count as clean.
+        """
+        self._cut.add(partition.incarnation)
+        self._write(partition.state().log_dir, [partition], _log_start, others)
+        self._cut.discard(partition.incarnation)
+
     def put(self, partition: Partition, offset: int, truncations: int, others: Iterable[Partition]) -> None:
         """Write where the dirty part begins, of a log that had `truncations` when that was found out.
 

@@ -3,8 +3,9 @@
 `log.cleaner.threads` is how many logs are compacted at the same time: this process does a step of one, then of the
 next, so that a large log holds up no small one. They share log.cleaner.dedupe.buffer.size and
 log.cleaner.io.max.bytes.per.second. A log that turns out to be damaged, or that the cleaner fails over in a way it does
-not expect, is left alone until the next start, as Kafka does: the others go on. One whose disk refuses something is
-tried again when the others have had their turn.
+not expect, is left alone until the next start, as Kafka does: the others go on. One whose round gets nowhere (its disk
+refuses something, or it changed meanwhile) is tried again when the others have had their turn and
+log.cleaner.backoff.ms have passed.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Cleaner:
         self._look_at = 0.0  # when to look for more logs than these; monotonic
         self._free_at = 0.0  # when log.cleaner.io.max.bytes.per.second allows the next step
         self._uncleanable: set[int] = set()  # incarnations
-        self._refused: dict[int, float] = {}  # incarnations of which the disk has refused something → when
+        self._resting: dict[int, float] = {}  # incarnations whose last round got nowhere → until when
         self._unreadable: dict[int, set[int]] = {}  # incarnation → base offsets of batches that were logged
 
     def configure(self, value: Callable[[str], Any]) -> bool:
@@ -116,7 +117,10 @@ class Cleaner:
             return self._settings.backoff_ms
         if self._may_begin() and self._begin():
             return 0.0
-        return self._step(self._running[0]) if self._running else self._settings.backoff_ms
+        if self._running:
+            return self._step(self._running[0])
+        self._resting.clear()  # until the next step
+        return self._settings.backoff_ms
 
     def _may_begin(self) -> bool:
         return len(self._running) < self._settings.threads and (not self._running or time.monotonic() >= self._look_at)
@@ -127,13 +131,14 @@ class Cleaner:
                 return self._next(running)
         except (Moved, Gone) as error:
             log.info("%r: compaction given up: %s", running.compaction.partition, error or "it was deleted")
+            self._rest(running.compaction.partition)
         except (Unclean, RecordError) as error:
             log.error("%r cannot be compacted: %s", running.compaction.partition, error)
             self._uncleanable.add(running.compaction.partition.incarnation)
         except OSError as error:
             self._refuse(running.compaction.partition, error)
         self._running.remove(running)
-        return 0.0 if self._running else self._settings.backoff_ms
+        return 0.0
 
     @contextmanager
     def _outliving(self, partition: Partition, *expected: type[Exception]) -> Iterator[None]:
@@ -146,9 +151,13 @@ class Cleaner:
             log.exception("%r cannot be compacted until the next start", partition)
             self._uncleanable.add(partition.incarnation)
 
+    def _rest(self, partition: Partition) -> None:
+        """Nothing came of a round over this log: the others first, and the next one after a pause."""
+        self._resting[partition.incarnation] = time.monotonic() + self._settings.backoff_ms / 1000
+
     def _refuse(self, partition: Partition, error: OSError) -> None:
-        """The disk has refused something of this log: the others first."""
-        self._refused[partition.incarnation] = time.monotonic()
+        """The disk has refused something of this log."""
+        self._rest(partition)
         if error.errno in _FULL:
             log.warning("%r: no room to compact: %s", partition, error)
         else:
@@ -208,17 +217,14 @@ class Cleaner:
         if not found:
             self._look_at = time.monotonic() + self._settings.backoff_ms / 1000
             return False
-        what, partition = max(found, key=lambda pair: (-self._refused.get(pair[1].incarnation, 0.0), pair[0].ratio))
+        what, partition = max(found, key=lambda pair: pair[0].ratio)
         try:
             with self._outliving(partition, Moved, OSError):
                 self._take_up(partition, what, now_ms)
         except Moved:  # to be looked at again
-            return True
+            pass
         except OSError as error:
-            if partition.incarnation in self._refused:  # all others, too
-                self._look_at = time.monotonic() + self._settings.backoff_ms / 1000
             self._refuse(partition, error)
-            return self._look_at <= time.monotonic()
         return True
 
     def _take_up(self, partition: Partition, what: Range, now_ms: int) -> None:
@@ -235,36 +241,47 @@ class Cleaner:
         # By directory: a topic that is made again under its name has that of the former one, whose compaction may not
         # have heard yet that its log is gone. Both would write to the same `.cleaned` files.
         taken = {one.compaction.partition.directory for one in self._running}
+        now = time.monotonic()
+        not_now = self._uncleanable | {one for one, until in self._resting.items() if until > now}
         for partition in self._partitions():
             state = partition.state()
-            if partition.directory in taken or partition.incarnation in self._uncleanable:
+            if partition.directory in taken or partition.incarnation in not_now:
                 continue
             if not partition.config.compacted:
                 continue
             if state.state not in (slots.LEADER, slots.FOLLOWER) or state.incarnation != partition.incarnation:
                 continue
-            what = self._look(partition, now_ms)
+            what = self._look(partition, state.leo, now_ms)
             if what is None or what.truncations != state.truncations:
                 continue
             if what.due(partition.config.min_cleanable_dirty_ratio):
                 yield partition, what
 
-    def _look(self, partition: Partition, now_ms: int) -> Range | None:
+    def _look(self, partition: Partition, leo: int, now_ms: int) -> Range | None:
         """What of a log could be cleaned, None when that cannot be said."""
         try:
             with self._outliving(partition, OSError):
-                return compaction.look(partition, self._offsets.get(partition), now_ms)
+                return compaction.look(partition, self._checkpoint(partition, leo), now_ms)
         except FileNotFoundError:  # it changes just now
             pass
         except OSError as error:
             self._refuse(partition, error)
         return None
 
+    def _checkpoint(self, partition: Partition, leo: int) -> int | None:
+        offset = self._offsets.get(partition)
+        if offset is None or offset <= leo:
+            return offset
+        log.warning("%r: the cleaner's checkpoint %d is beyond the log's end %d: all is dirty", partition, offset, leo)
+        self._offsets.put_back(partition, self._partitions())
+        return self._offsets.get(partition)
+
     def _finish(self, running: _Running) -> None:
         self._look_at = 0.0
         done = running.compaction
         self._offsets.put(done.partition, done.cleaned_upto, done.what.truncations, self._partitions())
-        self._refused.pop(done.partition.incarnation, None)
+        if done.cleaned_upto <= done.what.first_dirty:
+            self._rest(done.partition)
         log.info(
             "%r: compacted up to offset %d: %d bytes read, %d written, %d segments, %d replacements, %.1f s",
             done.partition, done.cleaned_upto, done.bytes_read, done.bytes_written, done.segments, done.swaps,

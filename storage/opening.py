@@ -129,6 +129,13 @@ def _state(partition: Partition, log_dir: LogDir, state: SlotState, found: recov
     if state.recovers_to == slots.FOLLOWER or state.voters > 1:
         seen = log_dir.high_watermarks.get((partition.topic, partition.index), 0)
         hw = max(opened.log_start, min(seen, opened.leo))
-    # What comes above the new end was looked at by no round of the cleaner: the log counts as truncated.
-    cut = found.leo < log_dir.compacted.get((partition.topic, partition.index), 0)
+    cut = _ends_below_clean(partition, log_dir, found.leo)
     return opened._replace(state=state.recovers_to, hw=hw, truncations=opened.truncations + cut)
+
+
+def _ends_below_clean(partition: Partition, log_dir: LogDir, leo: int) -> bool:
+    """What comes above the new end was looked at by no round of the cleaner: the log counts as truncated."""
+    upto = log_dir.compacted.get((partition.topic, partition.index), 0)
+    if leo < upto:
+        log.warning("%r: the cleaner's checkpoint %d is beyond the log's end %d: all is dirty", partition, upto, leo)
+    return leo < upto

@@ -483,6 +483,98 @@ def test_a_log_that_recovery_has_cut_is_not_clean_beyond_that(bench: Maker) -> N
     assert checkpoint(again) == {("t", 0): 0}
 
 
+def test_a_checkpoint_beyond_the_logs_end_is_put_back(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    """A damaged file, or one of before a mend: the log would grow to beyond it, and what it got till then be clean."""
+    log = bench(count=2)
+    for index in range(2):
+        write(log.partition(index), 30)
+    one = cleaner(log)
+    until_idle(one)
+    upto = checkpoint(log)
+    checkpoints.write_offsets(log.data, checkpoints.CLEANER, {**upto, ("t", 0): 40})
+    log.configure(min_cleanable_dirty_ratio=1.0)  # no round is due
+    until_idle(one)
+    assert checkpoint(log) == {**upto, ("t", 0): 0}
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [message.split(":")[0] for message in said] == ["t-0"]
+    assert "40 is beyond the log's end 30" in said[0]
+
+
+def test_a_checkpoint_beyond_the_logs_end_that_the_disk_keeps_is_not_believed(
+    bench: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = bench()
+    write(log.partition(), 30)
+    checkpoints.write_offsets(log.data, checkpoints.CLEANER, {("t", 0): 40})
+    met: list[tuple[str, OSError]] = []
+    one = cleaner(log, met)
+
+    def refused(*_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_offsets", refused)
+        until_idle(one)
+    assert [name for name, _ in met] == ["t-0"]
+    write(log.partition(), 30)
+    assert one._offsets.get(log.partition()) == 0
+    until_idle(one)
+    assert 40 < checkpoint(log)["t", 0] < 60
+
+
+def test_a_checkpoint_beyond_the_logs_end_is_named_at_a_start(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    log = bench()
+    write(log.partition(), 30)
+    log.close()
+    checkpoints.write_offsets(log.data, checkpoints.CLEANER, {("t", 0): 4503599627370796})
+    again = bench()
+    assert "4503599627370796 is beyond the log's end 30" in caplog.text
+    assert cleaner(again)._offsets.get(again.partition()) == 0
+
+
+def test_a_round_that_changes_nothing_is_not_begun_again_before_the_backoff(
+    bench: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reason, as a checkpoint that is not believed: the others have their turn, then there is a pause."""
+    log = bench(count=2)
+    write(log.partition(0), 60)
+    write(log.partition(1), 30)
+    one = cleaner(log)
+    begun: list[str] = []
+    steps = compaction.Compaction.steps
+
+    def idle(self: compaction.Compaction) -> Iterator[int]:
+        begun.append(repr(self.partition))
+        return iter(()) if repr(self.partition) == "t-0" else steps(self)
+
+    monkeypatch.setattr(compaction.Compaction, "steps", idle)
+    until_idle(one)
+    assert begun == ["t-0", "t-1"]
+    until_idle(one)
+    assert begun == ["t-0", "t-1", "t-0"]
+
+
+def test_a_log_that_the_disk_refuses_is_not_begun_again_while_another_goes_on(
+    bench: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = bench(count=2)
+    write(log.partition(0), 30)
+    write(log.partition(1), 3000, keys=3000)
+    met: list[tuple[str, OSError]] = []
+    one = cleaner(log, met, log_cleaner_threads=2, log_cleaner_io_max_bytes_per_second=1e6)
+    build_map = compaction.Compaction._build_map
+
+    def failing(self: compaction.Compaction) -> Iterator[int]:
+        if repr(self.partition) == "t-0":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return build_map(self)
+
+    monkeypatch.setattr(compaction.Compaction, "_build_map", failing)
+    until_idle(one)
+    assert [name for name, _ in met] == ["t-0"]
+    assert checkpoint(log)["t", 1] > 2900
+
+
 def test_as_many_logs_at_the_same_time_as_there_are_threads(bench: Maker) -> None:
     """They have their turns one after the other, and share the memory."""
     log = bench(count=3)
@@ -527,8 +619,9 @@ def test_a_topic_made_again_waits_for_the_compaction_of_the_former_one(bench: Ma
     write(log.partition(), 30)
     assert not one._begin()
     assert one._running == [former]
+    assert checkpoint(log) == {("t", 0): 0}
     until_idle(one)
-    assert one._begin()
+    assert checkpoint(log)["t", 0] > 0
 
 
 def test_of_a_topic_that_is_no_longer_compacted_nothing_more_goes(bench: Maker) -> None:
