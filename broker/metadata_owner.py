@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
+import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -87,8 +87,8 @@ class MetadataOwner:
         action()
 
     def due(self) -> float:
-        """When `tick` has something to do though it is not `waiting`: never."""
-        return math.inf
+        """When `tick` has something to do though it is not `waiting`."""
+        return self.dirs.due()
 
     def rung(self) -> None:
         """Nothing that others do matters here."""
@@ -258,6 +258,7 @@ class MetadataOwner:
 
     def tick(self) -> None:
         """Go on with what waits for partition locks; call every millisecond while `waiting`."""
+        self.dirs.try_again(time.monotonic())
         for name, deletion in list(self._deletions.items()):
             if name in self._making:  # it ends with its next step
                 continue
@@ -287,10 +288,7 @@ class MetadataOwner:
 
     def _retire_dir(self, name: str, index: int) -> None:
         if (name, index) in self.dirs:
-            try:
-                self.dirs.retire(name, index)
-            except OSError as error:
-                log.error("%s-%d: its directory could not be renamed: %s", name, index, error)
+            self.dirs.put_away(name, index, self.dirs.retire)
 
     def _finish_deletion(self, name: str, deletion: _Deletion) -> None:
         del self._deletions[name]

@@ -6,12 +6,17 @@ Writers   : the controller; a rename of a live partition's directory happens und
 Lock      : the partition's, for the rename.
 Crash rule: the metadata tree is the truth. A directory it knows and that is missing is made again, empty; one that
             belongs to another topic id, or to no topic, is renamed to `…-stray` and never read.
+
+A directory that the disk does not let rename is named once and tried again each second. Its partition is out of use by
+then: a new one of that name waits for the rename.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
+import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -23,6 +28,9 @@ from odradek.storage.durable import FILES, replace
 log = logging.getLogger(__name__)
 
 _FIRST_KINDS = (names.LOG, names.INDEX, names.TIME_INDEX)
+_AGAIN_S = 1.0
+
+Rename = Callable[[str, int], None]  # `retire` or `set_aside`
 
 
 class PartitionDirs:
@@ -37,6 +45,8 @@ class PartitionDirs:
         self._former = FormerLines(log_dirs, turns)
         self._known: set[tuple[str, int]] = set()  # partitions that had records once, by the checkpoints
         self._where: dict[tuple[str, int], int] = {}
+        self._late: dict[tuple[str, int], Rename] = {}  # what the disk did not let rename
+        self._again_at = math.inf
         self._counts = [0] * len(self.log_dirs)
         for number, folder in enumerate(self.log_dirs):
             if number not in failed():
@@ -61,6 +71,7 @@ class PartitionDirs:
 
     def _drop(self, key: tuple[str, int]) -> None:
         self._counts[self._where.pop(key)] -= 1
+        self._late.pop(key, None)
 
     def path(self, topic: str, partition: int, number: int) -> str:
         """A partition's directory in log directory `number`."""
@@ -104,6 +115,8 @@ class PartitionDirs:
     def has(self, topic: str, partition: int, topic_id: bytes) -> bool:
         """Whether there is a directory of that very topic's, where the disk works. OSError as the disk does."""
         number = self._where.get((topic, partition))
+        if (topic, partition) in self._late:
+            return False
         return number is not None and number not in self._failed() and self.topic_id(topic, partition) == topic_id
 
     def adopt(self, topic: str, partition: int, topic_id: bytes) -> int:
@@ -144,7 +157,7 @@ class PartitionDirs:
         if self._where.get((topic, partition)) in self._failed():
             self.forget(topic, partition)
         elif (topic, partition) in self._where:
-            self.set_aside(topic, partition)
+            self._late.get((topic, partition), self.set_aside)(topic, partition)
         number = self._emptiest()
         self._known.discard((topic, partition))
         self._former.forget(topic, partition, number)
@@ -185,6 +198,37 @@ class PartitionDirs:
         content = f"version: 0\ntopic_id: {checkpoints.format_uuid(topic_id)}"
         path = os.path.join(self.path(topic, partition, number), checkpoints.PARTITION_METADATA)
         replace(path, content.encode(), sync=False)
+
+    def put_away(self, topic: str, partition: int, rename: Rename) -> None:
+        """`rename` a directory whose partition is out of use; later, where the disk refuses that now.
+
+        Caller holds the partition's lock, or has marked it.
+        """
+        key = (topic, partition)
+        rename = self._late.get(key, rename)
+        try:
+            rename(topic, partition)
+        except OSError as error:
+            if key not in self._late:
+                log.warning("%s-%d: its directory cannot be renamed, and is tried again: %s", topic, partition, error)
+            self._late[key] = rename
+            self._again_at = time.monotonic() + _AGAIN_S
+
+    def due(self) -> float:
+        """When `try_again` has something to do (monotonic seconds)."""
+        return self._again_at if self._late else math.inf
+
+    def try_again(self, now: float) -> None:
+        """Rename what the disk refused before; in a directory that has failed since, nothing until the next start."""
+        if now < self.due():
+            return
+        for (topic, partition), rename in list(self._late.items()):
+            if self._where[(topic, partition)] in self._failed():
+                self.forget(topic, partition)
+                continue
+            self.put_away(topic, partition, rename)
+            if (topic, partition) not in self._late:
+                log.info("%s-%d: its directory is renamed now", topic, partition)
 
     def retire(self, topic: str, partition: int) -> None:
         """Rename the directory so that the janitor removes it. Caller holds the partition's lock."""

@@ -198,7 +198,8 @@ class Replicas:
         return self._again_at if self._undone else math.inf
 
     def try_again(self, now: float) -> bool:
-        """Carry out what could not be done before, if that is still wanted; whether there was anything due."""
+        """Carry out what could not be done before, if that is still wanted; whether there was any role to take."""
+        self.dirs.try_again(now)
         if now < self.due():
             return False
         undone, self._undone = self._undone, {}
@@ -325,21 +326,20 @@ class Replicas:
         """The log of a replica without a slot: at the start its topic's node made no sense."""
         topic_id = bytes.fromhex(self.view.topics[topic]["id"])
         try:
-            if self.dirs.has(topic, index, topic_id):
-                self.dirs.retire(topic, index)
+            its_own = self.dirs.has(topic, index, topic_id)
         except OSError as error:
-            log.error("%s-%d: its directory could not be renamed: %s", topic, index, error)
+            log.error("%s-%d: whose its directory is cannot be read: %s", topic, index, error)
+            return
+        if its_own:
+            self.dirs.put_away(topic, index, self.dirs.retire)
 
     def put_away(self, topic: str, index: int, row: Row, rename: Callable[[str, int], None]) -> None:
         """Take a replica out of use, and `rename` its directory. Busy: try again."""
         if not self.book.try_lock(row[SLOT]):
             raise Busy
         self.book.mark_deleting(row[SLOT])
-        try:
-            if (topic, index) in self.dirs:
-                rename(topic, index)
-        except OSError as error:
-            log.error("%s-%d: its directory could not be renamed: %s", topic, index, error)
+        if (topic, index) in self.dirs:
+            self.dirs.put_away(topic, index, rename)
         for role in self.book.unlock(row[SLOT]):
             self._log.ring(role)
         self.to_free.append(row[SLOT])

@@ -10,7 +10,6 @@ What a log that is put aside holds may be all that is left of a topic: nobody de
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,6 @@ from odradek.cluster.view import NO_ID
 if TYPE_CHECKING:
     from odradek.broker.replicas import Replicas
     from odradek.cluster.view import Told
-
-log = logging.getLogger(__name__)
 
 
 def make_way(replicas: Replicas, told: Told) -> None:
@@ -41,15 +38,8 @@ def keep(replicas: Replicas, told: Sequence[Told]) -> None:
             replicas.put_away(topic, index, row, replicas.dirs.set_aside)
     for topic, index in replicas.dirs.found():
         if (topic, index) not in own:
-            _set_aside(replicas, topic, index)
-
-
-def _set_aside(replicas: Replicas, topic: str, index: int) -> None:
-    """One without a slot: nothing was known of its topic when this process started."""
-    try:
-        replicas.dirs.set_aside(topic, index)
-    except OSError as error:
-        log.error("%s-%d: its directory could not be renamed: %s", topic, index, error)
+            # Without a slot: nothing was known of its topic when this process started.
+            replicas.dirs.put_away(topic, index, replicas.dirs.set_aside)
 
 
 def _forget(replicas: Replicas, topic: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from odradek.ipc import roles, slots
@@ -229,6 +229,13 @@ class Dirs:
 
     def forget(self, topic: str, partition: int) -> None:
         self._where.pop((topic, partition), None)
+
+    def put_away(self, topic: str, partition: int, rename: Callable[[str, int], None]) -> None:
+        with suppress(OSError):
+            rename(topic, partition)
+
+    def try_again(self, now: float) -> None:
+        pass
 
     def set_aside(self, topic: str, partition: int) -> None:
         self.retire(topic, partition)

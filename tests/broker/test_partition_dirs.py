@@ -1,0 +1,165 @@
+"""Directories of deleted partitions that the disk does not let rename: tried again, and named once."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.broker import config as configuration
+from odradek.broker.checkpoint_turns import Turns
+from odradek.broker.metadata_owner import MetadataOwner
+from odradek.broker.partition_dirs import PartitionDirs
+from odradek.broker.replicas import Replicas
+from odradek.broker.slotbook import SlotBook
+from odradek.broker.strays import keep
+from odradek.cluster.embedded import EmbeddedTree
+from odradek.cluster.errors import ApiError
+from odradek.cluster.planning import TopicPlan
+from odradek.cluster.state import ClusterState
+from odradek.ipc import region
+from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.shm import Shared
+
+from .test_orders import real_replicas, told
+
+RENAME = os.rename
+refusals = pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+
+
+@contextmanager
+def refused(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[None]:
+    """The disk renames no directory."""
+
+    def rename(old: Any, new: Any, **arguments: Any) -> None:
+        if os.path.isdir(old):
+            raise OSError(number, os.strerror(number), str(old))
+        RENAME(old, new, **arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", rename)
+        yield
+
+
+def left(data: Path) -> list[str]:
+    """Directories, without the characters that differ each time."""
+    return sorted(path.name[:3] + path.name.rpartition("-")[2] for path in data.iterdir() if path.is_dir())
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def led(replicas: Replicas, topic_id: bytes = b"t" * 16, epoch: int = 0) -> None:
+    replicas.become(told(replicas=[0], epoch=epoch)._replace(leader=0, topic_id=topic_id))
+
+
+@refusals
+def test_a_deleted_replica_goes_when_the_disk_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    with real_replicas(tmp_path) as replicas:
+        led(replicas)
+        with refused(monkeypatch, number):
+            assert replicas.stop("t", 0, -1, True) == 0
+            for _ in range(3):
+                replicas.try_again(replicas.dirs.due())
+        assert left(tmp_path / "data") == ["t-00"]
+        assert [text.split(":")[0] for text in warnings(caplog)] == ["t-0"]
+        replicas.try_again(replicas.dirs.due())
+        assert left(tmp_path / "data") == ["t-0delete"]
+        assert replicas.dirs.due() == float("inf")
+
+
+def test_what_is_to_go_is_not_what_comes_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither as another topic's nor as the same one's, moved away and back: it waits until the former has gone."""
+    with real_replicas(tmp_path) as replicas:
+        for epoch, topic_id in enumerate((b"t" * 16, b"u" * 16, b"u" * 16)):
+            with refused(monkeypatch, errno.EACCES):
+                if epoch:
+                    assert replicas.stop("t", 0, -1, True) == 0
+                    replicas.view.forget("t")
+                led(replicas, topic_id, epoch)
+                assert (replicas.partition("t", 0) is None) == bool(epoch)
+            replicas.try_again(max(replicas.dirs.due(), replicas.due()) if epoch else 0)
+            assert replicas.partition("t", 0) is not None
+            assert left(tmp_path / "data") == ["t-00"] + ["t-0delete"] * epoch
+            assert replicas.dirs.topic_id("t", 0) == topic_id
+
+
+def test_a_log_of_no_topic_is_put_aside_when_the_disk_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where it was to be deleted: the controller that tells everything does not change that."""
+    with real_replicas(tmp_path) as replicas:
+        for topic in ("t", "u"):
+            replicas.dirs.create(topic, 0, topic.encode() * 16)
+        with refused(monkeypatch, errno.EIO):
+            replicas.dirs.put_away("t", 0, replicas.dirs.retire)
+            keep(replicas, [])
+        replicas.try_again(replicas.dirs.due())
+        assert left(tmp_path / "data") == ["t-0delete", "u-0stray"]
+        assert [text.split(":")[0] for text in warnings(caplog)][:2] == ["t-0", "u-0"]
+        assert "u-0 is none of this broker's replicas" in warnings(caplog)[2]
+
+
+def test_what_is_in_a_directory_that_failed_waits_for_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[int] = []
+    dirs = PartitionDirs([str(tmp_path)], Turns(tmp_path), lambda: failed)
+    dirs.create("t", 0, b"t" * 16)
+    with refused(monkeypatch, errno.EIO):
+        dirs.put_away("t", 0, dirs.retire)
+    failed.append(0)
+    dirs.try_again(dirs.due())
+    assert left(tmp_path) == ["t-00"]
+    assert dirs.due() == float("inf")
+
+
+@refusals
+def test_a_topic_is_deleted_though_the_disk_keeps_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    with owned(tmp_path) as owner:
+        list(owner.create_topic(TopicPlan("t", {0: [0]}, {})))
+        done: list[Any] = []
+        with refused(monkeypatch, number):
+            owner.delete_topic("t", done.append)
+            assert done == [None]
+            with pytest.raises(ApiError):
+                list(owner.create_topic(TopicPlan("t", {0: [0]}, {})))
+            monkeypatch.setattr("time.monotonic", owner.due)
+            owner.tick()
+        assert [text.split(":")[0] for text in warnings(caplog)].count("t-0") == 1
+        monkeypatch.setattr("time.monotonic", owner.due)
+        owner.tick()
+        assert left(tmp_path / "data") == ["t-0delete"]
+        list(owner.create_topic(TopicPlan("t", {0: [0]}, {})))
+        assert left(tmp_path / "data") == ["t-00", "t-0delete"]
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[MetadataOwner]:
+    """A broker of its own, without processes."""
+    data, run = folder / "data", folder / "run"
+    for path in (data, run):
+        path.mkdir()
+    tree = EmbeddedTree(data / "tree.db")
+    shared = Shared.create(f"/odradek-test{secrets.token_hex(4)}-", 1, 4)
+    try:
+        state = ClusterState(tree, 0)
+        state.prepare(None)
+        state.load()
+        book = SlotBook(shared, PartitionLocks(run / "partition.lock"), 1)
+        config = configuration.resolve({"log.dirs": str(data)})
+        yield MetadataOwner(state, PartitionDirs([str(data)], Turns(run)), book, config, lambda role: None)
+    finally:
+        tree.close()
+        region.unlink_all(shared.prefix)
