@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import struct
 import uuid
@@ -28,6 +29,8 @@ from odradek.storage.checkpoints import (
     write_meta_properties,
 )
 from odradek.storage.durable import FILES, Files, StrPath
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -119,9 +122,20 @@ def agree_on_identity(
     cluster = _one("cluster.id", {path: meta.cluster_id for path, meta in found.items() if meta}, cluster_id)
     agreed = MetaProperties(cluster or random_id(), node)
     for path, meta in found.items():
+        if meta is None and any(found.values()) and not any(logs_in(path)):
+            _name_new(path)
         if meta is None or meta.cluster_id is None or meta.node_id is None:
             _write_identity(path, replace(agreed, directory_id=meta.directory_id if meta else None), files)
     return agreed
+
+
+def _name_new(path: Path) -> None:
+    """It is used as a new log directory, as Kafka does. Once only: from now on it has meta.properties."""
+    log.warning(
+        "%s has neither meta.properties nor a log, though other log.dirs have: it is taken for a new log directory. "
+        "If its disk is not mounted, stop the broker before it makes empty logs there, and mount the disk",
+        path,
+    )
 
 
 def _write_identity(path: Path, identity: MetaProperties, files: Files) -> None:

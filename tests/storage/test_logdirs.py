@@ -87,6 +87,25 @@ def test_directories_agree_on_who_they_are(tmp_path: Path) -> None:
         logdirs.agree_on_identity(dirs, 3)
 
 
+def test_a_directory_whose_disk_is_not_mounted_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It cannot be told from a new one, which Kafka uses without a word."""
+    dirs = [LogDir(tmp_path / name) for name in "abc"]
+    for log_dir in dirs[:2]:
+        log_dir.path.mkdir()
+    agreed = logdirs.agree_on_identity(dirs[:2], 3)
+    assert not caplog.records, "all are new"
+    for name in (".lock", "odradek-reserve"):
+        (dirs[0].path / name).touch()
+    (dirs[0].path / "lost+found").mkdir()
+    (dirs[0].path / "meta.properties").unlink()
+    (dirs[2].path / "t-0").mkdir(parents=True)  # which somebody has moved here
+    for _ in range(2):
+        assert logdirs.agree_on_identity(dirs, 3) == agreed
+    (said,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert said.getMessage().startswith(f"{tmp_path}/a has neither")
+    assert all(checkpoints.read_meta_properties(log_dir.path) == agreed for log_dir in dirs)
+
+
 def test_a_new_cluster_gets_an_id(tmp_path: Path) -> None:
     agreed = logdirs.agree_on_identity([LogDir(tmp_path)], 0)
     assert agreed.cluster_id is not None
