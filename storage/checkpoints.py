@@ -106,12 +106,11 @@ def read_offsets(log_dir: StrPath, name: str) -> Offsets:
 
 
 class OffsetFile:
-    """Checkpoint `name` of `log_dir` for who asks often: read again only when it was replaced."""
+    """Checkpoint `name` of `log_dir` for who asks often: read again only when it was replaced. Threads may share it."""
 
     def __init__(self, log_dir: StrPath, name: str) -> None:
         self.log_dir, self.name = log_dir, name
-        self._seen: tuple[int, int, int] | None = None
-        self._offsets: Offsets = {}
+        self._known: tuple[tuple[int, int, int], Offsets] | None = None  # which file was read, and what it says
 
     def read(self) -> Offsets:
         """As `read_offsets`; not to be changed."""
@@ -119,11 +118,10 @@ class OffsetFile:
             found = os.stat(Path(self.log_dir, self.name))
         except FileNotFoundError:
             return {}
-        seen = found.st_ino, found.st_mtime_ns, found.st_size
-        if seen != self._seen:
-            self._offsets = read_offsets(self.log_dir, self.name)
-            self._seen = seen
-        return self._offsets
+        file, known = (found.st_ino, found.st_mtime_ns, found.st_size), self._known
+        if known is None or known[0] != file:
+            self._known = known = file, read_offsets(self.log_dir, self.name)
+        return known[1]
 
 
 def _parse_offset(words: list[str]) -> tuple[tuple[str, int], int]:

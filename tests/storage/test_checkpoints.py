@@ -1,5 +1,7 @@
 import errno
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -42,6 +44,36 @@ def test_a_malformed_checkpoint_says_so(tmp_path: Path, content: bytes) -> None:
     (tmp_path / checkpoints.CLEANER).write_bytes(content)
     with pytest.raises(CheckpointError, match=checkpoints.CLEANER):
         checkpoints.read_offsets(tmp_path, checkpoints.CLEANER)
+
+
+def test_threads_that_share_a_checkpoint_find_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One reads it before it was replaced, another after that; the first one ends in the midst of the other."""
+    key, read, got = ("t", 0), checkpoints.read_offsets, threading.Event()
+    checkpoints.write_offsets(tmp_path, checkpoints.CLEANER, {key: 1})
+    go = threading.Event()
+
+    def slow(*arguments: Any) -> checkpoints.Offsets:
+        found = read(*arguments)
+        if threading.current_thread() is late:
+            got.set()
+            go.wait(10)
+        return found
+
+    class Interrupted(checkpoints.OffsetFile):
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if threading.current_thread() is not late and got.is_set() and not go.is_set():
+                go.set()
+                late.join()
+
+    late = threading.Thread(target=lambda: shared.read())
+    monkeypatch.setattr(checkpoints, "read_offsets", slow)
+    shared = Interrupted(tmp_path, checkpoints.CLEANER)
+    late.start()
+    assert got.wait(10)
+    checkpoints.write_offsets(tmp_path, checkpoints.CLEANER, {key: 20})
+    assert shared.read() == {key: 20}
+    assert shared.read() == {key: 20}
 
 
 def test_clean_shutdown_is_taken_once(tmp_path: Path) -> None:
