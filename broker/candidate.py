@@ -69,13 +69,13 @@ class Candidate:
             self._take_office()
 
     def reconnected(self) -> None:
-        """The watches are lost: look again who is in office."""
+        """The watches are lost: look again who is in office. In office all is read again, whatever comes of that."""
+        if self.elected is not None:
+            self.elected.reconnected()
         if self._office.ours:
             self._office.watch()
         else:
             self._office.holder = NOBODY
-        if self.elected is not None:
-            self.elected.reconnected()
 
     def resign(self) -> None:
         """Hold the office no longer, if it is ours; the next election gives it another epoch."""

@@ -62,6 +62,22 @@ def test_who_was_elected_begins_though_the_connection_is_lost_at_that_moment(clu
     assert one.elected is not None and not one.undecided
 
 
+def test_who_is_in_office_reads_all_again_though_the_watch_cannot_be_set(cluster: Any) -> None:
+    tree = tree_of(cluster, 1)
+    one = candidate(cluster, tree)
+    one.run()
+    told: list[str] = []
+    one.elected = SimpleNamespace(reconnected=lambda: told.append("stale"))  # type: ignore[assignment]
+
+    def exists(path: str, watch: bool = False) -> Any:
+        raise TreeUnavailable(path)
+
+    tree.exists = exists
+    with pytest.raises(TreeUnavailable):
+        one.reconnected()
+    assert told == ["stale"]
+
+
 class Away:
     """ZooKeeper lets one write fail, while the connection stays."""
 
