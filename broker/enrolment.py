@@ -23,7 +23,7 @@ from odradek.broker.tree_configs import topic_config
 from odradek.cluster import topicnames, znodes
 from odradek.cluster.snapshot import Snapshot, Topic
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import Tree, TreeError
+from odradek.cluster.tree import Tree, TreeError, TreeUnavailable
 from odradek.cluster.view import NO_ID, NO_LEADER, Told, View, raw_broker
 from odradek.cluster.znodes import BrokerNode, Malformed, PartitionState, TopicNode
 from odradek.cluster.zookeeper import ZooKeeperTree
@@ -38,13 +38,15 @@ def enrol(me: Process, former: Snapshot | None) -> Member:
     """The member that this process is from now on. Raises BootError.
 
     `former`: what a controller process before this one has published into this broker's memory, whose session and
-    slots are gone on with.
+    slots are gone on with. That session is left as it is where ZooKeeper fails for the moment: the next process goes on
+    with it, and this broker's registration lasts until then.
     """
     tree = joining.open_tree(me.config, joining.former_session(me.run_dir) if former else None)
     try:
         return _enrol(me, tree, former)
     except (TreeError, Malformed) as error:
-        tree.close()
+        if former is None or not isinstance(error, TreeUnavailable):
+            tree.close()
         raise BootError(f"ZooKeeper at {me.config['zookeeper.connect']}: {error!r}") from None
 
 

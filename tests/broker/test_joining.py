@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from odradek.broker import joining
+from odradek.broker import enrolment, joining
+from odradek.broker.errors import BootError
+from odradek.cluster.tree import BadVersion, NotDone, TreeError, TreeUnavailable
+from odradek.cluster.znodes import Malformed
 
 FIRST, SECOND = (1, b"secret"), (2, b"another")
 
@@ -27,3 +32,34 @@ def test_a_session_that_cannot_be_named_is_no_fault(tmp_path: Path, caplog: pyte
     joining.save_session(tmp_path, SECOND)
     assert joining.former_session(tmp_path) is None
     assert "zookeeper-session" in caplog.text
+
+
+class Failing:
+    """A tree of which every call fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self.closed = False
+        self._error = error
+
+    def close(self) -> None:
+        self.closed = True
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*_: Any, **__: Any) -> Any:
+            raise self._error
+
+        return fail
+
+
+@pytest.mark.parametrize("error", [TreeUnavailable("/"), NotDone("/"), BadVersion("/"), Malformed("nonsense")])
+@pytest.mark.parametrize("successor", [True, False])
+def test_a_session_that_is_gone_on_with_outlives_a_failure_that_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: TreeError | Malformed, successor: bool
+) -> None:
+    """Ending it would end the registration of a broker that serves."""
+    tree = Failing(error)
+    monkeypatch.setattr(joining, "open_tree", lambda config, former: tree)
+    me: Any = SimpleNamespace(config={"broker.id": 1, "zookeeper.connect": "zk:1"}, run_dir=tmp_path)
+    with pytest.raises(BootError, match="ZooKeeper at zk:1"):
+        enrolment.enrol(me, SimpleNamespace() if successor else None)  # type: ignore[arg-type]
+    assert tree.closed == (not successor or not isinstance(error, TreeUnavailable))
