@@ -43,7 +43,7 @@ def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
     _cut(path + names.INDEX, values[slots.F_INDEX_ENTRIES] * OFFSET_ENTRY.size)
     _cut(path + names.TIME_INDEX, values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
     transactions.cut(path + names.TXN_INDEX, values[slots.F_LEO])
-    _drop_above(partition.directory, base)
+    _drop_above(partition.directory, base, values[slots.F_LEO])
     _cut_epochs(partition, values)
     if dirty == trim.DELETING:
         _finish_deletion(partition, values)
@@ -60,10 +60,14 @@ def _cut(path: str, size: int) -> None:
             pass
 
 
-def _drop_above(directory: str, base: int) -> None:
-    """Files of a roll that was never published."""
+def _drop_above(directory: str, base: int, end: int) -> None:
+    """Files of a roll that was never published.
+
+    Its snapshot is right at the log's end. Behind a gap it would speak for what may yet come into the gap, from another
+    leader, and a truncation would go by it.
+    """
     for file in names.segment_files(directory):
-        if file.offset > base and file.kind != names.SNAPSHOT:
+        if file.offset > (end if file.kind == names.SNAPSHOT else base):
             os.unlink(names.segment_path(directory, *file))
 
 

@@ -25,7 +25,7 @@ from odradek.storage.epochs import EpochCache
 from odradek.storage.partition import Busy, Partition
 
 from ..harness.process import die_with_parent, turns
-from .following import receive, sent
+from .following import differences, follower, receive, sent
 from .live import NOW, Live, batch, live, put, records
 
 _CALLS = ("pwritev", "pwrite", "write", "open", "close", "rename", "replace", "unlink", "ftruncate", "truncate")
@@ -113,6 +113,26 @@ def test_appending_with_index_and_roll(tmp_path: Path, idempotent: bool) -> None
         if not died:
             assert step > 10
             return
+    pytest.fail("the work never came to its end")
+
+
+def test_a_roll_over_a_gap_that_no_segment_has(tmp_path: Path) -> None:
+    """A snapshot behind the gap would know nothing of what another leader has in it."""
+    far = 5 << 31
+    for step in range(500):
+        with follower(tmp_path / str(step), cleanup_policy="compact") as world:
+            directory = world.root / "t-0"
+            receive(world.partition(), sent(0, 1, producer=(7, 0, 0)))
+            died = _dies_at(world, step, lambda p: receive(p, sent(far, 1, producer=(7, 0, 1))) and None)
+            with world.partition(2).locked() as values:
+                end = values[slots.F_LEO]
+            assert max(snapshots.snapshot_offsets(directory), default=0) <= end, f"step {step}"
+            if end == 1:
+                receive(world.partition(2), sent(1, 1, producer=(8, 0, 0)))
+            assert not differences(world), f"step {step}"
+            if not died:
+                assert end == far + 1
+                return
     pytest.fail("the work never came to its end")
 
 
