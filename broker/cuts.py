@@ -65,7 +65,7 @@ class Cuts:
     def begin(self, partition: Partition, epoch: int, cut: copies.Cut, wanted: Wanted, done: Done) -> None:
         """Carry out `cut` if the partition is followed in `epoch`; `drain` calls `done` with what has come of it.
 
-        A thread asks `wanted` when it has the lock.
+        A thread asks `wanted` while it waits for the lock, and when it has it.
         """
         future = self._threads.submit(self._carry_out, partition, epoch, cut, wanted)
         future.add_done_callback(partial(self._end, done))
@@ -97,7 +97,7 @@ class Cuts:
         try:
             own = beside.get(partition.topic, partition.index)
             assert own is not None
-            return self._cut(own, epoch, _if_wanted(cut(own), wanted))
+            return self._cut(own, epoch, cut(own), wanted)
         finally:
             beside.close()
 
@@ -107,14 +107,16 @@ class Cuts:
         place = Place(partition.topic_id, partition.slot.number, partition.incarnation, log_dir)
         return Log(self._shared, self._run_dir, roles.REPLICATOR, lambda *_: place, lambda _: partition.config)
 
-    def _cut(self, own: Partition, epoch: int, change: copies.Change) -> Position:
+    def _cut(self, own: Partition, epoch: int, change: copies.Change, wanted: Wanted) -> Position:
         while True:
             try:
-                return copies.change(own, epoch, change)
+                return copies.change(own, epoch, _if_wanted(change, wanted))
             except Busy:
                 if self._over:
                     raise
-                time.sleep(_AGAIN_S)
+            if not wanted():
+                raise copies.Outdated
+            time.sleep(_AGAIN_S)
 
     def _end(self, done: Done, future: Future[Position]) -> None:
         if not future.cancelled():

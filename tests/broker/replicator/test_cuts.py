@@ -152,3 +152,30 @@ def test_a_truncation_of_a_former_assignment_is_not_carried_out(
     leader.append(0)
     follower.turn_until(caught_up(follower, leader, 0), "what comes behind it")
     assert follower.content(0) == leader.log(0).content()
+
+
+def test_a_truncation_that_is_withdrawn_waits_for_the_lock_no_longer(
+    follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread is wanted for others: a lock may be held for as long as a disk takes."""
+    busy, go, ended = threading.Event(), threading.Event(), threading.Event()
+    end = cuts.Cuts._end
+
+    def wait(_seconds: float) -> None:
+        busy.set()
+        go.wait(PATIENCE_S)
+
+    def note(*arguments: Any) -> None:
+        end(*arguments)
+        ended.set()
+
+    monkeypatch.setattr(cuts, "time", SimpleNamespace(sleep=wait))
+    monkeypatch.setattr(cuts.Cuts, "_end", note)
+    follower = diverged(follow, leader, 0)
+    with follower.partition(0).locked():
+        follower.turn_until(busy.is_set, "a truncation that waits for the lock")
+        follower.leaders = {}
+        follower.publish()
+        follower.turn_until(lambda: not follower.replicator._leaders, "the end of the assignment")
+        go.set()
+        assert ended.wait(PATIENCE_S), "it waits on"
