@@ -79,7 +79,7 @@ def _take_offline(partition: Partition) -> bool:
     """False while somebody has the lock. Without repair, which would need the disk."""
     slot, locks = partition.slot, partition.owner.locks
     if not locks.try_lock(slot.number):
-        slot.contended(time.monotonic_ns() // 1_000_000)
+        partition.note_wait()
         return False
     try:
         slot.taken(partition.owner.pid)

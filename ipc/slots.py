@@ -8,7 +8,8 @@ Layout    : regions `slots-<k>` of CHUNK slots, STRIDE words each:
               words 100..155 what the leader knows of its followers (ipc.replicas)
 Owner     : the controller hands slots out and takes them back; it grows the table by whole regions.
 Writers   : fields, dirty and holder: who holds the partition's byte in partition.lock. Waiter bytes: each role sets
-            its own, appenders clear any. `contended`: whoever waits for the lock sets it, whoever gets it clears it.
+            its own, appenders clear any. `contended`: whoever waits for the lock sets it unless it is set, at each try;
+            whoever gets it clears it, and while it works on for long, time and again (`renew`, storage.renewal).
             The damaged segment: any reader sets it, the janitor clears it.
 Lock      : partition.lock, byte = slot number (ipc.locks). Readers take none.
 Crash rule: a writer fills the copy that is not current, then stores sequence + 1 as one aligned 8-byte store
@@ -16,6 +17,16 @@ Crash rule: a writer fills the copy that is not current, then stores sequence + 
             sees the same sequence before and after its read has a whole copy. struct.pack_into zeroes before it writes,
             so the current copy is never written in place, but for single words that readers do not read (`note`).
             `dirty` stays set when a writer dies: the next holder repairs.
+Contention: a holder is stuck when at two looks of the supervisor's (broker.sweep) the lock is held, by the same pid,
+            and the note is the same and older than odradek.lock.stall.ms. No lock is wanted for that: whatever comes
+            between a waiter's look at the word and its store, or between the sweep's reads, does no harm.
+              The lock changes hands, or the waiter dies or gives up: the note outlives the wait. The next taker
+              clears it; one who keeps the lock that long without a renewal is as stuck as if it were waited for.
+              A renewal: the wait counts from a moment before it, and the next one comes in time or does not.
+              Another waiter's store, of the same millisecond or so: either will do.
+              A taker that has the lock and not yet written its pid: the former holder's is read. Who is stopped there
+              for as long as the looks are apart is killed before (broker.stopped).
+              A note that is cleared though somebody waits is written again with the next try.
 Slots are used again, incarnations never: a caller compares its incarnation with the slot's under the lock.
 """
 
@@ -234,6 +245,12 @@ class Slot:
         words, at = self.words, self.at
         if not words[at + CONTENDED]:
             words[at + CONTENDED] = now_ms
+
+    def renew(self) -> None:
+        """The lock's holder goes on: who waits for it begins to count anew."""
+        words, at = self.words, self.at
+        if words[at + CONTENDED]:
+            words[at + CONTENDED] = 0
 
     def wait(self, role: int, what: int = ANYTHING) -> bool:
         """Ask for a ring of `role`'s bell at the next change of that kind; False when it was asked for already.

@@ -148,6 +148,7 @@ class Compaction:
                 self._values = self.partition.acquire()
                 return
             except Busy:
+                self.partition.note_wait()
                 yield BUSY
 
     def _begin(self) -> Iterator[int]:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from odradek.storage import names
+from odradek.storage import names, renewal
 from odradek.storage.durable import FILES, Files, pread_exact, remove, truncate
 from odradek.storage.rebuild import Scanned
 from odradek.storage.scan import find_batch_after
@@ -78,5 +78,6 @@ def _copy_from(path: Path, position: int, target: Path, files: Files) -> None:
         at = position
         while part := pread_exact(source, COPY_SIZE, at):
             files.pwrite(copy, part, at - position)
+            renewal.renew()
             at += len(part)
         files.fsync(copy)

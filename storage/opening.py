@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from odradek.ipc import slots
 from odradek.ipc.slots import Fields, SlotState
-from odradek.storage import checkpoints, disks, machine, recovery
+from odradek.storage import checkpoints, disks, machine, recovery, renewal
 from odradek.storage.log import Log
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.storage.recovered_state import described
@@ -71,13 +71,17 @@ def open_all(log_: Log, wanted: Iterable[tuple[str, int]], log_dirs: list[LogDir
         if partition is None:
             continue
         try:
-            with partition.locked() as values:
-                if values[slots.F_STATE] == slots.RECOVERING:
-                    _open(partition, values, log_dirs[values[slots.F_LOG_DIR]])
-                    count += 1
-                    done()
+            values = partition.acquire()  # nobody waits: who has it recovers it
         except (Busy, Gone):
             continue
+        try:
+            if values[slots.F_STATE] == slots.RECOVERING:
+                with renewal.of(partition.slot):
+                    _open(partition, values, log_dirs[values[slots.F_LOG_DIR]])
+                count += 1
+                done()
+        finally:
+            partition.release()
     return count
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.ipc import roles, slots
 from odradek.ipc.locks import TAKEN
 from odradek.ipc.slots import DELETING, DIRTY, F_INCARNATION, F_STATE, GROWTH, NOBODY, Fields, Slot, SlotState
-from odradek.storage import names, repair, swap, truncate
+from odradek.storage import names, renewal, repair, swap, truncate
 from odradek.storage.config import LogConfig
 from odradek.storage.faults import DamagedIndex
 from odradek.storage.index import OffsetIndex, TimeIndex
@@ -161,9 +161,14 @@ class Partition:
     def locked(self) -> Iterator[Fields]:
         """Hold the lock over the block, repaired; yields the slot's fields. Busy or Gone instead when not to be had.
 
-        Waiters are rung after the lock is given back, if anything was published.
+        Busy is noted for the supervisor's sweep: who tries again waits. Waiters are rung after the lock is given back,
+        if anything was published.
         """
-        values = self.acquire()
+        try:
+            values = self.acquire()
+        except Busy:
+            self.note_wait()
+            raise
         try:
             yield values
         finally:
@@ -191,9 +196,14 @@ class Partition:
             raise
         return values
 
+    def note_wait(self) -> None:
+        """Somebody waits for the lock: the supervisor looks whether its holder is stuck. Call at each try."""
+        self.slot.contended(time.monotonic_ns() // 1_000_000)
+
     def _repaired(self, values: Fields) -> Fields:
         try:
-            return repair.repair(self, values, self.slot.dirty)
+            with renewal.of(self.slot):
+                return repair.repair(self, values, self.slot.dirty)
         except OSError:
             self.producers.forget()
             raise

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.ipc import slots
 from odradek.ipc.slots import F_ACTIVE_BASE, F_ACTIVE_SIZE, F_GENERATION, F_LEO
 from odradek.protocol.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD
+from odradek.storage import renewal
 from odradek.storage.index import OffsetIndex
 from odradek.storage.openfile import FileSlice, OpenFile
 
@@ -148,6 +149,8 @@ def batch_headers(file: OpenFile, position: int, end: int) -> Iterator[tuple[int
     data, start = b"", position
     while end - position >= HEADER_SIZE:
         if position + HEADER_SIZE > start + len(data):
+            if data:
+                renewal.renew()
             start = position
             data = os.pread(file.fd, min(_SCAN, end - position), position)
             if len(data) < HEADER_SIZE:

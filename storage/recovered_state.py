@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.storage import transactions
+from odradek.storage import renewal, transactions
 from odradek.storage.sequences import recovered as shared_producers
 
 if TYPE_CHECKING:
@@ -20,9 +20,11 @@ def described(partition: Partition, state: SlotState, found: Recovered) -> SlotS
     """
     generation = state.pstate_gen
     if found.producers or generation:
+        renewal.renew()
         generation = partition.producers.replace(
             shared_producers(found.producers), generation, partition.config.producers_max
         )
+        renewal.renew()
     return state._replace(
         generation=state.generation + 1,
         log_start=found.log_start,

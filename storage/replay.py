@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.ipc.slots import F_LEO, F_PSTATE_GEN, F_PSTATE_LEO
 from odradek.protocol import batch
-from odradek.storage import read
+from odradek.storage import read, renewal
 from odradek.storage.producers import parse_marker
 from odradek.storage.sequences import OWN, PLAIN, TRANSACTIONAL, Staged
 
@@ -20,6 +20,7 @@ def staged_between(partition: Partition, values: Fields, start: int, end: int) -
     staged = Staged(None)
     offset = start
     while offset < end:
+        renewal.renew()
         data = read.raw(partition, values, offset, 1 << 20)
         if not data:
             break

@@ -23,6 +23,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
+from odradek.storage import renewal
 from odradek.storage.durable import pread_exact
 
 HEADER_V2 = Struct(">qiibIhiqqqhii")
@@ -204,6 +205,7 @@ class Scan:
             if not read:
                 break
             filled += read
+        renewal.renew()
         if filled < HEADER_V2.size:
             self._buffer[filled : HEADER_V2.size] = bytes(HEADER_V2.size - filled)
         self._from, self._filled = position, filled
@@ -235,6 +237,7 @@ def find_batch_after(fd: int, position: int, end: int, least_offset: int) -> int
     pattern = _header_pattern(least_offset)
     at = position + 1
     while at < end:
+        renewal.renew()
         chunk = pread_exact(fd, READ_SIZE + HEADER_V2.size, at)
         if chunk.count(0) != len(chunk):
             for found in pattern.finditer(chunk, 0, min(len(chunk), end - at)):

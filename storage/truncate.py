@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
-from odradek.storage import active_cut, disks, names, read, recovery, repair, roll, snapshots
+from odradek.storage import active_cut, disks, names, read, recovery, renewal, repair, roll, snapshots
 from odradek.storage.durable import FILES, pread_exact
 from odradek.storage.durable import truncate as cut_file
 from odradek.storage.recovered_state import described
@@ -55,6 +55,7 @@ log = logging.getLogger(__name__)
 TRUNCATING = 5
 _EPOCHS = 1  # what any change of the active segment is called: repair knows what to do
 _COPY_SIZE = 1 << 20
+_SYNC_SIZE = 64 << 20
 
 
 def truncate(partition: Partition, values: Fields, offset: int) -> None:
@@ -66,6 +67,11 @@ def truncate(partition: Partition, values: Fields, offset: int) -> None:
     """
     if offset < 0:
         raise ValueError(f"{partition!r} cannot be truncated to offset {offset}")
+    with renewal.of(partition.slot):
+        _truncate(partition, values, offset)
+
+
+def _truncate(partition: Partition, values: Fields, offset: int) -> None:
     bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
     if offset >= values[slots.F_LEO]:
         _forget_epochs(partition, values)
@@ -153,6 +159,9 @@ def _copy(path: os.PathLike[str], target: os.PathLike[str], size: int) -> None:
     with FILES.opened(path, os.O_RDONLY) as source, FILES.opened(target, flags) as copy:
         for at in range(0, size, _COPY_SIZE):
             FILES.pwrite(copy, pread_exact(source, min(_COPY_SIZE, size - at), at), at)
+            if at % _SYNC_SIZE == _SYNC_SIZE - _COPY_SIZE:  # all at once may take a slow disk longer than a stuck one
+                FILES.fsync(copy)
+            renewal.renew()
         FILES.fsync(copy)
 
 

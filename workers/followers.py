@@ -75,7 +75,7 @@ class Followers:
         later, self._later = self._later, {}
         for key, progress in later.items():
             if not self._noted(progress):
-                progress.partition.slot.contended(time.monotonic_ns() // 1_000_000)
+                progress.partition.note_wait()
                 self._later[key] = progress
         return not self._later
 

@@ -174,7 +174,7 @@ class Round:
     def _defer(self, partition: Partition) -> None:
         """Keep a partition's batches: the receive buffer they lie in will be used again."""
         self.lock_waits += 1
-        partition.slot.contended(time.monotonic_ns() // 1_000_000)
+        partition.note_wait()
         if not partition.deferred:
             for batch in partition.pending:
                 batch.view = memoryview(bytearray(batch.view))

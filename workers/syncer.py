@@ -12,7 +12,6 @@ import logging
 import os
 import queue
 import threading
-import time
 from typing import TYPE_CHECKING
 
 from odradek.protocol import errors
@@ -111,7 +110,6 @@ class Syncer:
             if group.partition in self._next:
                 self._start(group.partition)
         for group in retry:
-            group.partition.slot.contended(time.monotonic_ns() // 1_000_000)
             self._done.put(group)
         if retry and not self._retrying:
             self._retrying = True

@@ -315,6 +315,22 @@ def successor_of(replicas: Replicas, one: Told) -> Replicas:
     return Replicas(view, dirs, book, replicas._log.shared, Path(replicas._log.run_dir), replicas._config)
 
 
+@pytest.mark.parametrize("order", ["become", "stop", "delete"])
+def test_an_order_that_waits_for_a_lock_has_its_holder_looked_at(tmp_path: Path, order: str) -> None:
+    with real_replicas(tmp_path) as replicas:
+        one = told(replicas=[0])._replace(leader=0)
+        replicas.become(one)
+        locks = PartitionLocks(tmp_path / "run" / "partition.lock")
+        row = replicas.view.row("t", 0)
+        assert row is not None and locks.try_lock(row[SLOT])
+        with pytest.raises(Busy):
+            if order == "become":
+                replicas.become(one._replace(leader_epoch=1))
+            else:
+                replicas.stop("t", 0, 0, order == "delete")
+        assert [slot for slot, _, _ in replicas._log.shared.slots.contended()] == [row[SLOT]]
+
+
 @contextmanager
 def real_replicas(folder: Path) -> Iterator[Replicas]:
     data, run = folder / "data", folder / "run"

@@ -86,12 +86,16 @@ def test_nobody_is_killed_for_an_old_note_on_a_free_lock(
     assert holder.poll() is None
 
 
-def test_a_holder_that_went_on_is_spared(shared: Shared, tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    sweeper = _sweeper(shared, tmp_path)
-    for _ in range(3):
-        shared.slots[3].taken(holder.pid)  # clears the note
-        shared.slots[3].contended(_now_ms())
-        time.sleep(0.002)
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_holder_that_went_on_is_spared(
+    shared: Shared, tmp_path: Path, holder: subprocess.Popen[str], renewed: bool
+) -> None:
+    """Another took the lock meanwhile, or the same one works on for long."""
+    sweeper, start_ms = _sweeper(shared, tmp_path), _now_ms()
+    shared.slots[3].taken(holder.pid)
+    for n in range(3):
+        shared.slots[3].renew() if renewed else shared.slots[3].taken(holder.pid)
+        shared.slots[3].contended(start_ms - 10 + n)
         assert sweeper.sweep(lambda pid: True) == []
     assert holder.poll() is None
 

@@ -174,6 +174,7 @@ def test_a_truncation_that_is_withdrawn_waits_for_the_lock_no_longer(
     follower = diverged(follow, leader, 0)
     with follower.partition(0).locked():
         follower.turn_until(busy.is_set, "a truncation that waits for the lock")
+        assert follower.partition(0).owner.shared.slots.contended(), "the supervisor sees that somebody waits"
         follower.leaders = {}
         follower.publish()
         follower.turn_until(lambda: not follower.replicator._leaders, "the end of the assignment")

@@ -297,6 +297,9 @@ class MemoryPartition:
         self.directory.cut(values[slots.F_LEO])
         repair._cut_epochs(self, values)  # type: ignore[arg-type]
 
+    def note_wait(self) -> None:
+        """No holder is ever stuck here."""
+
     def release(self, changed: bool = True) -> None:
         """Unless its process is dead: then the kernel does, and nobody is rung."""
         running = self.owner.shared.world.running

@@ -1,0 +1,38 @@
+"""Whoever holds a partition's lock for long says that it goes on, so that it is not taken for stuck (ipc.slots).
+
+Recoveries, truncations and repairs go through megabytes under the lock. With each MiB or less that is read or copied
+they take away the note of who waits, who then notes its wait anew: only a holder that gets nowhere for
+`odradek.lock.stall.ms` is killed, as one whose disk hangs.
+
+Owner: the thread that holds the lock; what it reads knows nothing of partitions.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.ipc.slots import Slot
+
+_thread = threading.local()
+
+
+@contextmanager
+def of(slot: Slot) -> Iterator[None]:
+    """Within, each `renew` of this thread is for the lock of `slot`, which it holds."""
+    former = getattr(_thread, "slot", None)
+    _thread.slot = slot
+    try:
+        yield
+    finally:
+        _thread.slot = former
+
+
+def renew() -> None:
+    """Some more is done; nothing where no lock is held for long."""
+    slot: Slot | None = getattr(_thread, "slot", None)
+    if slot is not None:
+        slot.renew()
