@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from odradek.loadtest import cluster_rows, compaction, parquet, record_looks, recovery, starts
+from odradek.loadtest import cluster_rows, compaction, parquet, producers, record_looks, recovery, starts
 from odradek.loadtest.brokers import KINDS, Broker
 from odradek.loadtest.clients import LoadError
 from odradek.loadtest.cluster_works import WORKS, Work
@@ -39,6 +39,7 @@ GROUPS = {
     "start": list(SIZES),
     RECOVERY: [RECOVERY],
     "compaction": list(compaction.LOADS),
+    "producers": list(producers.LOADS),
     "curves": list(CURVES),
     "pipeline": list(LOADS),
     "cluster": [*(row.key for row in cluster_rows.ROWS), *WORKS],
@@ -135,6 +136,11 @@ def measure_looks(kinds: Kinds, key: str, bench: Bench) -> Entry:
     return record_looks.measure(key, bench.folder, bench.rounds, bench.scale)
 
 
+def measure_producers(kinds: Kinds, key: str, bench: Bench) -> Entry:
+    """A table of producers, which no other broker's is compared with."""
+    return producers.measure(key, bench.folder, bench.rounds, bench.scale)
+
+
 def measure_cluster_rows(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results) -> Iterator[str]:
     """Loads of clusters, which run one at a time: three JVMs beside three more would be in each other's way."""
     for row in [row for row in cluster_rows.ROWS if row.key in keys]:
@@ -186,6 +192,7 @@ def measure(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results, w
         **dict.fromkeys(SIZES, measure_starts),
         RECOVERY: measure_recovery,
         **dict.fromkeys(compaction.LOADS, measure_compaction),
+        **dict.fromkeys(producers.LOADS, measure_producers),
         **dict.fromkeys(CURVES, measure_curve),
         **dict.fromkeys(LOADS, parquet.measure),
     }
@@ -220,7 +227,7 @@ def chosen_kinds(words: str) -> Kinds:
 @click.option(
     "--rows",
     default="",
-    help="Only these: rows, or groups: table, look, start, recovery, compaction, curves, pipeline, cluster.",
+    help="Only these: rows, or groups: table, look, start, recovery, compaction, producers, curves, pipeline, cluster.",
 )
 @click.option("--brokers", default="", help="Only these of odradek, kafka, rabbitmq; comma-separated.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")

@@ -8,6 +8,7 @@ from statistics import median
 from odradek.loadtest.report_compaction import compaction_section
 from odradek.loadtest.report_curves import curves_section
 from odradek.loadtest.report_parquet import parquet_section
+from odradek.loadtest.report_producers import producers_section
 from odradek.loadtest.report_record_looks import record_looks_section
 from odradek.loadtest.report_starts import recovery_section, starts_section
 from odradek.loadtest.rows import ROWS, Row, Target
@@ -154,6 +155,7 @@ def markdown(results: Results) -> str:
         starts_section(results),
         recovery_section(results),
         compaction_section(results),
+        producers_section(results),
         curves_section(results),
         cluster_section(results),
         parquet_section(results),

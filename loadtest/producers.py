@@ -1,0 +1,209 @@
+"""What one partition's table of idempotent producers costs: growing, forgetting, its snapshot at a roll, a start.
+
+    python -m odradek.loadtest.producers --rows producers-100k
+
+It is a part of `make bench` too. While such work is done under the partition's lock nobody appends, and clients see a
+pause: so it is measured within one process with the broker's own modules, on a partition in shared memory of its own.
+Each producer has one batch. `odradek.producers.max` is as many as there are, so that the next one has the older half
+forgotten.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from odradek.loadtest.store import Entry, load, save
+from odradek.loadtest.tools import say
+
+if TYPE_CHECKING:
+    from odradek.ipc.slots import Fields
+    from odradek.storage.partition import Partition
+
+ODRADEK = "Odradek"
+STEPS = ("grow", "forget", "snapshot", "start")
+_WRITTEN_MS = 1_700_000_000_000
+
+
+class Load(NamedTuple):
+    """That many producers in one partition."""
+
+    title: str
+    producers: int
+
+
+LOADS = {
+    "producers-100k": Load("100,000, the default of `odradek.producers.max`", 100_000),
+    "producers-1m": Load("1,000,000", 1_000_000),
+}
+
+
+class Watch:
+    """CPU ms of what is done within `working`, those of them within `locked`, and the longest hold's ms."""
+
+    def __init__(self) -> None:
+        self.cpu = self.held = self.longest = 0.0
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        began = time.process_time()
+        yield
+        self.cpu += (time.process_time() - began) * 1000
+
+    @contextmanager
+    def locked(self, partition: Partition) -> Iterator[Fields]:
+        with partition.locked() as values, self.holding():
+            yield values
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        began, cpu = time.monotonic(), time.process_time()
+        yield
+        self.held += (time.process_time() - cpu) * 1000
+        self.longest = max(self.longest, (time.monotonic() - began) * 1000)
+
+    def named(self, step: str) -> dict[str, float]:
+        return {f"{step}_cpu_ms": self.cpu, f"{step}_held_ms": self.held, f"{step}_longest_ms": self.longest}
+
+
+def once(folder: Path, producers: int) -> dict[str, float]:
+    """One round on a partition of its own below `folder`."""
+    with _partition(folder, producers) as partition:
+        found = _grown(partition, producers).named("grow")
+        _append(partition)
+        found |= _rolled(partition).named("snapshot")
+        found |= _forgotten(partition, producers).named("forget")
+        found |= _started(partition).named("start")
+        snapshot = max(Path(partition.directory).glob("*.snapshot"))
+        return found | {"snapshot_mb": snapshot.stat().st_size / 1e6}
+
+
+@contextmanager
+def _partition(folder: Path, most: int) -> Iterator[Partition]:
+    from odradek.ipc import region, roles, slots
+    from odradek.ipc.shm import Shared
+    from odradek.storage.config import LogConfig
+    from odradek.storage.log import Log, Place
+
+    prefix, place = f"/odradek-bench{os.getpid()}-", Place(bytes(16), 0, 1, str(folder))
+    config = LogConfig.resolve({"odradek.producers.max": most})
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "t-0").mkdir(parents=True)
+    try:
+        shared = Shared.create(prefix, 1, 1)
+        shared.slots[0].publish(slots.SlotState(incarnation=1, state=slots.LEADER))
+        log = Log(shared, folder, roles.JANITOR, lambda topic, index: place, lambda topic: config)
+        partition = log.get("t", 0)
+        assert partition is not None
+        yield partition
+        log.close()
+    finally:
+        region.unlink_all(prefix)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _grown(partition: Partition, producers: int) -> Watch:
+    """One producer after the other; only what makes room for the next ones counts."""
+    from odradek.ipc.slots import F_PSTATE_GEN
+    from odradek.storage import producer_room
+
+    watch, known = Watch(), 0
+    while known < producers:
+        with watch.working(), watch.locked(partition) as values:
+            producer_room.reserve(partition, values, [known])
+        table: Any = partition.producers.table(values[F_PSTATE_GEN])
+        with partition.locked():
+            upto = min(known + table.words[2] - table.used, producers)
+            for producer in range(known, upto):
+                table.append(table.insert(producer, 0), (producer, 0, 0, 0, producer, producer, _WRITTEN_MS, 0))
+        known = upto
+    return watch
+
+
+def _append(partition: Partition) -> None:
+    """A batch that a roll can seal."""
+    from odradek.protocol.records import batch_v2
+    from odradek.storage.append import Batch, append
+
+    data = bytearray(batch_v2.build([(0, _WRITTEN_MS, None, b"x", ())]))
+    with partition.locked() as values:
+        append(partition, values, [Batch(memoryview(data), 1, _WRITTEN_MS)], _WRITTEN_MS)
+
+
+def _rolled(partition: Partition) -> Watch:
+    from odradek.storage import roll
+
+    watch = Watch()
+    with watch.working(), watch.locked(partition) as values:
+        roll.roll(partition, values, _WRITTEN_MS)
+    return watch
+
+
+def _started(partition: Partition) -> Watch:
+    """As after a clean stop, with the roll's snapshot: the lock is held throughout."""
+    from odradek.ipc import slots
+    from odradek.storage import opening
+
+    partition.slot.update(state=slots.RECOVERING)
+    log_dir, watch = opening.LogDir.read(os.path.dirname(partition.directory), clean=True), Watch()
+    with watch.working(), watch.holding():
+        opened = opening.open_all(partition.owner, [("t", 0)], [log_dir], lambda: None)
+    if opened != 1 or partition.state().state == slots.OFFLINE:
+        raise OSError("the partition was not opened")
+    return watch
+
+
+def _forgotten(partition: Partition, producers: int) -> Watch:
+    """What the next producer costs when there are as many as may be."""
+    from odradek.storage import producer_room
+
+    watch = Watch()
+    with watch.working(), watch.locked(partition) as values:
+        producer_room.reserve(partition, values, [producers])
+    return watch
+
+
+def measure(key: str, folder: Path, rounds: int, scale: float) -> Entry:
+    """One row."""
+    entry = Entry({ODRADEK: []}, rounds, scale)
+    for turn in range(rounds):
+        found = once(folder / key, int(LOADS[key].producers * scale))
+        say(f"{key} {turn + 1}: " + ", ".join(f"{name} {value:,.1f}" for name, value in found.items()))
+        entry.data[ODRADEK].append(found)
+    return entry
+
+
+@click.command()
+@click.option("--rows", default=",".join(LOADS), show_default=True)
+@click.option("--rounds", default=5, show_default=True)
+@click.option("--scale", default=1.0, show_default=True, help="Of the producers.")
+@click.option("--keep/--no-keep", default=False, help="Write the figures to results.json and RESULTS.md.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Put the data here (default: a temporary folder).")
+def main(rows: str, rounds: int, scale: float, keep: bool, folder: Path | None) -> None:
+    """What a table of producers costs."""
+    from odradek.loadtest import bench
+    from odradek.loadtest.report import markdown
+
+    results = load(bench.HERE / "results.json")
+    with tempfile.TemporaryDirectory(prefix="odradek-producers-", dir=folder) as room:
+        for key in rows.split(","):
+            try:
+                results.entries[key] = measure(key, Path(room), rounds, scale)
+            except OSError as error:
+                click.echo(f"producers: {error}", err=True)
+                sys.exit(1)
+    if keep:
+        save(results, bench.HERE / "results.json")
+        (bench.HERE / "RESULTS.md").write_text(markdown(results))
+
+
+if __name__ == "__main__":
+    main()
