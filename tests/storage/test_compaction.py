@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.records import batch_v2, codecs, convert
-from odradek.storage import check, names, recovery, swap, times, transactions, trim, truncate
+from odradek.storage import check, names, recovery, times, transactions, trim, truncate
 from odradek.storage.compaction import Compaction, Memory, Moved, Unclean, look
 from odradek.storage.offset_map import ENTRY_BYTES
 from odradek.storage.partition import Partition
@@ -423,7 +423,7 @@ def test_recovery_finishes_and_undoes_swaps(tmp_path: Path) -> None:
             going._swap = lambda group: iter(())  # type: ignore[method-assign]
             going._discard = lambda: None  # type: ignore[method-assign]
             list(going.steps())
-            written = swap.marked(partition.directory, names.CLEANED)
+            written = names.segment_files(partition.directory, names.CLEANED)
             assert written
             for file in written:
                 path = names.segment_path(partition.directory, *file)

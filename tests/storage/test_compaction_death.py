@@ -97,7 +97,7 @@ def _fill_four_segments(partition: Partition) -> None:
 
 def _leave_deleted(partition: Partition) -> None:
     """`.deleted` files beside all segments but the first, as of others at the same offsets."""
-    for file in swap.marked(partition.directory):
+    for file in names.segment_files(partition.directory):
         if file.offset:
             shutil.copy(
                 names.segment_path(partition.directory, *file),
@@ -202,7 +202,7 @@ def test_a_start_in_the_midst_of_a_swap_keeps_the_new_aborted_transactions(
         pytest.fail("the start never came to its end")
     assert names.segment_path(tmp_path, 0, names.TXN_INDEX).read_bytes() == new[names.TXN_INDEX]
     assert names.segment_path(tmp_path, 0).read_bytes() == new[names.LOG]
-    assert not swap.marked(str(tmp_path), names.SWAP)
+    assert not names.segment_files(str(tmp_path), names.SWAP)
 
 
 def _start_anew(world: Live, copy: Path, expected: dict[bytes, bytes]) -> None:
