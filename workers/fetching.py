@@ -285,7 +285,7 @@ def tried(partition: Partition, read_: Callable[..., Found], *wanted: Any) -> Fo
 
 def storage_failed(partition: Partition, values: tuple[int, ...], problem: Exception) -> None:
     """Reading failed, for whatever reason: it costs this partition; a broken disk ends its log directory."""
-    expected = isinstance(problem, OSError | EOFError)
+    expected = isinstance(problem, OSError | EOFError | CheckpointError)
     trace = None if expected else problem
     log.warning("%r cannot be read: %s", partition, problem or type(problem).__name__, exc_info=trace)
     if isinstance(problem, OSError) and disks.is_broken(problem):
@@ -323,8 +323,8 @@ def _parted(partition: Partition, values: tuple[int, ...], part: FetchPart) -> F
         )
     except epochs.UnknownEpoch:
         return failed(part, errors.OFFSET_OUT_OF_RANGE)
-    except (OSError, CheckpointError) as problem:
-        log.error("%r: %s", partition, problem)
+    except Exception as problem:
+        storage_failed(partition, values, problem)
         return failed(part, errors.KAFKA_STORAGE_ERROR)
     if diverging is None:
         return None

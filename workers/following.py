@@ -7,7 +7,6 @@ fetches outside of a session is answered in full each time.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -18,8 +17,7 @@ from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.storage import epochs, read
-from odradek.storage.checkpoints import CheckpointError
-from odradek.workers.fetching import Fetch, ends, failed, tried
+from odradek.workers.fetching import Fetch, ends, failed, storage_failed, tried
 from odradek.workers.followers import Progress
 from odradek.workers.leadership import elsewhere, refusal
 
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from odradek.workers.throttling import Sending
     from odradek.workers.worker import Worker
 
-log = logging.getLogger(__name__)
 
 _NEVER = -1  # no slot's sequence
 _BETWEEN_S = 0.5  # an idle follower's fetches (replica.fetch.wait.max.ms)
@@ -161,8 +158,8 @@ class Following:
             diverging = epochs.diverges(cache, part.last_epoch, part.offset, leo)
         except epochs.UnknownEpoch:
             return failed(part, errors.OFFSET_OUT_OF_RANGE)
-        except (OSError, CheckpointError) as problem:
-            log.error("%r: %s", partition, problem)
+        except Exception as problem:
+            storage_failed(partition, values, problem)
             return failed(part, errors.KAFKA_STORAGE_ERROR)
         if diverging is not None:
             return _result(part, values, diverging=diverging)

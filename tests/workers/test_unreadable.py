@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from odradek.ipc import slots
-from odradek.protocol import errors
-from odradek.storage import names, read, reindex, roll, transactions
+from odradek.protocol import errors, interbroker
+from odradek.storage import epochs, names, read, reindex, roll, transactions
 from odradek.storage.partition import Partition
+from odradek.storage.sequences import Producers
+from odradek.workers import leader_epochs
 
 from ..clients.raw import calls
 from ..harness.wire import decode_response
@@ -75,18 +80,23 @@ def test_a_damaged_transaction_index_costs_its_partition_only(
     assert [part.error_code for part in _fetch(client)] == [errors.NONE, errors.NONE]
 
 
-@pytest.mark.parametrize("both", [False, True])
-def test_a_fault_of_ours_costs_its_partition_only(
-    two: Bench, client: Client, both: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    fetch = read.fetch
+def _faulty_for_the_first(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> None:
+    """The function of this name fails for partition 0, with what nobody expects."""
+    whole = getattr(module, name)
 
     def faulty(partition: Partition, *rest: Any) -> Any:
         if partition.index == 0:
             raise ZeroDivisionError("of ours")
-        return fetch(partition, *rest)
+        return whole(partition, *rest)
 
-    monkeypatch.setattr(read, "fetch", faulty)
+    monkeypatch.setattr(module, name, faulty)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_fault_of_ours_costs_its_partition_only(
+    two: Bench, client: Client, both: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _faulty_for_the_first(monkeypatch, read, "fetch")
     found = _fetch(client, both=both, committed=False)
     assert [one.error_code for one in found] == [errors.KAFKA_STORAGE_ERROR, errors.NONE][: len(found)]
     assert "t-0 cannot be read: of ours" in caplog.text
@@ -115,3 +125,65 @@ def test_a_lost_time_index_costs_a_look_up(two: Bench, client: Client, caplog: p
     mended, _ = decode_response(asked, client.answers(1)[0]).topics[0].partitions
     assert mended.error_code == errors.NONE
     assert mended.offset >= 0
+
+
+def _epoch_ends(client: Client) -> list[Any]:
+    from kafka.protocol.consumer import OffsetForLeaderEpochRequest as Request
+
+    row = Request.OffsetForLeaderTopic
+    parts = [row.OffsetForLeaderPartition(partition=at, current_leader_epoch=-1, leader_epoch=0) for at in range(2)]
+    return list(client.call(Request[3](replica_id=-1, topics=[row(topic="t", partitions=parts)])).topics[0].partitions)
+
+
+def _parted(client: Client) -> list[Any]:
+    parts = [calls.part(0, 0), calls.part(1, 0)]
+    for part in parts:
+        part.last_fetched_epoch = 0
+    return list(client.call(calls.session_request([("t", parts)], version=12, wait_ms=0)).responses[0].partitions)
+
+
+@pytest.mark.parametrize("ask", [_epoch_ends, _parted])
+def test_damaged_epochs_cost_their_partition_only(
+    two: Bench, client: Client, ask: Callable[[Client], list[Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    Path(_partition(two).directory, epochs.FILE_NAME).write_text("0\n1\nno epoch\n")
+    with caplog.at_level(logging.INFO):
+        bad, good = ask(client)
+    assert (bad.error_code, good.error_code) == (errors.KAFKA_STORAGE_ERROR, errors.NONE)
+    (said,) = [one for one in caplog.records if "t-0 cannot be read" in one.getMessage()]
+    assert (said.levelno, said.exc_info) == (logging.WARNING, None)
+
+
+@pytest.mark.parametrize("ask", [_epoch_ends, _parted])
+def test_a_fault_of_ours_in_looking_for_epochs_costs_its_partition_only(
+    two: Bench, client: Client, ask: Callable[[Client], list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _faulty_for_the_first(monkeypatch, leader_epochs, "of")
+    assert [part.error_code for part in ask(client)] == [errors.KAFKA_STORAGE_ERROR, errors.NONE]
+
+
+def _producers(client: Client) -> list[Any]:
+    request = interbroker.message_class("DescribeProducersRequest")
+    topics = [request.TopicRequest(name="t", partition_indexes=[0, 1])]
+    return list(client.call(request[0](topics=topics)).topics[0].partitions)
+
+
+@pytest.mark.parametrize("fault", [OSError, ZeroDivisionError])
+def test_a_producer_table_that_cannot_be_read_costs_its_partition_only(
+    two: Bench,
+    client: Client,
+    fault: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mine, table = _partition(two).producers, Producers.table
+
+    def faulty(self: Producers, generation: int) -> Any:
+        if self is mine:
+            raise fault("nothing to be read")
+        return table(self, generation)
+
+    monkeypatch.setattr(Producers, "table", faulty)
+    found = {part.partition_index: part.error_code for part in _producers(client)}
+    assert found == {0: errors.KAFKA_STORAGE_ERROR, 1: errors.NONE}
+    assert "t-0 cannot be read: nothing to be read" in caplog.text

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.ipc import slots
 from odradek.protocol import errors
-from odradek.storage.checkpoints import CheckpointError
 from odradek.workers import leader_epochs
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
+from odradek.workers.fetching import storage_failed
 from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ def _answer(worker: Worker, topic: str, part: Any) -> dict[str, int]:
     if error:
         return {"error_code": error, **unknown}
     try:
-        cache = leader_epochs.of(partition, values)
-    except (OSError, CheckpointError):
+        epoch, end = leader_epochs.of(partition, values).end_offset(part.leader_epoch, values[slots.F_LEO])
+    except Exception as problem:
+        storage_failed(partition, values, problem)
         return {"error_code": errors.KAFKA_STORAGE_ERROR, **unknown}
-    epoch, end = cache.end_offset(part.leader_epoch, values[slots.F_LEO])
     return {"error_code": errors.NONE, "partition": part.partition, "leader_epoch": epoch, "end_offset": end}
 
 

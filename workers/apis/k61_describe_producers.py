@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from odradek.ipc import slots
 from odradek.ipc.producers import ProducerEntry, ProducerTable
 from odradek.protocol import errors
-from odradek.storage.partition import Gone
+from odradek.storage.partition import Busy, Gone
 from odradek.workers import patiently
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
+from odradek.workers.fetching import storage_failed
 from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
@@ -46,16 +47,20 @@ def _look(worker: Worker, topic: str, index: int) -> Found:
     partition = worker.partition_of(topic.encode(), index, False)
     if partition is None:
         return elsewhere(worker.snapshot, topic.encode(), index, False), None
-    error = refusal(partition, partition.slot.read(), -1)
+    seen = partition.slot.read()
+    error = refusal(partition, seen, -1)
     if error:
         return error, None
     try:
         with partition.locked() as values:
             table = partition.producers.table(values[slots.F_PSTATE_GEN])
             return errors.NONE, None if table is None else table.copied()
+    except Busy:
+        raise
     except Gone:
         return errors.UNKNOWN_TOPIC_OR_PARTITION, None
-    except OSError:
+    except Exception as problem:
+        storage_failed(partition, seen, problem)
         return errors.KAFKA_STORAGE_ERROR, None
 
 
