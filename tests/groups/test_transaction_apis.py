@@ -246,6 +246,35 @@ def test_markers(coordinator: Coordinator, version: int) -> None:
     assert coordinator.send(MARKERS, version, request(markers=[])).markers == []
 
 
+@pytest.mark.parametrize("version", versions(MARKERS))
+def test_markers_of_nobody_and_for_nothing(coordinator: Coordinator, version: int) -> None:
+    """No batch is of an id or an epoch below 0; a marker for no partition is not answered for, as in Kafka."""
+    request = message_class("WriteTxnMarkersRequest")
+    row = request.WritableTxnMarker
+    there, nothing = [row.WritableTxnMarkerTopic(name="t", partition_indexes=indexes) for indexes in ([0], [])]
+    nowhere = row.WritableTxnMarkerTopic(name="none", partition_indexes=[0])
+    markers = [
+        row(producer_id=number, producer_epoch=epoch, transaction_result=True, coordinator_epoch=0, topics=topics)
+        for number, epoch, topics in (
+            (-1, 0, [there, nowhere]),
+            (5, -1, [there]),
+            (6, 0, [nothing]),
+            (7, 0, [there, nothing]),
+        )
+    ]
+    answer = coordinator.send(MARKERS, version, request(markers=markers))
+    found = [
+        (one.producer_id, [(topic.name, part.error_code) for topic in one.topics for part in topic.partitions])
+        for one in answer.markers
+    ]
+    refused = Error.INVALID_PRODUCER_ID_MAPPING, Error.INVALID_PRODUCER_EPOCH
+    unknown = Error.UNKNOWN_TOPIC_OR_PARTITION
+    assert found == [(-1, [("t", refused[0]), ("none", unknown)]), (5, [("t", refused[1])]), (7, [("t", 0)])]
+    assert [(one.producer_id, sorted(one.partitions)) for one in coordinator.asked if one.partitions] == [
+        (7, [("t", 0)])
+    ]
+
+
 def test_a_strangers_markers_that_are_refused_have_brokers_looked_for(coordinator: Coordinator) -> None:
     """It may be a broker's coordinator whose address is not known yet."""
     request = message_class("WriteTxnMarkersRequest")

@@ -3,7 +3,8 @@
 Our own coordinator writes its markers without asking anyone. Answered when all markers have an outcome; what failed is
 the asker's to try again. In `__consumer_offsets` the transaction's offsets count from then on, or are gone. A request
 of a connection that its coordinator has replaced since is refused, as far as this process knows: so late, its markers
-would end the producers' next transactions (broker.coordinator_links).
+would end the producers' next transactions (broker.coordinator_links). So is a marker of an id or epoch below 0, which
+no producer has.
 
 Commits are taken from brokers alone (cluster.admitted), aborts from administrators too (`kafka-transactions.sh abort`):
 Kafka wants ClusterAction or Alter on the cluster, and there are no ACLs yet. An administrator's abort must end a
@@ -23,7 +24,7 @@ from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.workers.api import COORDINATOR, Api, message_class
 from odradek.workers.context import Context
-from odradek.workers.coordination import Coordinator, Wanted
+from odradek.workers.coordination import UNKNOWN, Coordinator, Wanted, exists
 
 Outcome = dict[TopicPartition, Error]
 GIVEN_UP = Error.NOT_LEADER_OR_FOLLOWER  # its coordinator has asked again since
@@ -53,7 +54,9 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
 
     for place, marker in enumerate(request.markers):
         wanted = _wanted(marker)._replace(only_open=not is_broker)
-        if is_broker or (few and not wanted.commit):
+        if error := _nobody(marker):
+            done(place, {tp: error if exists(coordinator.snapshot, tp) else UNKNOWN for tp in wanted.partitions})
+        elif is_broker or (few and not wanted.commit):
             coordinator.write_markers(wanted, partial(done, place))
         else:
             refused += 1
@@ -61,6 +64,13 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     if refused:
         log.warning("%d markers from %s are refused: no registered broker's address", refused, context.client_host)
     return None if outcomes else _response(request, [])
+
+
+def _nobody(marker: Any) -> Error:
+    """Why a marker is of no producer: batches of such ids and epochs are nobody's. NONE when it is of one."""
+    if marker.producer_id < 0:
+        return Error.INVALID_PRODUCER_ID_MAPPING
+    return Error.INVALID_PRODUCER_EPOCH if marker.producer_epoch < 0 else Error.NONE
 
 
 def _wanted(marker: Any) -> Wanted:
@@ -86,14 +96,13 @@ def _response(request: Any, outcomes: list[Outcome | None]) -> Any:
                 ],
             )
             for topic in marker.topics
+            if topic.partition_indexes
         ]
 
-    markers = zip(request.markers, outcomes, strict=True)
-    return response(
-        markers=[
-            row(producer_id=marker.producer_id, topics=topics(marker, outcome or {})) for marker, outcome in markers
-        ]
-    )
+    markers = [
+        (marker, topics(marker, outcome or {})) for marker, outcome in zip(request.markers, outcomes, strict=True)
+    ]
+    return response(markers=[row(producer_id=marker.producer_id, topics=found) for marker, found in markers if found])
 
 
 API = Api(key=27, name="WriteTxnMarkers", versions=(0, 1), runs_in=COORDINATOR, handle=handle)
