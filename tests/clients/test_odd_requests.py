@@ -159,9 +159,16 @@ def test_a_partition_with_two_assignments(wire: Wire) -> None:
     assert created(wire, [0, 1]) == 0
 
 
-def test_no_tiered_storage(wire: Wire) -> None:
+def test_no_tiered_storage(broker: Any, wire: Wire) -> None:
     assert created(wire, [], remote_storage_enable="true") == BAD_CONFIG
     assert created(wire, [], remote_storage_enable="false") == 0
+    name = create_topic(broker)
+    row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource
+    for value, code in (("true", BAD_CONFIG), ("false", 0)):
+        config = row.AlterableConfig(name="remote.storage.enable", config_operation=0, value=value)
+        changed = row(resource_type=2, resource_name=name, configs=[config])
+        answer = wire.call(request("IncrementalAlterConfigs", 0, resources=[changed], validate_only=False))
+        assert answer.responses[0].error_code == code
 
 
 @pytest.mark.parametrize(
@@ -262,13 +269,18 @@ def test_unknown_partitions_come_before_acks(broker: Any, wire: Wire) -> None:
 
 @pytest.mark.parametrize("half", [{"producer_id": 5, "producer_epoch": -1}, {"producer_id": -1, "producer_epoch": 5}])
 def test_half_a_producer_id(wire: Wire, half: dict[str, int]) -> None:
-    asked = {"transactional_id": None, "transaction_timeout_ms": 60_000, **half}
-    assert wire.call(request("InitProducerId", 3, **asked)).error_code == INVALID_REQUEST
+    name = unique("x")
+    find_coordinator(wire, name, kind=1)
+    for transactional_id in (None, name):
+        asked = {"transactional_id": transactional_id, "transaction_timeout_ms": 60_000, **half}
+        assert wire.call(request("InitProducerId", 3, **asked)).error_code == INVALID_REQUEST
 
 
-def test_sync_without_a_protocol(wire: Wire) -> None:
+@pytest.mark.parametrize("named", [("consumer", None), (None, "range"), (None, None)])
+def test_sync_without_a_protocol(wire: Wire, named: tuple[str | None, str | None]) -> None:
     group = {"group_id": unique("g"), "generation_id": 1, "member_id": "m", "group_instance_id": None}
-    asked = request("SyncGroup", 5, **group, protocol_type="consumer", protocol_name=None, assignments=[])
+    kind, name = named
+    asked = request("SyncGroup", 5, **group, protocol_type=kind, protocol_name=name, assignments=[])
     assert wire.call(asked).error_code == INCONSISTENT_PROTOCOL
 
 
@@ -462,6 +474,20 @@ def test_clients_add_no_internal_topics(broker: Any, wire: Wire) -> None:
     assert added(wire, name, producer, {topic: [0], other: []}) == {topic: [0], other: []}
 
 
+@pytest.mark.parametrize(("producer", "epoch"), [(-1, 0), (5, -1)])
+def test_a_marker_of_nobody(broker: Any, wire: Wire, producer: int, epoch: int) -> None:
+    """Kafka has an exception for it."""
+    topic = create_topic(broker)
+    row = interbroker.message_class("WriteTxnMarkersRequest").WritableTxnMarker
+    marker = row(
+        producer_id=producer, producer_epoch=epoch, transaction_result=False, coordinator_epoch=0,
+        topics=[row.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+    )  # fmt: skip
+    answer = wire.call(request("WriteTxnMarkers", 1, markers=[marker]))
+    assert answer.markers[0].topics[0].partitions[0].error_code in (-1, 47, 49)
+    assert list_offsets(wire, topic, LATEST).offset == 0
+
+
 # -- Message formats of old
 
 
@@ -486,3 +512,7 @@ def test_a_message_from_before_time(broker: Any, wire: Wire, version: int) -> No
         assert list_offsets(wire, topic, LATEST).offset == 0
     else:
         assert produce(wire, topic, batch([b"x"], timestamp=-2), version=version).error_code == 0
+        packed = create_topic(broker, compression_type="gzip")
+        refused = produce(wire, packed, batch([b"x"], timestamp=-2), version=version)
+        assert refused.error_code in (INVALID_TIMESTAMP, -1)
+        assert list_offsets(wire, packed, LATEST).offset == 0

@@ -62,6 +62,19 @@ def test_epochs_that_recovery_forgot_below_the_log_start_are_no_fault(data: Path
     assert any("leader-epoch-checkpoint says -1" in line for line in faults(data))
 
 
+def test_a_batch_that_begins_below_the_log_start_is_no_fault(tmp_path: Path) -> None:
+    """DeleteRecords within it; the checkpoint of the log start may not say so yet."""
+    directory = tmp_path / "t-0"
+    write_segment(directory, 0, [batch(0, 5), batch(5, 5)], sealed=False)
+    for log_start in (3, 5):
+        EpochCache([(0, log_start)]).write(directory)
+        checkpoints.write_offsets(tmp_path, checkpoints.LOG_START, {("t", 0): log_start})
+        assert faults(tmp_path) == faults(directory) == []
+    EpochCache([(0, 3)]).write(directory)
+    checkpoints.write_offsets(tmp_path, checkpoints.LOG_START, {})
+    assert faults(tmp_path) == faults(directory) == []
+
+
 def test_a_log_start_that_is_older_than_retention_is_no_fault(data: Path) -> None:
     """It is written once a minute; segments are let go in between."""
     for kind in names.SEGMENT_SUFFIXES:

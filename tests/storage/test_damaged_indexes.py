@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from odradek.ipc import slots
 from odradek.protocol import errors
-from odradek.storage import check, names, read, recovery, reindex, roll, snapshots, times, transactions
+from odradek.storage import check, former_state, names, read, recovery, reindex, roll, snapshots, times, transactions
+from odradek.storage.epochs import EpochCache
 from odradek.storage.faults import DamagedIndex
 from odradek.storage.partition import Partition
 from odradek.storage.producers import TXN_ENTRY, AbortedTxn, ProducerEntry, read_txn_index
 from odradek.storage.recovery import Recovered
+from odradek.storage.tidy import Contents
 
 from .compacting import keyed, put
 from .live import NOW, Live, live, records
@@ -111,6 +113,22 @@ def test_a_row_may_name_a_batch_of_a_segment_whose_index_is_lost(world: Live, tm
     assert _faults(copy) == []
 
 
+@pytest.mark.parametrize("snapshots_too", [False, True])
+def test_a_row_may_name_a_batch_of_a_segment_before_the_one_that_lost_its_indexes(
+    world: Live, tmp_path: Path, snapshots_too: bool
+) -> None:
+    copy = _copy(world, tmp_path)
+    expected, base = _rows(copy), _sealed(world)[1]
+    assert expected[1].first_offset < base
+    for kind in names.INDEXES:
+        names.segment_path(copy, base, kind).unlink()
+    for path in copy.glob("*.snapshot") if snapshots_too else ():
+        path.unlink()
+    _recover(world, copy)
+    assert _rows(copy) == expected
+    assert _faults(copy) == []
+
+
 def test_check_misses_rows(world: Live, tmp_path: Path) -> None:
     copy = _copy(world, tmp_path)
     assert _faults(copy) == []
@@ -200,6 +218,17 @@ def test_a_snapshot_below_the_first_segment_is_not_believed_when_the_newer_is_br
     assert (found.log_start, found.first_unstable) == (first, -1)
     assert 9 not in found.producers
     assert not stale.exists()
+
+
+def test_a_snapshot_below_the_first_segment_is_not_believed_while_the_broker_runs(world: Live, tmp_path: Path) -> None:
+    """As when an index is made again: nothing takes such a snapshot away then."""
+    copy = _copy(world, tmp_path)
+    bases = _sealed(world)[1:]
+    sizes = {base: names.segment_path(copy, base).stat().st_size for base in bases}
+    snapshots.write_snapshot(copy, 5, {9: OPEN})
+    contents = Contents(sizes, [5])
+    assert not former_state.load_producers(copy, contents, bases[0], EpochCache(), []).replay.producers
+    assert contents.snapshots == []
 
 
 def test_a_transaction_that_is_over_and_compacted_is_not_open_by_a_snapshot(world: Live, tmp_path: Path) -> None:
