@@ -52,9 +52,12 @@ CHANGES: Pools = {
     "configuration_keys": [name.encode() for name in OF_TOPICS],
     "election_type": [0, 1],
 }
+OF_TRANSACTIONS: Pools = {"transactional_share": [0.8], "markers.count": (1,)}
+"""Kafka does not answer a WriteTxnMarkers whose last marker has no partition to be written to, if another one has."""
 OF_ONE_BROKER: Pools = {
     "resource_type": [4], "resource_name": [b"", b"", b"0", b"1", b"x"], "validate_only": (1,),
     "config_operation": [0, 0, 0, 1, 2, 3], "configs.name": [name.encode() for name in OF_BROKERS],
+    "client_software_name": [b"client", b"a-b.c", b"-", b"a b", b""], "client_software_version": [b"1.0", b"1.0-", b""],
     "entity_type": [b"user", b"client-id", b"ip"], "match_type": [0, 1, 2], "endpoint_type": [1, 1, 2],
 }  # fmt: skip
 
@@ -77,7 +80,7 @@ FAMILIES = (
     Family("transactions", {"InitProducerId": 4, "AddPartitionsToTxn": 5, "AddOffsetsToTxn": 2, "TxnOffsetCommit": 2,
                             "EndTxn": 3, "Produce": 6, "Fetch": 4, "ListOffsets": 1, "DescribeTransactions": 1,
                             "DescribeProducers": 1, "OffsetFetch": 1, "ListTransactions": 1, "DeleteRecords": 1,
-                            "FindCoordinator": 1}, {"transactional_share": [0.8]}),
+                            "FindCoordinator": 1, "WriteTxnMarkers": 1}, OF_TRANSACTIONS),
     Family("topics", {"CreateTopics": 5, "CreatePartitions": 3, "DeleteTopics": 1, "Metadata": 3, "DescribeConfigs": 3,
                       "AlterConfigs": 2, "IncrementalAlterConfigs": 5, "Produce": 4, "Fetch": 2, "ListOffsets": 2,
                       "DeleteRecords": 1, "DescribeTopicPartitions": 1, "ElectLeaders": 1, "DescribeLogDirs": 1,
@@ -85,7 +88,8 @@ FAMILIES = (
                       "DescribeProducers": 1}, CHANGES),
     Family("brokers", {"IncrementalAlterConfigs": 5, "AlterConfigs": 3, "DescribeCluster": 1, "DescribeAcls": 1,
                        "CreateAcls": 1, "DeleteAcls": 1, "DescribeClientQuotas": 1, "DescribeUserScramCredentials": 1,
-                       "FindCoordinator": 1, "ListGroups": 1, "ListTransactions": 1, "ListConfigResources": 1},
+                       "FindCoordinator": 1, "ListGroups": 1, "ListTransactions": 1, "ListConfigResources": 1,
+                       "ApiVersions": 1},
            OF_ONE_BROKER),
 )  # fmt: skip
 

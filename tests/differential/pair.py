@@ -21,6 +21,7 @@ from .values import Values
 
 SPICES = (0.0, 0.0, 0.02, 0.1)
 PROBE = 18  # ApiVersions, sent behind a request that gets no answer: the connection ended if it gets none either
+PLAIN_HEADS = {"ApiVersions"}  # who asks does not know yet what the broker knows
 WAITS_S = 0.3  # for a request that waits for other clients
 ANSWER_S = 20.0
 SETTLED_S = 3.0  # until both are through with what they do in the background
@@ -140,8 +141,8 @@ class Client:
         if asked.silent:
             return "silent"
         response = interbroker.message_class(asked.step.api + "Response")
-        head = 5 if response.flexible_version_q(asked.step.version) else 4
-        self._answer = decode_body(response, asked.step.version, frame[head:])
+        flexible = response.flexible_version_q(asked.step.version) and asked.step.api not in PLAIN_HEADS
+        self._answer = decode_body(response, asked.step.version, frame[5 if flexible else 4 :])
         return plain(self._answer, self._names)
 
     def learn(self, answer: Any = None) -> None:

@@ -22,9 +22,12 @@ MADE_UP = {
 NOTHING = ("", None, -1, 0, UUID(int=0))
 LEFT_OUT = {
     "error_message", "throttle_time_ms", "host", "port", "log_dir", "client_host", "total_bytes", "usable_bytes",
-    "node_endpoints", "size", "documentation", "partition_size",
+    "node_endpoints", "size", "documentation", "partition_size", "api_keys", "supported_features", "finalized_features",
+    "finalized_features_epoch", "zk_migration_ready", "batch_index_error_message",
 }  # fmt: skip
-"""Fields that say where a broker is, how it words things, or how full its disk is, also with what it packed anew."""
+"""Fields that say where a broker is, how it words things, how full its disk is, also with what it packed anew, and what
+it offers at all.
+"""
 OWN_CONFIG = "odradek."
 ROWS = ("name", "topic", "group_id", "transactional_id", "topic_name")
 SUFFIX = re.compile(r"[a-z]+-\d+[a-z]?$")

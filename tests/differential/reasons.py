@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from odradek.cluster import configdef
 from odradek.protocol import errors
-from odradek.protocol.batch import HEADER_SIZE, TRANSACTIONAL
+from odradek.protocol.batch import COMPRESSION, HEADER, HEADER_SIZE, TRANSACTIONAL
+from odradek.protocol.records import codecs
 
+from ..clients.raw.batches import parse, record
 from .compare import Field, errors_in
 from .pair import Difference
 
 CONVERTED = 4  # the first version of Fetch whose clients read every message format
 HARD_LIMIT = 3  # the first version of Fetch whose limit a first batch may exceed
-LZ4 = 3
+GZIP, LZ4 = 1, 3
 UNFIT = {-1, 2, 3, 17, 87}  # errors of a batch, or its partition, that cannot be stored whoever sends it
 RECORD = 5  # fields of a record that was read; the first is its offset
 CODECS = 5  # none, gzip, snappy, lz4, zstd
+UNREADABLE = {-1, errors.CORRUPT_MESSAGE, errors.INVALID_RECORD}
+MOST = 1 << 24  # bytes of unpacked records
+REBALANCE_IN_PROGRESS = 27
 ACLS = {"DescribeAcls", "CreateAcls", "DeleteAcls"}
 ACL_CODES = ("resource_type", "resource_type_filter", "resource_pattern_type", "pattern_type_filter", "operation",
              "permission_type")  # fmt: skip
@@ -31,10 +37,27 @@ class Reason(NamedTuple):
 
 
 def _all_corrupt(difference: Difference) -> bool:
-    return difference.step.api == "Produce" and errors_in(difference.theirs) in (
-        {errors.CORRUPT_MESSAGE},
-        {errors.INVALID_RECORD},
-    )
+    if difference.step.api != "Produce":
+        return False
+    if len(_records(difference)) == 1 and errors_in(difference.ours) != {errors.UNKNOWN_TOPIC_OR_PARTITION}:
+        return False
+    if errors_in(difference.theirs) not in ({errors.CORRUPT_MESSAGE}, {errors.INVALID_RECORD}):
+        return False
+    return _refuses_one(difference) or (not _unsound(difference) and errors_in(difference.ours) != {0})
+
+
+def _refuses_one(difference: Difference) -> bool:
+    """Whether a batch that is not sound is refused here, for whatever reason."""
+    rows = difference.ours["responses"]
+    codes = {(row["name"], part["index"]): part["error_code"] for row in rows for part in row["partition_responses"]}
+    return any(codes.get(place) for place in _unsound(difference))
+
+
+def _unsound(difference: Difference) -> list[tuple[str, int]]:
+    """Where batches of magic 2 are sent that are not sound."""
+    parts = [(topic.name, part) for topic in difference.request.topic_data for part in topic.partition_data]
+    found = [(name, part.index, bytes(part.records or b"")) for name, part in parts]
+    return [(name, index) for name, index, one in found if len(one) > 16 and one[16] == 2 and not _is_sound(one)]
 
 
 def _records(difference: Difference) -> list[bytes]:
@@ -48,22 +71,46 @@ def _codec(records: bytes) -> int:
     return records[at] & 7 if len(records) > at else 0
 
 
+def _is_sound(one: bytes) -> bool:
+    """Whether a batch of magic 2 is one that a client may send, and holds what its records would be written as."""
+    if len(one) <= HEADER_SIZE or one[16] != 2:
+        return False
+    _, _, _, _, _, attributes, last, base, *_, count = HEADER.unpack_from(one)
+    if attributes & ~(COMPRESSION | TRANSACTIONAL) or last != count - 1:
+        return False
+    try:
+        rows = [record(at, row.value, row.key, row.timestamp - base) for at, row in enumerate(parse(one))]
+        return len(rows) == count and b"".join(rows) == codecs.decompress(_codec(one), one[HEADER_SIZE:], MOST)
+    except Exception:  # whatever the two readers say of what is no batch
+        return False
+
+
 def _unknown_codec(difference: Difference) -> bool:
-    return errors_in(difference.theirs) == {-1} and any(_codec(one) >= CODECS for one in _records(difference))
+    unknown = errors_in(difference.theirs) == {-1} and any(_codec(one) >= CODECS for one in _records(difference))
+    return unknown and errors_in(difference.ours) != {0}
 
 
 def _behind_the_frame(difference: Difference) -> bool:
-    """A byte, or more, behind lz4's end mark."""
+    """A byte, or more, behind lz4's end mark, or behind gzip's sums."""
     refused = any(
         field.path.endswith("/error_code") and (field.ours, field.theirs) == (-1, 0) for field in difference.fields
     )
-    lz4 = [one for one in _records(difference) if _codec(one) == LZ4]
-    return refused and any(one[-5:] == bytes(5) or one[-4:] != bytes(4) for one in lz4)
+    return refused and any(_has_more(one) for one in _records(difference) if not _is_sound(one))
+
+
+def _has_more(one: bytes) -> bool:
+    if _codec(one) == LZ4:
+        return one[-5:] == bytes(5) or one[-4:] != bytes(4)
+    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    try:
+        return _codec(one) == GZIP and bool(unpacker.decompress(one[HEADER_SIZE:], MOST) and unpacker.unused_data)
+    except zlib.error:
+        return False
 
 
 def _lying_length(difference: Difference) -> bool:
     refused = any(_is_code(field, {errors.INVALID_RECORD}, {0}) for field in difference.fields)
-    return refused and any(map(_codec, _records(difference)))
+    return refused and any(_codec(one) and not _is_sound(one) for one in _records(difference))
 
 
 def _former_start(difference: Difference) -> bool:
@@ -88,7 +135,12 @@ def _elsewhere(difference: Difference) -> bool:
 
 def _fewer_than_none(difference: Difference) -> bool:
     step = difference.step
-    return (step.api, step.version) == ("ListOffsets", 0) and all(_is_code(f, {0}, {-1}) for f in difference.fields)
+    if (step.api, step.version) != ("ListOffsets", 0):
+        return False
+    asked = [part for topic in difference.request.topics for part in topic.partitions]
+    return any(part.max_num_offsets < 0 for part in asked) and all(
+        _is_code(field, {0}, {-1}) for field in difference.fields
+    )
 
 
 def _no_operation(difference: Difference) -> bool:
@@ -157,7 +209,7 @@ def _begins_alike(field: Field) -> bool:
     if not field.path.endswith("/records") or not isinstance(field.ours, list) or not isinstance(field.theirs, list):
         return False
     both = min(len(field.ours), len(field.theirs))
-    return bool(field.ours[:both] == field.theirs[:both])
+    return bool(field.ours) and bool(field.ours[:both] == field.theirs[:both])
 
 
 def _numbered(difference: Difference) -> bool:
@@ -187,11 +239,35 @@ def _tie(difference: Difference) -> bool:
     return {field.ours, field.theirs} <= {protocol.name for protocol in difference.request.protocols}
 
 
+def _misnumbered(difference: Difference) -> bool:
+    codes = [field for field in difference.fields if field.path.endswith("/error_code")]
+    stored = bool(codes) and all(_is_code(field, {0}, {-1}) for field in codes)
+    return stored and any(_codec(one) and not _in_order(one) for one in _records(difference))
+
+
+def _in_order(one: bytes) -> bool:
+    try:
+        offsets = [row.offset for row in parse(one)]
+    except Exception:  # it is no batch
+        return True
+    return offsets == list(range(len(offsets)))
+
+
+def _superseded(difference: Difference) -> bool:
+    step = difference.step
+    joins = [one for one, _ in difference.before if (one.api, one.client) == ("JoinGroup", step.client)]
+    told = difference.theirs == "none" and errors_in(difference.ours) == {REBALANCE_IN_PROGRESS}
+    return told and step in joins[:-1]
+
+
 def _coordinator_first(difference: Difference) -> bool:
     codes = [field for field in difference.fields if field.path.endswith("/error_code")]
     starts = [field for field in difference.fields if field.path.endswith("/log_start_offset") and field.theirs == -1]
     found = difference.step.api == "Produce" and len(codes) + len(starts) == len(difference.fields)
-    return found and bool(codes) and all(_is_code(field, UNFIT, {47, 48, 49, 120}) for field in codes)
+    if not found or not codes or not all(_is_code(field, UNFIT, {47, 48, 49, 120}) for field in codes):
+        return False
+    unreadable = any(field.ours in UNREADABLE for field in codes)
+    return not unreadable or not all(map(_is_sound, _records(difference)))
 
 
 def _one_code(api: str, ours: set[int], theirs: set[int], first: int = 0) -> Callable[[Difference], bool]:
@@ -255,8 +331,8 @@ REASONS = (
         _exception,
     ),
     Reason(
-        "Kafka passes over what comes behind the end of an lz4 frame; other clients' readers do not, so that it is "
-        "refused",
+        "Kafka passes over what comes behind the end of an lz4 frame or of gzip's data; other clients' readers do not, "
+        "so that it is refused",
         _behind_the_frame,
     ),
     Reason(
@@ -325,6 +401,16 @@ REASONS = (
         "Records of an uncompressed batch that count their offsets wrong are stored by Kafka as they came; here they "
         "are numbered, or consumers see some twice and others not",
         _numbered,
+    ),
+    Reason(
+        "Records of a compressed batch that count their offsets wrong end in an exception in Kafka, which has not read "
+        "all of them when it finds that it has to write them anew; here they are numbered",
+        _misnumbered,
+    ),
+    Reason(
+        "A member that joins once more while it waits: its former request is never answered by Kafka, here it hears "
+        "that the rebalance goes on",
+        _superseded,
     ),
     Reason("Protocols with as many votes: which of them wins is the order of a hash table in Kafka", _tie),
     Reason(

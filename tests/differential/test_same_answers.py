@@ -165,8 +165,10 @@ def _played(brokers: Brokers, family: Family, numbers: Sequence[int]) -> list[tu
         outcomes = list(pool.map(partial(brokers.play, family), numbers))
     rows = []
     for number, (count, difference) in zip(numbers, outcomes, strict=True):
-        if difference is not None and not reason(difference):
+        if (once := difference) is not None and not reason(once):
             count, difference = brokers.play(family, number, "b")
+            if difference is None:
+                print(f"{family.name}, sequence {number} did not differ again: {once}")
         rows.append((number, count, difference))
     brokers.forget(family, numbers)
     return rows

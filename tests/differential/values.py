@@ -26,8 +26,10 @@ members, mixes up what it is told of one transaction twice (v4+, for brokers) or
 at all when a config resource comes twice or two markers are of one producer, and answers a Produce that names a
 partition twice with the error of one batch after it has stored the other; no client sends any of these.
 """
-ONE_BY_ONE = {"AlterPartitionReassignments"}
-"""KRaft carries out, and answers, each of what such a request names twice; with ZooKeeper the last one counts."""
+ONE_BY_ONE = {"AlterPartitionReassignments", "WriteTxnMarkers"}
+"""KRaft carries out, and answers, each of what a reassignment names twice; with ZooKeeper the last one counts. Markers
+for one partition twice get no answer from Kafka.
+"""
 LEARNT = {"producer_id", "producer_epoch", "v3_and_below_producer_id", "v3_and_below_producer_epoch", "member_id",
           "generation_id", "generation_id_or_member_epoch", "session_id", "session_epoch"}  # fmt: skip
 LATEST_SHARE = 0.8
