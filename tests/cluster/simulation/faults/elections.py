@@ -1,0 +1,87 @@
+"""Elections that people ask for, clean and unclean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .kinds import Fault, Kinds
+
+
+class Elections(Kinds):
+    """By the controller, if there is one."""
+
+    def do_prefer(self) -> None:
+        """Leaders go back to the preferred replicas."""
+
+        def prefer(elected: Any) -> None:
+            self.world.say("preferred leaders are elected")
+            elected.elections.elect(list(elected.leadership.partitions()), unclean=False)
+
+        self._in_office(prefer)
+
+    def do_elect(self) -> None:
+        """Some that are in sync lead, as after an assignment in another order and an election of the preferred."""
+        random = self.world.random
+
+        def elect(elected: Any) -> None:
+            state = elected.leadership
+            for partition in state.partitions():
+                now = state.standings.get(partition)
+                able = sorted(state.online(partition) & set(now.isr)) if now is not None else []
+                if len(able) > 1 and random.random() < 0.7:
+                    leader = random.choice(able)
+                    elected.settle(lambda one=partition, leader=leader: self._led_by(state, one, leader))  # type: ignore[misc]
+
+        self._in_office(elect)
+
+    @staticmethod
+    def _led_by(state: Any, partition: Any, leader: int) -> list[Any]:
+        now = state.standings.get(partition)
+        if now is None or leader not in now.isr or leader not in state.online(partition):
+            return []
+        change = state.change(partition, leader, now.isr)
+        return [] if change is None else [change]
+
+    def do_elect_unclean(self) -> None:
+        """An administrator gives up what only those have that are gone; most often where nobody else is in sync."""
+        if self.world.chance(0.7):
+            self._strand(lambda: self._in_office(self._uncleanly))
+        else:
+            self._in_office(self._uncleanly)
+
+    def _uncleanly(self, elected: Any) -> None:
+        partitions = list(elected.leadership.partitions())
+        self.cluster.invariants.allowed.update(topic for topic, _ in partitions)
+        self.world.say("leaders are elected, clean or not")
+        elected.elections.elect(partitions, unclean=True)
+
+    def do_allow_unclean(self) -> None:
+        """A topic's configs allow unclean elections, or do not any more; most often where one is waited for."""
+        name = self._topic()
+        if name:
+            self.cluster.invariants.allowed.add(name)
+            value = self.world.random.choice(("true", "true", "false"))
+            allow = lambda: self.cluster.configure(name, "unclean.leader.election.enable", value)  # noqa: E731
+            self._strand(allow) if self.world.chance(0.5) else allow()
+
+    def _strand(self, then: Fault) -> None:
+        """A leader is cut off from its followers until it is alone in sync, then it is killed; `then`, and it returns.
+
+        What it has taken meanwhile nobody else has.
+        """
+        up = [one for one in self.cluster.brokers.values() if one.up]
+        if not up:
+            return
+        leader = self.world.random.choice(up)
+        others = [number for number in self.cluster.brokers if number != leader.number]
+        pairs = {(leader.number, other) for other in self.world.random.sample(others, len(others) - 1) or others}
+        self.world.say(f"nothing comes through from one to the other of {pairs}")
+        self.cluster.network.cuts.update(pairs)
+
+        def end() -> None:
+            leader.die("is killed, alone in sync")
+            self.cluster.network.cuts.difference_update(pairs)
+            self._soon(2.5, then)
+            self._soon(4.0, lambda: self._start(leader))
+
+        self.world.after(self.world.between(1.0, 2.5), None, end)

@@ -1,0 +1,70 @@
+"""Faults of what the controller says to brokers: it is lost, comes late, or is the last that it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .elections import Elections
+
+
+class OrderFaults(Elections):
+    """Another controller says how it stands."""
+
+    def do_lose_under_way(self) -> None:
+        """A connection is lost as soon as there is a request of the controller's on one."""
+        self._while_telling(lambda connection: connection.reset())
+
+    def do_kill_while_telling(self) -> None:
+        """The controller is killed as soon as it says something, with what it has still to say."""
+
+        def kill(connection: Any) -> None:
+            broker = self.cluster.brokers[connection.brokers[0]]
+            if self.world.chance(0.5):
+                broker.kill_controller()
+            elif broker.up:
+                broker.die("is killed while it tells")
+                self._soon(1.0, lambda: self._start(broker))
+
+        self._while_telling(kill)
+
+    def _while_telling(self, action: Callable[[Any], object]) -> None:
+        until = self.world.now + 0.5
+
+        def look() -> None:
+            busy = [one for one in self.cluster.network.busy() if self.world.chance(0.5)]
+            for connection in busy:
+                action(connection)
+            if not busy and self.world.now < until:
+                self.world.after(0.002, None, look)
+
+        look()
+
+    def do_lose_orders(self) -> None:
+        """A broker hears nothing of what is decided, while it serves, until another controller says how it stands."""
+        chosen = [
+            one for one in self.cluster.brokers.values() if one.up and one.controller and one.controller.owner.elected
+        ]
+        if not chosen:
+            return
+        teller, cuts = chosen[0], self.cluster.network.cuts
+        deaf = self.world.random.choice([number for number in self.cluster.brokers if number != teller.number])
+        self.world.say(f"broker {deaf} does not hear what {teller.number} decides")
+        cuts.add((teller.number, deaf))
+        self._soon(0.2, self.do_elect)
+
+        def end() -> None:
+            teller.kill_controller()
+            cuts.discard((teller.number, deaf))
+            self._soon(0.5, self.do_elect)
+
+        self.world.after(self.world.between(0.2, 0.8), None, end)
+
+    def do_late_orders(self) -> None:
+        """Some of what controllers have sent comes again, from buffers of connections that are lost."""
+        orders = list(self.cluster.network.orders)
+        for number, frame in self.world.random.sample(orders, min(8, len(orders))):
+            workers = self.cluster.brokers[number].workers
+            self.world.after(
+                self.world.between(0, 0.5), workers.process, lambda one=workers, frame=frame: one.late(frame)
+            )  # type: ignore[misc]

@@ -1,0 +1,82 @@
+"""Faults of ZooKeeper, of ways to it, and of what is in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.cluster import znodes
+from odradek.cluster.tree import NoNode, Set
+
+from ..cluster import NONSENSE
+from .kinds import Kinds
+
+
+class ZooKeeperFaults(Kinds):
+    """All of them are mended by `heal`."""
+
+    def do_nonsense(self) -> None:
+        """Somebody's hand spoils a topic's node, and mends it soon after, or later."""
+        path = znodes.topic_path(self._topic())
+        if path not in self.cluster.zookeeper.nodes or path in self.cluster.spoilt:
+            return
+
+        def spoil(tree: Any) -> None:
+            data, stat = tree.get(path)
+            if data == NONSENSE:  # by another fault that was under way
+                return
+            self.world.say(f"{path} becomes nonsense")
+            self.cluster.spoilt[path] = data
+            tree.multi([Set(path, NONSENSE, stat.version)])
+            self._soon(self.world.random.choice((0.3, 3.0)), lambda: self._unspoil(path))
+
+        self.cluster.tool(spoil)
+
+    def _unspoil(self, path: str) -> None:
+        """Unless it was deleted meanwhile, and maybe made again; until it is done."""
+
+        def mend(tree: Any) -> None:
+            former = self.cluster.spoilt.get(path)
+            if former is None:
+                return
+            try:
+                data, stat = tree.latest(path)
+            except NoNode:
+                data = b""
+            if data == NONSENSE:
+                self.world.say(f"{path} makes sense again")
+                tree.multi([Set(path, former, stat.version)])
+            self.cluster.spoilt.pop(path, None)
+
+        if path in self.cluster.spoilt:
+            self.cluster.tool(mend)
+            self.world.after(1.0, None, lambda: self._unspoil(path))
+
+    def do_expire(self) -> None:
+        """A session ends though its broker lives."""
+        session = self._any().session
+        if session is not None and self.cluster.zookeeper.up:
+            self.cluster.zookeeper.expire(session)
+
+    def do_lose_zookeeper(self) -> None:
+        """A connection to it breaks for a moment."""
+        session = self._any().session
+        if session is not None:
+            session.disconnect()
+
+    def do_cut_from_zookeeper(self) -> None:
+        """One broker does not reach it, for longer than its session lasts or not."""
+        self._cut_from_zookeeper(self._any().number, self.world.between(0, 5))
+
+    def _cut_from_zookeeper(self, broker: int, seconds: float) -> None:
+        self.world.say(f"broker {broker} does not reach zookeeper")
+        self.cluster.cut_from_zookeeper(broker, True)
+        self.world.after(seconds, None, lambda: self.cluster.cut_from_zookeeper(broker, False))
+
+    def do_zookeeper_down(self) -> None:
+        """All of it."""
+        self._zookeeper(False)
+        self._soon(4.0, lambda: self._zookeeper(True))
+
+    def _zookeeper(self, up: bool) -> None:
+        self.world.say(f"zookeeper is {'up' if up else 'down'}")
+        self.cluster.zookeeper.up = up
