@@ -250,11 +250,14 @@ class Member(Administration):
             self._configs.read()
 
     def _vouch(self, epoch: int) -> bool | None:
-        """Whether a controller of that epoch was elected; None while ZooKeeper cannot be asked."""
+        """Whether the controller of that epoch is in office; None while ZooKeeper cannot be asked.
+
+        One that was, and is not any more, has said what is not so now; a process that begins has heard of no later one.
+        """
         if not self._connected:
             return None
         try:
-            return int(self._tree.latest(znodes.CONTROLLER_EPOCH)[0]) >= epoch
+            return int(self._tree.latest(znodes.CONTROLLER_EPOCH)[0]) == epoch
         except (NoNode, ValueError):
             return False
         except TreeUnavailable as error:

@@ -7,7 +7,7 @@ was sent again over the next one. What needs a partition's lock that is taken wa
 are answered when they are carried out. One of thousands of partitions takes many turns of the loop, so that requests,
 ISRs and the session are not kept waiting; what it adds is shown when all of it is there (cluster.view).
 
-So is one of an epoch that ZooKeeper does not know; while ZooKeeper cannot be asked, the first of a new epoch wait.
+So is one of another epoch than ZooKeeper has; while ZooKeeper cannot be asked, the first of a new epoch wait.
 
 An order costs nothing but its own partitions: one that no broker can have (cluster.validation) gets its error code,
 and so does a step that fails in any other way, with a trace in the log.
@@ -35,7 +35,7 @@ _ANY_BROKER_EPOCH = -1
 
 Errors = dict[tuple[str, int], int]
 Done = Callable[[int, Errors], None]  # error code of the whole, error codes of partitions
-Vouch = Callable[[int], bool | None]  # whether there is a controller of that epoch; None: not known now
+Vouch = Callable[[int], bool | None]  # whether the controller of that epoch is in office; None: not known now
 Step = Callable[[], int]
 Steps = list[tuple[tuple[str, int], Step]]
 Fault = tuple[int, str]  # error code and why; see cluster.validation

@@ -310,10 +310,28 @@ def test_a_deleted_log_on_a_disk_that_had_failed_does_not_outlive_its_topic() ->
         assert list(broker.disk.all()) == []
 
 
+def test_a_process_that_begins_takes_no_order_of_a_controller_whose_time_is_over() -> None:
+    """One that names everything there is, of before there was a topic: all logs would be put aside."""
+    with calm() as cluster:
+        world, first = cluster.world, others(cluster)
+        late = {one.number: [frame for to, frame in cluster.network.orders if to == one.number] for one in first}
+        next(one for one in cluster.brokers.values() if one not in first).die("is killed")
+        world.run(world.now + 3.0)
+        (broker,) = [one for one in others(cluster) if one in first]
+        key = cluster.topic("t").id, 0
+        log = broker.disk.find("t", key)
+        broker.kill_controller()
+        until(cluster, lambda: broker.controller is not None)
+        for frame in late[broker.number]:
+            broker.workers.late(frame)
+        world.run(world.now + 3.0)
+        assert broker.disk.find("t", key) is log
+
+
 def others(cluster: Cluster) -> list[Any]:
     """Brokers that are not the controller."""
     brokers: list[Any] = list(cluster.brokers.values())
-    return [broker for broker in brokers if broker.controller.owner.elected is None]
+    return [broker for broker in brokers if broker.controller and broker.controller.owner.elected is None]
 
 
 def break_disk(cluster: Cluster, broker: Any) -> None:
