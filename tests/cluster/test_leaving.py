@@ -22,7 +22,7 @@ def started() -> Iterator[Callable[[int], Any]]:
     stack = ExitStack()
 
     def make(brokers: int) -> Any:
-        history = History(1, unclean=False, brokers=brokers, lag=0.0)
+        history = History(1, unclean=False, brokers=brokers, lag=0.0, aside=0.0)
         cluster = history.cluster
         stack.enter_context(installed(history.world, cluster.codec, cluster.sockets, 1))
         for broker in cluster.brokers.values():

@@ -25,7 +25,7 @@ from .simulation.world import Killed
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     """A cluster of which no broker has started, with Kafka's nodes in its tree."""
-    history = History(1, unclean=False)
+    history = History(1, unclean=False, aside=0.0)
     with installed(history.world, history.cluster.codec, history.cluster.sockets, 1):
         tree = history.cluster.zookeeper.connect(0, lambda: None)
         for path in znodes.PERSISTENT:

@@ -34,7 +34,10 @@ SUSPECTED = "refuse,allow_unclean,elect_unclean,cut_one_way,stop"
 BEHIND = "fall_behind,elect,cut_one_way,min_isr"
 LATE = "late_orders,elect,kill_controller_process,kill,move,delete,create"
 STOPPED = "stop_workers"
+ASIDE = "fetchers,elect,cut_link,cut_one_way,kill"
 MANY = "die_at,fail_dir,elect_unclean,min_isr,move_back,delete_records,stop"
+
+KINDS = [DISKS, RESTARTED, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY, ASIDE]
 
 
 def run(first: int, count: int, only: str = "") -> None:
@@ -87,14 +90,19 @@ def test_many_deaths_and_deletions(first: int, only: str) -> None:
     run(first, 200, only)
 
 
-@pytest.mark.parametrize("only", [DISKS, RESTARTED, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY])
+def test_truncations_beside_the_loop() -> None:
+    """One that waited while its partition was assigned again cut what had come since: seed 16 finds that."""
+    run(0, 18, ASIDE)
+
+
+@pytest.mark.parametrize("only", KINDS)
 def test_failing_disks_and_deaths_anywhere(only: str) -> None:
     """A death may be before any word of shared memory, record, checkpoint, directory, message or write to the tree."""
     run(50000, TOGETHER, only)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("only", [DISKS, RESTARTED, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY])
+@pytest.mark.parametrize("only", KINDS)
 @pytest.mark.parametrize("first", range(51000, 55000, 200))
 def test_many_failing_disks_and_deaths_anywhere(first: int, only: str) -> None:
     run(first, 200, only)
@@ -345,7 +353,7 @@ def break_disk(cluster: Cluster, broker: Any) -> None:
 @contextmanager
 def calm(unclean: bool = False) -> Iterator[Cluster]:
     """Three brokers that replicate a partition, where nothing goes wrong of itself."""
-    history = History(1, unclean=unclean, brokers=3, lag=0.0)
+    history = History(1, unclean=unclean, brokers=3, lag=0.0, aside=0.0)
     cluster, world = history.cluster, history.world
     cluster.busy = 0.0
     with installed(world, cluster.codec, cluster.sockets, 1):

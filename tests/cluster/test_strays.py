@@ -27,7 +27,7 @@ class Scene:
     """A simulated cluster of three brokers in which nothing goes wrong of itself."""
 
     def __init__(self) -> None:
-        self.history = History(3, unclean=False, brokers=3)
+        self.history = History(3, unclean=False, brokers=3, aside=0.0)
         self.cluster = self.history.cluster
 
     def begin(self) -> None:

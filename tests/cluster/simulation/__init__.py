@@ -2,9 +2,10 @@
 
     history.py     one history: a seed → faults, clients, healing, and the invariants after each step
     world.py       the clock and the events; processes that are killed, stopped, or interrupted while they wait
-    faults.py      what goes wrong, and when
+    faults/        what goes wrong, and when
     broker.py      a broker: its processes, each life of it       serving.py  what its workers answer
     loops.py       its controller process and its replicator      sockets.py  their sockets
+    cuts.py        truncations beside the replicator's loop
     tree.py        ZooKeeper          session.py  its clients     network.py  connections and their losses
     disk.py        logs               store.py    what is done to them        memory.py   slots, locks, shared memory
     seams.py       where the real modules find all this: instead of sockets, files and the clock
@@ -12,7 +13,7 @@
 
 Real are: Member, Candidate, Office, Elected and its parts, Telling, Peer, Orders, Replicas, SlotBook, IsrKeeper,
 Leaving, TreeConfigs and enrolment; Leadership and all pure decisions; storage.leading; a follower's Replicator, Leader,
-Link, Following and copies; what workers know of followers (workers.following, workers.followers) and of acks=all
+Link, Following, copies and cuts; what workers know of followers (workers.following, workers.followers) and of acks=all
 (workers.replicated).
 
     .venv/bin/python -m tests.cluster.simulation SEED [steps]

@@ -1,4 +1,4 @@
-"""Replay one history, told: python -m tests.cluster.simulation SEED [steps [kinds of faults, with commas]]."""
+"""Replay one history, told: python -m tests.cluster.simulation SEED [steps [kinds of faults, with commas, or all]]."""
 
 from __future__ import annotations
 

@@ -44,6 +44,7 @@ class Broker:
         self.lives = 0
         self.epoch = self.former_epoch = 0  # of its registration, and of the last of its lives before
         self.up = False
+        self.boots_at = 0.0  # the host, after a loss of power
         self.registered = False
         self.registered_at = 0.0
         self.dies_noting = False  # its controller process, the next time that it is about to lead

@@ -7,7 +7,7 @@ from typing import Any
 
 from odradek.cluster import admin, znodes
 from odradek.cluster.planning import TopicPlan
-from odradek.cluster.tree import NodeExists, TreeError
+from odradek.cluster.tree import Create, NodeExists, Operation, Set, TreeError, parent
 from odradek.ipc import slots
 from odradek.protocol import errors
 
@@ -37,23 +37,35 @@ class Cluster:
     def __init__(self, world: World, brokers: int, unclean: bool = False, busy: float = 0.05, **config: Any) -> None:
         self.world = world
         self.busy = busy
+        self.aside = 0.0  # how many truncations are not carried out in the replicators' loops
         self.config = CONFIG | {"unclean.leader.election.enable": unclean} | config
         self.codec = Codec()
         self.network = Network(world)
         self.sockets = Sockets(self.network)
         self.zookeeper = ZooKeeper(world)
         self.invariants = Invariants(self, unclean)
-        self.zookeeper.written = self.invariants.written
+        self.zookeeper.written = self._written
         self.cut_off: set[int] = set()  # brokers that do not reach ZooKeeper
         self.brokers = {number: Broker(self, number) for number in range(1, brokers + 1)}
         self.made = 0
-        self.spoilt: dict[str, bytes] = {}  # nodes of topics that make no sense, and what they say but for that
+        self.sense: dict[str, bytes] = {}  # what nodes of topics have said last that made sense
         self._topic_configs: dict[str, dict[str, str]] = {}
         self._values = 0
         self.counts = {"acks=1": 0, "acks=all": 0, "acknowledged": 0, "refused": 0}
         world.checks.append(self.invariants.check)
 
     # -- ZooKeeper
+
+    def _written(self, session: Any, operation: Operation, before: bytes | None) -> None:
+        made = isinstance(operation, (Create, Set)) and parent(operation.path) == znodes.TOPICS
+        if made and operation.data != NONSENSE:
+            self.sense[operation.path] = operation.data
+        self.invariants.written(session, operation, before)
+
+    def spoilt(self) -> list[str]:
+        """Nodes of topics that make no sense."""
+        paths = map(znodes.topic_path, self.topics)
+        return [path for path in paths if self.zookeeper.nodes[path].data == NONSENSE]
 
     def placed(self, session: Session) -> None:
         """A session was made: it goes by the same ways as the broker's last."""
@@ -125,6 +137,11 @@ class Cluster:
         configs[key] = value
         self.tool(lambda tree: admin.set_topic_config(tree, name, configs))
 
+    def configure_brokers(self, key: str, value: str) -> None:
+        """As `configs --alter` for all brokers."""
+        self.world.say(f"configure all brokers: {key}={value}")
+        self.tool(lambda tree: admin.set_broker_config(tree, None, {key: value}))
+
     def remake_topic(self, name: str, replicas: dict[int, list[int]]) -> None:
         """Somebody takes its nodes out of ZooKeeper by hand (rmr) and makes another topic of that name."""
         self.world.say(f"remake {name}: {replicas}")
@@ -177,7 +194,7 @@ class Cluster:
         """The node of a topic."""
         path = znodes.topic_path(name)
         data = self.zookeeper.nodes[path].data
-        return znodes.decode_topic(self.spoilt.get(path, data) if data == NONSENSE else data)
+        return znodes.decode_topic(self.sense[path] if data == NONSENSE else data)
 
     # -- producers
 

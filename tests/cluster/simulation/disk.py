@@ -59,6 +59,7 @@ class Directory:
         self.epochs: list[tuple[int, int]] = []
         self.checkpoint = self.start_checkpoint = 0  # of the high watermark and of the log start
         self.base = 0  # of its first segment; there are stand-ins for records below, as DeleteRecords deletes no file
+        self.synced = 0  # records that no loss of power takes
         self.truncations = 0
         self.deleted = False
         self.emptied = False  # it has no segment: a death in the midst of `restart`
@@ -87,7 +88,7 @@ class Directory:
             self.log_dir.write()
             self.truncations += 1
             del self.records[end:], self.chain[end + 1 :]
-            self._shown = min(self._shown, end)
+            self._shown, self.synced = min(self._shown, end), min(self.synced, end)
             self.disk.truncated(self)
 
     def restart(self, offset: int) -> None:
@@ -98,7 +99,15 @@ class Directory:
         self.log_dir.write()
         self.base, self.epochs, self.emptied = offset, [], False
         self.records, self.chain = [None] * offset, [None if offset else 0] * (offset + 1)
-        self._shown = offset
+        self._shown = self.synced = offset
+
+    def lose_unsynced(self, between: Callable[[int, int], int]) -> None:
+        """Some records at its end were in memory only."""
+        end = between(max(self.synced, self.base), len(self.records))
+        self.cut(end)
+        cache = self.cache()
+        cache.truncate_from_end(end)
+        self.note(cache)
 
     def cache(self) -> EpochCache:
         return EpochCache(self.epochs)
@@ -149,13 +158,12 @@ class Disk:
             directory.deleted = True
             self.truncated(directory)
 
-    def lose_unflushed(self, between: Callable[[int, int], int]) -> None:
-        """Some records at the end of each log were in memory only."""
-        for directory in self.all():
-            directory.cut(between(max(directory.checkpoint // 2, directory.base), len(directory.records)))
-            cache = directory.cache()
-            cache.truncate_from_end(len(directory.records))
-            directory.note(cache)
+    def lose_unsynced(self, between: Callable[[int, int], int]) -> dict[tuple[bytes, int], int]:
+        """Logs lose some of what was in memory only; where those ended that have lost something."""
+        ends = {one: len(one.records) for one in self.all() if not one.log_dir.broken}
+        for directory in ends:
+            directory.lose_unsynced(between)
+        return {one.key: end for one, end in ends.items() if len(one.records) < end}
 
     def mend(self) -> None:
         """No disk is broken any more. Of a log that was made anew elsewhere meanwhile the older one is removed, without
@@ -279,6 +287,13 @@ class MemoryPartition:
     def acquire(self) -> Fields:
         if not self.owner.locks.try_lock(self.slot.number):
             raise Busy
+        try:
+            return self._taken()
+        except BaseException:
+            self.owner.locks.unlock(self.slot.number)
+            raise
+
+    def _taken(self) -> Fields:
         values = self.slot.taken(1)
         if values[slots.F_INCARNATION] != self.incarnation or values[slots.F_STATE] == slots.DELETING:
             raise Gone
@@ -306,6 +321,7 @@ class MemoryPartition:
         if running and not running[-1].alive:
             return
         self.directory.disk.released(self)
+        self.owner.locks.unlock(self.slot.number)
         if changed:
             self.owner.changed()
 

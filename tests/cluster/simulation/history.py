@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from random import Random
 from typing import Any, NamedTuple
 
 from .clients import Producers
@@ -42,6 +43,7 @@ class History:
         )  # fmt: skip
         self.cluster.zookeeper.slow = random.choice((0.002, 0.02, 0.2))
         self.cluster.zookeeper.lag = options.get("lag", random.choice((0.0, 0.0, 0.02, 0.4)))
+        self.cluster.aside = options.get("aside", Random(f"{seed} aside").choice((0.0, 0.0, 0.3, 1.0)))
         self.cluster.network.usual = random.choice((0.001, 0.001, 0.03))
         self.cluster.network.stray_s = random.choice((0.05, 0.5, 3.0))
         self.faults = Faults(self.cluster, **options)

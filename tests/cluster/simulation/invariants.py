@@ -2,6 +2,17 @@
 
 Committed is what any replica has ever shown below its high watermark. An unclean election, where one is allowed, may
 lose what was committed in epochs before it, which is counted; what is committed from its epoch on must stay.
+
+A loss of power takes from logs what was not synced, which nobody waits for before it acknowledges. So what is promised
+is what Kafka promises: a committed record stays while one of the ISR keeps it that can be elected. In detail:
+- Who has lost something may lack committed records in the ISR that it is in when it comes back, until it has them.
+- It may be elected only if nobody else of that ISR is there, as one of Kafka's may that is the last of its ISR: another
+  that has everything, but is away, does not count. That election may lose records, and is counted like an unclean one.
+- Who joins an ISR has everything, but for one that has lost it since and is not back yet: nobody counts afterwards on
+  what it said in its former life.
+- Of whom the power does not fail nothing is lost, nor from anybody's log what was synced.
+- A leader does not give other records the offsets and the epoch of those that it has lost: that would part logs
+  without a trace. (`appended` sees it.)
 """
 
 from __future__ import annotations
@@ -37,6 +48,7 @@ class Invariants:
         self.lost = 0  # committed records, by unclean elections
         self.acked: dict[Key, dict[int, Record]] = defaultdict(dict)
         self.exempt: set[tuple[int, Key]] = set()  # replicas whose disk is new, until they have left the ISR
+        self.cut_short: dict[tuple[int, Key], int] = {}  # replicas that have lost records, and where their logs ended
         self.allowed: set[str] = set()  # topics that may have unclean elections, by somebody's word
         self._unclean = unclean
         self._lossy: dict[Key, int] = {}  # the epochs of partitions' last unclean elections
@@ -53,6 +65,7 @@ class Invariants:
         self._zxid = -1
         self.states: dict[str, PartitionState] = {}  # by path
         self.keys: dict[str, Key] = {}
+        self._former_isrs: dict[str, list[int]] = {}  # from which leaders were elected, by path
 
     @property
     def of_logs(self) -> tuple[Any, ...]:
@@ -84,6 +97,7 @@ class Invariants:
         """What was verified is to be looked at again."""
         at = directory.disk.broker, directory.key
         self._verified[at] = min(self._verified[at], 0 if directory.deleted else len(directory.records))
+        self._grown = True  # the others of the ISR are to have all that is committed
 
     def led(self, directory: Directory, epoch: int) -> None:
         """Only one broker appends as leader of an epoch."""
@@ -142,15 +156,19 @@ class Invariants:
             self.wrong(f"{path}: epoch {before.leader_epoch} is followed by {after.leader_epoch}")
         if not set(after.isr) <= set(before.isr):
             self._elected_uncleanly(path, before, after)
+        self._former_isrs[path] = before.isr
 
     def _joined(self, path: str, brokers: set[int]) -> None:
-        """A replica whose log directory has failed does not come to count as in sync, once that is known there.
+        """Who joins again after a loss of power lacks nothing. A replica whose log directory has failed does not
+        come to count as in sync, once that is known there.
 
         A controller that is elected then may elect it, uncleanly where that is allowed, as one of Kafka's may: it knows
         of failed directories by the answers to what it says first.
         """
         topic = path.split("/")[3]
         for broker in brokers:
+            if self.cluster.brokers[broker].registered:
+                self.cut_short.pop((broker, self._key(path)), None)
             directory = self.cluster.brokers[broker].disk.find(topic, self._key(path))
             if directory is not None and directory.log_dir.broken and self._failed_long_ago(directory):
                 self.wrong(f"{path}: broker {broker} joins the ISR with a log in {directory.log_dir}, which has failed")
@@ -185,6 +203,10 @@ class Invariants:
         """A broker has lost its disk: it has nothing of what it is in the ISR of."""
         self.exempt |= {(broker, self.keys[path]) for path, state in self.states.items() if broker in state.isr}
 
+    def lost_power(self, broker: int, ends: dict[Key, int]) -> None:
+        """Logs of a broker have lost records at their ends, which were there."""
+        self.cut_short |= {(broker, key): end for key, end in ends.items()}
+
     def _in_office(self, writer: int, path: str) -> int:
         """The controller's epoch; only who was elected for it writes here."""
         epoch = int(self.cluster.zookeeper.nodes[znodes.CONTROLLER_EPOCH].data)
@@ -211,6 +233,8 @@ class Invariants:
             return False
         if directory.topic_id != partition.topic_id:
             self.wrong(f"{_name(directory)}: the log of another topic of that name is served")
+        if state == slots.LEADER and (directory.disk.broker, directory.key) in self.cut_short:
+            self._leads_cut_short(directory, values[slots.F_LEADER_EPOCH])
         if self._past(directory.key, values[slots.F_LEADER_EPOCH]):
             return False
         if not hw <= values[slots.F_LEO] == len(directory.records):
@@ -222,6 +246,18 @@ class Invariants:
                 self.wrong(f"{_name(directory)}: the leader's high watermark goes from {before} back to {hw}")
             self._marks[life] = values[slots.F_LED_SINCE], hw
         return self._shown(directory, hw, state == slots.LEADER)
+
+    def _leads_cut_short(self, directory: Directory, epoch: int) -> None:
+        """Of the ISR one leads that has lost records; nobody else can who has them."""
+        path, broker, key = znodes.state_path(directory.topic, directory.index), directory.disk.broker, directory.key
+        state = self.states.get(path)
+        if state is None or (state.leader, state.leader_epoch) != (broker, epoch) or self.keys[path] != key:
+            return
+        for other in {*state.isr, *self._former_isrs.get(path, ())}:
+            if (other, key) not in self.cut_short and self._is_well(path, other):
+                self.wrong(f"{path}: {broker} leads, which has lost power; {other} of {state.isr} has not")
+        self._lossy[key] = epoch
+        del self.cut_short[broker, key]
 
     def _starts(self, partition: Any) -> None:
         """A log begins where it did, or where somebody has had records deleted."""
@@ -302,18 +338,33 @@ class Invariants:
                 self._in_sync(path, broker, key)
         if self.exempt:
             self.exempt = {one for one in self.exempt if self._in_isr(*one)}
+        if self.cut_short:
+            self.cut_short = {one: end for one, end in self.cut_short.items() if self._counts(*one)}
 
     def _in_sync(self, path: str, broker: int, key: Key) -> None:
         topic = path.split("/")[3]
         if (broker, key) in self.exempt or topic in self.cluster.going():
             return
         directory = self.cluster.brokers[broker].disk.find(topic, key)
+        if (broker, key) in self.cut_short and self._lacks(directory, (broker, key)):
+            return
         if directory is not None:
             self._compare(directory, len(self._committed[key]), "is in the ISR and has")
         elif key not in self._lossy:
             self.wrong(
                 f"{path}: broker {broker} is in the ISR and has no log; {len(self._committed[key])} are committed"
             )
+
+    def _lacks(self, directory: Directory | None, replica: tuple[int, Key]) -> bool:
+        """Whether a replica may not have yet what it has lost with the power."""
+        if directory is not None and len(directory.records) < self.cut_short[replica]:
+            return True
+        del self.cut_short[replica]
+        return False
+
+    def _counts(self, broker: int, key: Key) -> bool:
+        """Whether it is in the ISR, or who leads may put it there by what was known before it died."""
+        return not self.cluster.brokers[broker].registered or self._in_isr(broker, key)
 
     def _in_isr(self, broker: int, key: Key) -> bool:
         return any(self.keys[path] == key and broker in state.isr for path, state in self.states.items())
@@ -327,12 +378,18 @@ class Invariants:
         holders = [
             one.number for one in self.cluster.brokers.values() if _holds(one.disk.find(topic, key), offset, record)
         ]
-        if len(holders) < min_isr and not self.exempt:
+        if len(holders) < min_isr and not self._may_lack(topic, key):
             self.wrong(f"{topic}-{key[1]}: acknowledged at {offset}: {record}, which only {holders} have")
         self.acked[key][offset] = record
         committed = self._committed[key]
         if (offset >= len(committed) or committed[offset] != record) and not self._past(key, record[0]):
             self.wrong(f"acknowledged at {offset}: {record}, which is not committed")
+
+    def _may_lack(self, topic: str, key: Key) -> bool:
+        """Whether replicas of a partition may have less than they had, or are of a topic that was taken out by hand."""
+        lost_power = any(one == key for _, one in self.cut_short)
+        remade = topic not in self.cluster.topics or self.cluster.topic(topic).id != key[0]
+        return bool(self.exempt) or lost_power or remade
 
     def check_acked(self) -> None:
         """At the end."""

@@ -19,6 +19,7 @@ from odradek.workers.apis import k04_leader_and_isr, k05_stop_replica, k06_updat
 from odradek.workers.context import Context
 
 from . import disk, store
+from .cuts import Cuts
 from .serving import place
 from .sockets import Resolver
 from .world import Process, World
@@ -172,13 +173,15 @@ class Janitor:
                 partition.release()
 
     def checkpoint(self) -> None:
-        """broker.checkpointing: the high watermarks and log starts."""
+        """broker.checkpointing: the high watermarks and log starts; broker.flushing: some logs."""
         for partition in self:
             values, directory = partition.slot.read(), partition.directory
             if values[slots.F_STATE] in (slots.LEADER, slots.FOLLOWER) and not directory.log_dir.broken:
                 directory.log_dir.write()
                 directory.checkpoint = values[slots.F_HW]
                 directory.start_checkpoint = values[slots.F_LOG_START]
+                if values[slots.F_LEO] % 4 == 0:
+                    directory.synced = values[slots.F_LEO]
 
 
 class _Catalog:
@@ -216,10 +219,15 @@ class Replicator(replicator.Replicator):
         self._seen = []
         self._columns = Columns(broker.shared.slots)
         self._look_at_ms = 0
-        self._cuts: Any = None  # a truncation is one step here
+        self._cuts: Any = Cuts(broker.world, loop)
         self._resolver: Any = Resolver()
         self._loop = loop
         loop.turn = self.turn_once
+
+    @property
+    def cutting(self) -> bool:
+        """Whether a truncation is under way beside the loop."""
+        return bool(self._cuts.under_way)
 
     def turn_once(self) -> float:
         """One turn; when the next is due."""

@@ -14,7 +14,7 @@ from odradek.ipc import slots
 from odradek.ipc.slots import SlotTable
 from odradek.ipc.traffic import WORDS, Traffic
 
-from .world import World
+from .world import Process, World
 
 SLOTS = 64  # in a region; see seams
 
@@ -76,17 +76,24 @@ class MemoryTable(SlotTable):
 
 
 class Locks:
-    """Partition locks: somebody else has one of them now and then."""
+    """Partition locks: somebody else has one of them now and then, or the thread that waits within its turn."""
 
     def __init__(self, world: World, busy: float) -> None:
         self._world = world
         self._busy = busy
+        self._holders: dict[int, Process] = {}
 
     def try_lock(self, slot: int) -> bool:
-        return not self._world.chance(self._busy)
+        holder = self._holders.get(slot)
+        if self._world.chance(self._busy) or (holder is not None and holder.alive):
+            return False
+        if self._world.running:
+            self._holders[slot] = self._world.running[-1]
+        return True
 
     def unlock(self, slot: int) -> None:
-        pass
+        if self._world.running and self._holders.get(slot) is self._world.running[-1]:
+            del self._holders[slot]
 
 
 class _Metadata:

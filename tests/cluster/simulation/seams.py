@@ -15,6 +15,7 @@ from typing import Any
 from odradek.broker import (
     admission,
     copies,
+    cuts,
     elected,
     elections,
     enrolment,
@@ -136,6 +137,11 @@ class Codec:
         return self.message(frame)
 
 
+def _takes_long(partition: Any, offset: int) -> bool:
+    cluster = partition.owner.shared.broker.cluster
+    return bool(cluster.world.chance(cluster.aside))
+
+
 def _ids(seed: int) -> Any:
     source = random.Random(seed)
     return lambda: source.getrandbits(127).to_bytes(16, "big")
@@ -147,7 +153,7 @@ def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterat
     changes: list[tuple[Any, str, Any]] = [(module, "time", Clock(world)) for module in _TIMED]
     changes += [(module, "interbroker", codec) for module in _SPOKEN]
     changes += [
-        (leader, "fetch_client", codec), (leader, "received", store.Received),
+        (leader, "fetch_client", codec), (leader, "received", store.Received), (cuts, "may_take_long", _takes_long),
         (admission, "Resolver", Resolver), (peers, "Resolver", Resolver), (link, "socket", sockets),
         (slots, "CHUNK", memory.SLOTS), (znodes, "random_uuid", _ids(seed)),
         (enrolment, "PartitionDirs", disk.Dirs), (enrolment, "Turns", lambda run_dir: None),

@@ -10,7 +10,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Action = Callable[[], object]
 _DEEPEST = 4  # processes that wait at the same time
@@ -35,6 +35,23 @@ class Process:
 
     def ready(self, descriptor: int, events: int) -> None:
         """Something is there for who polls the descriptor."""
+
+
+def _of_process(name: str) -> Any:
+    return property(lambda self: getattr(self.process, name), lambda self, value: setattr(self.process, name, value))
+
+
+class Thread(Process):
+    """Of a process: it is killed and stopped with it, and is killed by the effects that are left to both."""
+
+    alive, stopped_until, effects_left, end = map(_of_process, ("alive", "stopped_until", "effects_left", "end"))
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.name = f"{process.name}'s thread"
+        self.broker = process.broker
+        self.busy = False
+        self.deferred = []
 
 
 class Event(NamedTuple):

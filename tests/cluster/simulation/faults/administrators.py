@@ -65,6 +65,22 @@ class Administrators(Kinds):
         if name:
             self.cluster.configure(name, "min.insync.replicas", str(self.world.random.randint(1, 3)))
 
+    def do_fetchers(self) -> None:
+        """num.replica.fetchers is another, most often while a truncation is under way beside the loop: replicas are
+        copied over other connections, in the same epochs.
+        """
+        random, until = self.world.random, self.world.now + self.world.random.choice((0.0, 2.0, 2.0))
+
+        def look() -> None:
+            if self.world.now >= until or any(
+                one.up and one.replicator.cutting for one in self.cluster.brokers.values()
+            ):
+                self.cluster.configure_brokers("num.replica.fetchers", str(random.randint(1, 4)))
+            else:
+                self.world.after(0.01, None, look)
+
+        look()
+
     def do_add_partitions(self) -> None:
         """A topic gets one more."""
         name = self._topic()

@@ -6,6 +6,8 @@ from typing import Any
 
 from .kinds import Kinds
 
+_BOOT_S = 1.2  # more than a second, for which its last fetch may let a follower join an ISR (broker.isr)
+
 
 class DiskFaults(Kinds):
     """A broken disk is mended at some later start of its broker."""
@@ -37,12 +39,14 @@ class DiskFaults(Kinds):
         return True
 
     def do_lose_power(self) -> None:
-        """The host is gone, and with it the ends of its logs that nobody has flushed."""
-        broker = self._any()
-        if broker.up:
-            broker.die("loses power", vanish=True)
-            broker.disk.lose_unflushed(self.world.random.randint)
-            self._soon(self.world.random.choice((0.5, 5.0)), lambda: self._start(broker))
+        """One host is gone, or some at once, and ends of logs that were in memory only. It takes a while to boot."""
+        random, brokers = self.world.random, list(self.cluster.brokers.values())
+        for broker in random.sample(brokers, random.choice((1, 1, 2, len(brokers)))):
+            if broker.up:
+                broker.die("loses power", vanish=True)
+                self.cluster.invariants.lost_power(broker.number, broker.disk.lose_unsynced(random.randint))
+                broker.boots_at = self.world.now + _BOOT_S
+                self._soon(5.0, lambda one=broker: self._start(one))
 
     def do_fail_dir(self) -> None:
         """One or two log directories of a broker fail: somebody notices, or who writes there next. A later start may

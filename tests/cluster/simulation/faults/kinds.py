@@ -29,10 +29,10 @@ class Kinds:
         self.world.after(self.world.between(0, longest), None, action)
 
     def _start(self, broker: Any) -> None:
-        if not broker.up:
-            broker.start()
-        elif broker.shared.draining:
+        if self.world.now < broker.boots_at or (broker.up and broker.shared.draining):
             self.world.after(0.5, None, lambda: self._start(broker))
+        elif not broker.up:
+            broker.start()
 
     def _well(self) -> bool:
         """Whether nothing else is wrong at the moment."""

@@ -16,21 +16,14 @@ from .processes import ProcessFaults
 class Faults(Administrators, DiskFaults, OrderFaults, ConnectionFaults, ProcessFaults):
     """Something from a list every now and then, until `end`. Everything is mended by itself, or by `heal`."""
 
-    def __init__(self, cluster: Cluster, wipe: bool = True, power: bool = False, only: str = "", **_: Any) -> None:
-        """`wipe`: brokers come back with an empty disk, one at a time, `power`: without what was not flushed.
-
-        `only`: the kinds, by name, with commas; else some are chosen.
-        """
-        self.cluster = cluster
-        self.world = cluster.world
-        self.over = False
-        self._calm_until = 0.0
+    def __init__(self, cluster: Cluster, only: str = "", **_: Any) -> None:
+        """`only`: the kinds, by name, with commas, or all; else some are chosen, but no nonsense."""
+        super().__init__(cluster)
         named = self._kinds()
-        if only:
+        if only in ("", "all"):
+            named = {name: kind for name, kind in named.items() if only or name != "nonsense"}
+        else:
             named = {name: named[name] for name in only.split(",")}
-        for name, wanted in (("wipe", wipe), ("lose_power", power), ("nonsense", "nonsense" in only)):
-            if not wanted:
-                named.pop(name, None)
         kinds = list(named.items())
         count = len(kinds) if only else self.world.random.randint(2, len(kinds))
         self.kinds = dict(self.world.random.sample(kinds, count))
@@ -60,7 +53,7 @@ class Faults(Administrators, DiskFaults, OrderFaults, ConnectionFaults, ProcessF
         cluster.network.cuts.clear()
         cluster.network.refusing.clear()
         cluster.network.slow = 0.0
-        for path in list(cluster.spoilt):
+        for path in cluster.spoilt():
             self._unspoil(path)
         for broker in cluster.brokers.values():
             cluster.cut_from_zookeeper(broker.number, False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.cluster import znodes
-from odradek.cluster.tree import NoNode, Set
+from odradek.cluster.tree import Set
 
 from ..cluster import NONSENSE
 from .kinds import Kinds
@@ -17,7 +17,7 @@ class ZooKeeperFaults(Kinds):
     def do_nonsense(self) -> None:
         """Somebody's hand spoils a topic's node, and mends it soon after, or later."""
         path = znodes.topic_path(self._topic())
-        if path not in self.cluster.zookeeper.nodes or path in self.cluster.spoilt:
+        if path not in self.cluster.zookeeper.nodes or path in self.cluster.spoilt():
             return
 
         def spoil(tree: Any) -> None:
@@ -25,9 +25,10 @@ class ZooKeeperFaults(Kinds):
             if data == NONSENSE:  # by another fault that was under way
                 return
             self.world.say(f"{path} becomes nonsense")
-            self.cluster.spoilt[path] = data
-            tree.multi([Set(path, NONSENSE, stat.version)])
-            self._soon(self.world.random.choice((0.3, 3.0)), lambda: self._unspoil(path))
+            try:
+                tree.multi([Set(path, NONSENSE, stat.version)])
+            finally:  # it may be done all the same
+                self._soon(self.world.random.choice((0.3, 3.0)), lambda: self._unspoil(path))
 
         self.cluster.tool(spoil)
 
@@ -35,19 +36,12 @@ class ZooKeeperFaults(Kinds):
         """Unless it was deleted meanwhile, and maybe made again; until it is done."""
 
         def mend(tree: Any) -> None:
-            former = self.cluster.spoilt.get(path)
-            if former is None:
-                return
-            try:
-                data, stat = tree.latest(path)
-            except NoNode:
-                data = b""
+            data, stat = tree.latest(path)
             if data == NONSENSE:
                 self.world.say(f"{path} makes sense again")
-                tree.multi([Set(path, former, stat.version)])
-            self.cluster.spoilt.pop(path, None)
+                tree.multi([Set(path, self.cluster.sense[path], stat.version)])
 
-        if path in self.cluster.spoilt:
+        if path in self.cluster.spoilt():
             self.cluster.tool(mend)
             self.world.after(1.0, None, lambda: self._unspoil(path))
 

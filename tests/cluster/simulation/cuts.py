@@ -1,0 +1,71 @@
+"""Truncations beside the replicator's loop: broker.cuts with events in the place of its threads.
+
+One begins some time after it was asked for, waits for the partition's lock, and may take its time with it. Meanwhile
+anything else happens: the process dies, the partition is assigned again, in its epoch or another, and is cut again.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from odradek.broker import copies, cuts
+from odradek.cluster.following import Position
+from odradek.ipc.slots import Fields
+from odradek.storage.partition import Busy
+
+from .world import Process, Thread, World
+
+_BEGINS_S = (0.01, 0.3, 1.0, 3.0)
+_LASTS_S = (0.0, 0.0, 0.02, 0.5)
+
+
+class Cuts(cuts.Cuts):
+    """Those of one life of a replicator."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process: Any = process
+        self._over = True  # who finds the lock taken comes again in another event
+        self.under_way = 0
+
+    def begin(self, partition: Any, epoch: int, cut: copies.Cut, wanted: cuts.Wanted, done: cuts.Done) -> None:
+        """See broker.cuts."""
+        world, thread = self._world, Thread(self._process)
+        lasts = world.between(0, world.random.choice(_LASTS_S))
+        self.under_way += 1
+        world.say(f"broker {thread.broker}: a truncation of {partition} beside the loop")
+
+        def attempt() -> None:
+            try:
+                outcome: cuts.Outcome = self._carry_out(partition, epoch, self._slow(cut, lasts), wanted)
+            except Busy:
+                world.after(0.001, thread, attempt)
+                return
+            except Exception as error:
+                outcome = error
+            world.after(world.between(0, 0.02), self._process, lambda: self._ended_with(done, outcome))
+
+        world.after(world.between(0, world.random.choice(_BEGINS_S)), thread, attempt)
+
+    def _slow(self, cut: copies.Cut, seconds: float) -> copies.Cut:
+        """With the lock it takes so long before anything has changed."""
+
+        def slow(own: Any) -> copies.Change:
+            change = cut(own)
+
+            def act(values: Fields) -> Position:
+                self._world.elapse(seconds)
+                return change(values)
+
+            return act if seconds else change
+
+        return slow
+
+    def _ended_with(self, done: cuts.Done, outcome: cuts.Outcome) -> None:
+        self.under_way -= 1
+        done(outcome)
+        self._process.go_on()
+
+    def _beside(self, partition: Any) -> Any:
+        return SimpleNamespace(get=lambda *_: partition, close=lambda: None)
