@@ -149,6 +149,8 @@ class Elected:
     def _begin(self) -> None:
         """Tell and decide, by what was just read."""
         self._pass_over(self._facts.reborn())
+        resumed = self._facts.resumed()
+        self.settle(lambda: self.leadership.begun_again(resumed))
         self.telling.welcome(set(self.leadership.live))
         self.replace_failed()
         self.topics.make_all_new()

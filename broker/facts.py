@@ -92,10 +92,24 @@ class Facts:
 
         A controller in office would have taken them out of the ISR; nobody knows what is left of their logs.
         """
-        state, reborn = self.leadership, defaultdict(set)
-        for partition, now in state.standings.items():
-            new = {broker for broker in now.isr if state.live.get(broker, 0) > self._written.get(partition, 0)}
-            if new and state.there(partition, now.isr) - new:
+        reborn: defaultdict[int, set[Partition]] = defaultdict(set)
+        for partition, now in self.leadership.standings.items():
+            new = self._reborn(partition, now.isr)
+            if new and self.leadership.there(partition, now.isr) - new:
                 for broker in new:
                     reborn[broker].add(partition)
         return dict(reborn)
+
+    def resumed(self) -> dict[Partition, int]:
+        """Partitions that such a broker leads, since of the ISR nobody has stayed; their leader epochs.
+
+        A log that lost its end with the power must not get others for those records in the same epoch: who has copied
+        them would not see that they are others (KIP-101). A controller in office would have begun another epoch.
+        """
+        standings = [(one, self.leadership.standings.get(one)) for one in self.leadership.partitions()]
+        return {one: now.leader_epoch for one, now in standings if now and self._reborn(one, [now.leader])}
+
+    def _reborn(self, partition: Partition, brokers: Iterable[int]) -> set[int]:
+        """Those that live another life than when the partition's state was written."""
+        written = self._written.get(partition, 0)
+        return {broker for broker in brokers if self.leadership.live.get(broker, 0) > written}

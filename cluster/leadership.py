@@ -204,6 +204,11 @@ class Leadership:
         """After `started`, or when `unclean` has changed for `topics`: leaders for partitions without, if any can."""
         return _some(self._elected(partition, unclean) for partition in self.partitions(topics))
 
+    def begun_again(self, epochs: Mapping[Partition, int]) -> list[Change]:
+        """Another epoch for each that is still in this one, under the same leader."""
+        standings = {one: now for one, now in self.standings.items() if epochs.get(one) == now.leader_epoch}
+        return _some(self.change(one, now.leader, now.isr, anew=True) for one, now in standings.items())
+
     def controlled_shutdown(self, broker: int) -> Shutdown:
         """Moves what `broker` leads to others if any can lead, and takes it out of the isr where it follows."""
         changes, stopped = [], []

@@ -35,9 +35,10 @@ BEHIND = "fall_behind,elect,cut_one_way,min_isr"
 LATE = "late_orders,elect,kill_controller_process,kill,move,delete,create"
 STOPPED = "stop_workers"
 ASIDE = "fetchers,elect,cut_link,cut_one_way,kill"
+POWER = "lose_power,elect,cut_link,kill_controller_process,isolate"
 MANY = "die_at,fail_dir,elect_unclean,min_isr,move_back,delete_records,stop"
 
-KINDS = [DISKS, RESTARTED, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY, ASIDE]
+KINDS = [DISKS, RESTARTED, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY, ASIDE, POWER]
 
 
 def run(first: int, count: int, only: str = "") -> None:
@@ -93,6 +94,11 @@ def test_many_deaths_and_deletions(first: int, only: str) -> None:
 def test_truncations_beside_the_loop() -> None:
     """One that waited while its partition was assigned again cut what had come since: seed 16 finds that."""
     run(0, 18, ASIDE)
+
+
+def test_losses_of_power() -> None:
+    """A controller that takes office counts on no log of who was away since a state was written: seed 26 finds that."""
+    run(0, 28, POWER)
 
 
 @pytest.mark.parametrize("only", KINDS)
@@ -316,6 +322,32 @@ def test_a_deleted_log_on_a_disk_that_had_failed_does_not_outlive_its_topic() ->
         world.run(world.now + 10.0)
         assert broker.registered and cluster.topics == []
         assert list(broker.disk.all()) == []
+
+
+def test_a_leader_that_lost_power_unseen_leads_in_another_epoch() -> None:
+    """It alone is in sync. Who has copied what it has lost would not see that other records come in the same epoch.
+
+    The controller dies before its session ends, and the next one finds it registered.
+    """
+    with calm() as cluster:
+        world, (leader, other) = cluster.world, others(cluster)
+        office = next(one for one in cluster.brokers.values() if one not in (leader, other))
+        cluster.create_topic("u", {0: [leader.number, other.number]})
+        world.run(world.now + 2.0)
+        cluster.network.cuts.add((other.number, leader.number))
+        cluster.produce("u", 0, to=leader.number, acks_all=False)
+        world.run(world.now + 4.0)
+        before = cluster.state("u", 0)
+        assert before.isr == [leader.number]
+        leader.die("loses power", vanish=True)
+        cluster.invariants.lost_power(leader.number, leader.disk.lose_unsynced(min))
+        world.run(world.now + 1.2)
+        leader.start()
+        office.die("vanishes", vanish=True)
+        world.run(world.now + 6.0)
+        assert leader.registered
+        after = cluster.state("u", 0)
+        assert (after.leader, after.leader_epoch > before.leader_epoch) == (leader.number, True)
 
 
 def test_a_process_that_begins_takes_no_order_of_a_controller_whose_time_is_over() -> None:
