@@ -62,6 +62,8 @@ def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
     replicas.open(former)
     member = Member(me, tree, store, view, replicas, registration, former is not None)
     member.orders.least_epoch = _least_epoch(tree, store.broker)
+    if former is not None:
+        member.orders.succeed(former.heard)
     return member
 
 

@@ -3,9 +3,10 @@
 An order of a controller that is not in office any more, or meant for a former life of this broker, is refused
 (KIP-237, KIP-380), also before this life is registered: its registration will be younger than what it wrote into
 ZooKeeper before. So is one that was overtaken: when a connection is lost, what was on it may still come behind what
-was sent again over the next one. What needs a partition's lock that is taken waits, and everything behind it; orders
-are answered when they are carried out. One of thousands of partitions takes many turns of the loop, so that requests,
-ISRs and the session are not kept waiting; what it adds is shown when all of it is there (cluster.view).
+was sent again over the next one. How far this process has come it publishes (Snapshot.heard) for who succeeds it.
+What needs a partition's lock that is taken waits, and everything behind it; orders are answered when they are carried
+out. One of thousands of partitions takes many turns of the loop, so that requests, ISRs and the session are not kept
+waiting; what it adds is shown when all of it is there (cluster.view).
 
 So is one of another epoch than ZooKeeper has; while ZooKeeper cannot be asked, the first of a new epoch wait.
 
@@ -25,6 +26,7 @@ from odradek.broker import strays
 from odradek.broker.replicas import Replicas
 from odradek.cluster import validation
 from odradek.cluster.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH, UNKNOWN_SERVER_ERROR
+from odradek.cluster.snapshot import Heard
 from odradek.cluster.telling import DURING_DELETE, Stop
 from odradek.cluster.view import NO_ID, Office, Told, View
 from odradek.storage.partition import Busy
@@ -50,8 +52,10 @@ _SHOWN = 5  # refused partitions named in a line of the log
 
 
 class _Order:
-    def __init__(self, steps: Iterable[tuple[tuple[str, int], Step]], done: Done, changes: bool = True) -> None:
-        self.changes = changes  # the view
+    def __init__(
+        self, steps: Iterable[tuple[tuple[str, int], Step]], done: Done, heard: Heard | None = None
+    ) -> None:  # fmt: skip
+        self.heard = heard  # None: it changes nothing
         self.steps = deque(steps)
         self.errors: Errors = {}
         self.done = done
@@ -85,7 +89,11 @@ class Orders:
 
     def when_done(self, action: Callable[[], None]) -> None:
         """Call `action` when all orders that were taken so far are carried out."""
-        self._put(_Order((), lambda _error, _errors: action(), changes=False))
+        self._put(_Order((), lambda _error, _errors: action()))
+
+    def succeed(self, heard: Heard) -> None:
+        """Go on behind what the process before this one has carried out and published."""
+        self.controller_epoch, self._newest = self._view.heard = heard
 
     def topic_id(self, name: str) -> bytes | None:
         """The id by which this broker was told of a topic."""
@@ -145,7 +153,7 @@ class Orders:
         self._newest = max(office.number, self._newest if office.epoch == self.controller_epoch else -1)
         self.controller_epoch = office.epoch
         self._view.controller_id = office.controller
-        self._put(_Order(steps, done))
+        self._put(_Order(steps, done, (self.controller_epoch, self._newest)))
 
     def _put(self, order: _Order) -> None:
         """Behind others it waits for the next `tick`: they have had their time in this turn."""
@@ -218,7 +226,8 @@ class Orders:
         until = time.monotonic() + _SLICE_S
         while self._queue and self._go_on(self._queue[0], until):
             order = self._queue.popleft()
-            if order.changes:
+            if order.heard is not None:
+                self._view.heard = order.heard
                 self._changed()
             try:
                 order.done(NONE, order.errors)

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 from odradek.cluster import configdef
 from odradek.cluster.admitted import NOBODY, Admitted
 
+Heard = tuple[int, int]  # the last order carried out: the controller's epoch, its number (-1: not numbered)
+NOTHING_HEARD: Heard = (0, -1)
+
 
 class PartitionInfo(NamedTuple):
     """One partition; `log_dir` is an index into the leader's log.dirs, `leader` -1 means none.
@@ -102,6 +105,7 @@ class Snapshot:
         self.version: int = raw["version"]
         self.cluster_id: str = raw["cluster_id"]
         self.controller_id: int = raw["controller_id"]
+        self.heard: Heard = tuple(raw.get("heard", NOTHING_HEARD))
         self.brokers = {b["id"]: _broker(b) for b in raw["brokers"]}
         self.topics = Topics(raw["topics"])
         self.admitted = _admitted(raw)
@@ -222,12 +226,13 @@ def raw_snapshot(
     topics: dict[str, dict[str, Any]],
     dynamic: dict[str, dict[str, str]],
     admitted: Admitted = NOBODY,
+    heard: Heard = NOTHING_HEARD,
 ) -> dict[str, Any]:
     """The JSON object of a snapshot.
 
     A topic is {"id": 32 hex, "internal": bool, "config": {name: text}, "partitions": rows of PartitionInfo};
     a broker {"id", "rack", "endpoints": {listener: [host, port]}}; `dynamic` maps "" (the cluster-wide default)
-    and broker ids to dynamic broker configs as text.
+    and broker ids to dynamic broker configs as text. `heard` is for the controller process that comes after this one.
     """
     return {
         "version": version,
@@ -237,6 +242,7 @@ def raw_snapshot(
         "topics": topics,
         "dynamic": {"brokers": dynamic, "topics_default": {}},
         "admitted": admitted.raw,
+        "heard": heard,
     }
 
 

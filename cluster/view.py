@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from odradek.cluster import topicnames
 from odradek.cluster.admitted import NOBODY
-from odradek.cluster.snapshot import Snapshot, first_partitions, raw_snapshot
+from odradek.cluster.snapshot import NOTHING_HEARD, Snapshot, first_partitions, raw_snapshot
 from odradek.cluster.state import EPOCH, ISR, LEADER, NOWHERE, OFFLINE, REPLICAS
 from odradek.cluster.znodes import BrokerNode
 
@@ -81,6 +81,7 @@ class View:
         self.topics: dict[str, dict[str, Any]] = {}
         self.dynamic: dict[str, dict[str, str]] = {}
         self.admitted = NOBODY  # broker.admission enters it
+        self.heard = NOTHING_HEARD  # broker.orders does
         self._in_part: dict[str, int] = {}  # how many partitions are shown of those that are told of only in part
 
     def snapshot(self, version: int, static: Mapping[str, Any]) -> Snapshot:
@@ -88,7 +89,7 @@ class View:
         brokers = [self.brokers[broker] for broker in sorted(self.brokers)]
         topics = first_partitions(self.topics, self._in_part)
         raw = raw_snapshot(
-            version, self.cluster_id, self.controller_id, brokers, topics, self.dynamic, self.admitted
+            version, self.cluster_id, self.controller_id, brokers, topics, self.dynamic, self.admitted, self.heard
         )  # fmt: skip
         return Snapshot(raw, static)
 
