@@ -8,7 +8,8 @@ from odradek.loadtest.store import Results
 _TOLD = """\
 What one partition's idempotent producers cost while it is locked, and so nobody appends: growing the table until that
 many are in it, which takes several tables; the next producer, which has the older half forgotten; the snapshot that a
-roll writes; a start that loads it. CPU ms, those of them under the lock, and the longest that it was held at once.
+roll writes; a start that loads it. CPU ms, those of them under the lock, and those of the longest hold: nothing of it
+waits for a disk.
 """
 _TITLES = {"grow": "growing to it", "forget": "one more", "snapshot": "a roll's snapshot", "start": "a start"}
 
@@ -30,4 +31,4 @@ def _cell(results: Results, key: str, step: str) -> str:
     cpu, held, longest = (results.middle(key, ODRADEK, f"{step}_{what}_ms") for what in ("cpu", "held", "longest"))
     if cpu is None or held is None or longest is None:
         return "–"
-    return f"{cpu:,.0f} CPU ms, {held:,.0f} locked; {longest:,.0f} ms at once"
+    return f"{cpu:,.0f} CPU ms, {held:,.0f} locked, {longest:,.0f} at once"
