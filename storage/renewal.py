@@ -1,8 +1,8 @@
 """Whoever holds a partition's lock for long says that it goes on, so that it is not taken for stuck (ipc.slots).
 
-Recoveries, truncations and repairs go through megabytes under the lock. With each MiB or less that is read or copied
-they take away the note of who waits, who then notes its wait anew: only a holder that gets nowhere for
-`odradek.lock.stall.ms` is killed, as one whose disk hangs.
+Recoveries, truncations and repairs go through megabytes under the lock. With each MiB or less that is read or copied,
+and with some thousand producers, they take away the note of who waits, who then notes its wait anew: only a holder that
+gets nowhere for `odradek.lock.stall.ms` is killed, as one whose disk hangs.
 
 Owner: the thread that holds the lock; what it reads knows nothing of partitions.
 """
@@ -10,14 +10,17 @@ Owner: the thread that holds the lock; what it reads knows nothing of partitions
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
 
+T = TypeVar("T")
+
 _thread = threading.local()
+_MANY = 4096  # producers: some tens of milliseconds
 
 
 @contextmanager
@@ -36,3 +39,11 @@ def renew() -> None:
     slot: Slot | None = getattr(_thread, "slot", None)
     if slot is not None:
         slot.renew()
+
+
+def along(items: Iterable[T]) -> Iterator[T]:
+    """`items`, with a renewal now and then: there may be a million."""
+    for number, item in enumerate(items):
+        if not number % _MANY:
+            renew()
+        yield item

@@ -15,6 +15,7 @@ from odradek.ipc.producers import EPOCH, KEPT, Entry, ProducerBatch, ProducerEnt
 from odradek.protocol import errors
 from odradek.protocol.batch import next_sequence
 from odradek.storage import producers as producers_file
+from odradek.storage import renewal
 
 if TYPE_CHECKING:
     from odradek.storage.append import Batch
@@ -67,7 +68,7 @@ class Producers:
         publish. NoRoom."""
         kept = _newest(list(entries), most)
         table = self._next(generation, len(kept) + 1, most)
-        for entry in kept:
+        for entry in renewal.along(kept):
             table.load(entry)
         return self._use(table, generation + 1)
 
@@ -357,7 +358,7 @@ def recovered(producers: Mapping[int, producers_file.ProducerEntry]) -> list[Pro
             entry.txn_first_offset,
             tuple(ProducerBatch(*batch[:5]) for batch in entry.batches if batch.first_seq >= 0),
         )
-        for producer_id, entry in producers.items()
+        for producer_id, entry in renewal.along(producers.items())
     ]
 
 

@@ -17,7 +17,7 @@ from struct import Struct, error
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
-from odradek.storage import names
+from odradek.storage import names, renewal
 from odradek.storage.durable import FILES, Files, StrPath, read_file, remove, replace
 from odradek.storage.producers import ProducedBatch, ProducerEntry, previous_sequence
 
@@ -71,7 +71,7 @@ def decode(data: bytes) -> dict[int, ProducerEntry]:
     try:
         (count,) = COUNT.unpack_from(data, HEAD.size)
         at = HEAD.size + COUNT.size
-        return dict(_unpack(data, at + index * ENTRY.size) for index in range(count))
+        return dict(_unpack(data, at + index * ENTRY.size) for index in renewal.along(range(count)))
     except error:
         raise SnapshotError(f"{len(data)} bytes are too few") from None
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from odradek.ipc import slots
-from odradek.storage import damage, opening, read, renewal, truncate
+from odradek.ipc.producers import ProducerTable
+from odradek.storage import damage, opening, read, renewal, roll, snapshots, truncate
 from odradek.storage.durable import FILES
 from odradek.storage.partition import Busy, Partition
 from odradek.storage.scan import READ_SIZE, Scan
 
-from .live import Live, batch, live, note_flushed, put
+from .live import NOW, Live, batch, live, note_flushed, put
 
 MIB = 1 << 20
 
@@ -127,6 +128,23 @@ def test_a_repair_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         with world.partition(2).locked():
             pass
         assert waiter.seen == [False] * len(waiter.seen) and len(waiter.seen) >= 3
+
+
+def test_a_start_with_many_producers_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read from their snapshot, and entered into a table."""
+    monkeypatch.setattr(renewal, "_MANY", 2)
+    with live(tmp_path) as world:
+        partition = world.partition()
+        for producer in range(10):
+            put(partition, batch(b"x", producer=producer, sequence=0))
+        with partition.locked() as values:
+            roll.roll(partition, values, NOW)
+        partition.slot.update(state=slots.RECOVERING)
+        decoding, loading = Waiter(partition), Waiter(partition)
+        monkeypatch.setattr(snapshots, "_unpack", decoding.around(snapshots._unpack))
+        monkeypatch.setattr(ProducerTable, "load", loading.around(ProducerTable.load))
+        opening.open_all(world.log(3), [("t", 0)], [opening.LogDir.read(str(tmp_path), True)], lambda: None)
+        assert decoding.seen == loading.seen == [False, True] * 5
 
 
 def test_what_is_put_aside_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
