@@ -6,7 +6,7 @@ A result is the JSON of all its columns. A bad record stays what it was, and hea
 from __future__ import annotations
 
 from odradek.pipeline.jobs.stages.declaration import Stage
-from odradek.pipeline.jobs.stages.sql import HIDDEN, REASON, RECORD, TIMESTAMP, literal, quoted
+from odradek.pipeline.jobs.stages.sql import HIDDEN, REASON, RECORD, TIMESTAMP, literal, quoted, whole
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -55,14 +55,14 @@ def _result(rows: DataFrame, stage: Stage) -> dict[str, str]:
         "topic": literal(stage.to),
         "key": _bytes(rows, stage.key or _key(stage)),
         "value": f"binary(to_json(struct({columns}), map({options})))",
-        "timestamp": f"timestamp({stage.timestamp or (TIMESTAMP if stage.aggregate else f'{RECORD}.timestamp')})",
+        "timestamp": f"timestamp{whole(stage.timestamp or (TIMESTAMP if stage.aggregate else f'{RECORD}.timestamp'))}",
         "headers": f"CAST(NULL AS {HEADERS})" if stage.aggregate else _THEIR_HEADERS,
     }
 
 
 def _bytes(rows: DataFrame, expression: str) -> str:
     [(_, kind)] = rows.select(F.expr(expression).alias("key")).dtypes
-    return f"({expression})" if kind == "binary" else f"binary(string({expression}))"
+    return whole(expression) if kind == "binary" else f"binary(string{whole(expression)})"
 
 
 def _key(stage: Stage) -> str:

@@ -27,6 +27,11 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def whole(expression: str) -> str:
+    """One of a file's, to be part of another, though it may end in a comment, and that in a backslash."""
+    return f"({expression}\n\n)"
+
+
 def first(blames: Iterable[Blame]) -> str:
     """What is the matter by the first blame that applies, or null."""
     return "CASE " + " ".join(f"WHEN {when} THEN {what}" for when, what in blames) + " END"

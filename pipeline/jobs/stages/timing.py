@@ -7,7 +7,7 @@ take the watermark with it, and all that comes after would be late.
 from __future__ import annotations
 
 from odradek.pipeline.jobs.stages.declaration import Stage
-from odradek.pipeline.jobs.stages.sql import EVENT_TIME, REASON, Blame, literal, quoted
+from odradek.pipeline.jobs.stages.sql import EVENT_TIME, REASON, Blame, literal, quoted, whole
 from odradek.pipeline.jobs.stages.validate import blamed
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -26,7 +26,7 @@ def stamped(rows: DataFrame, stage: Stage) -> DataFrame:
     """Finished rows; bad are those whose `timestamp` no topic takes. A window has no record that could be to blame."""
     if stage.timestamp is None or stage.aggregate:
         return rows
-    time = f"timestamp({stage.timestamp})"
+    time = f"timestamp{whole(stage.timestamp)}"
     before = (f"{time} < timestamp_millis(0)", literal(f"timestamp is before 1970 ({stage.timestamp})"))
     return blamed(
         rows, [before, _ahead(time, f"timestamp is more than {stage.ahead} ahead ({stage.timestamp})", stage)]

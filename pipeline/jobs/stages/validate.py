@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from odradek.pipeline.jobs.stages.sql import REASON, Blame, every, literal
+from odradek.pipeline.jobs.stages.sql import REASON, Blame, every, literal, whole
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 def validated(rows: DataFrame, rules: Mapping[str, str]) -> DataFrame:
     """`rules` are conditions by name; one that is null is broken, too."""
     said = [
-        (f"NOT coalesce(({rule}), false)", literal(f"broken rule: {name} ({rule})")) for name, rule in rules.items()
+        (f"NOT coalesce({whole(rule)}, false)", literal(f"broken rule: {name} ({rule})"))
+        for name, rule in rules.items()
     ]
     return blamed(rows, said)
 

@@ -174,6 +174,17 @@ def test_keys(spark: SparkSession) -> None:
     assert [row[1:4] for row in found] == [(key, b'{"id":7}', 7) for key in KEYS.values()]
 
 
+@pytest.mark.parametrize("comment", [" -- to be paid", " -- a path: C:\\\\", " /* why */"])
+def test_expressions_that_end_in_a_comment(spark: SparkSession, comment: str) -> None:
+    """What is put behind them is no part of it."""
+    columns = {"json": "id BIGINT", "key": f"id{comment}", "timestamp": f"timestamp_seconds(id){comment}"}
+    declared = only(**columns, validate={"paid": f"id > 5{comment}"}, normalise={"twice": f"id * 2{comment}"})
+    rows = plan.written(cleaned(spark, declared, '{"id": 7}', '{"id": 5}'), declared, [])
+    good, bad = sorted(written(rows), key=lambda row: str(row[0]), reverse=True)
+    assert good[:4] == ("out", b"7", b'{"id":7,"twice":14}', 7)
+    assert bad[:3] == ("dead", b"k1", b'{"id": 5}')
+
+
 def test_a_result_is_read_as_it_was(spark: SparkSession) -> None:
     """By a stage that knows its columns from the one that wrote them."""
     columns = {
