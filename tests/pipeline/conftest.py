@@ -16,16 +16,27 @@ if TYPE_CHECKING:
 HERE = "127.0.0.1"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where Java and Spark put what they need for a while, also in processes of their own: some are killed, and leave
+    it. Their drivers are all started by spark-submit, which looks into the environment.
+    """
+    folder = str(tmp_path_factory.mktemp("spark"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SPARK_LOCAL_DIRS", folder)
+        patched.setenv("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={folder}")
+        yield folder
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(room: str) -> Iterator[SparkSession]:
     """Spark on two cores, with its own Kafka connector where that was fetched. Skips where there is no Java.
 
     Java ends at the end of its stdin, a pipe from this process: also when the test run is killed.
     """
     if why := missing("java"):
         skip(why)
-    room = tmp_path_factory.mktemp("spark")
-    made = session("tests", **_settings(str(room)))
+    made = session("tests", **_settings(room))
     yield made
     made.stop()
     _end_java()
@@ -46,7 +57,6 @@ def _settings(room: str) -> dict[str, str]:
         "spark.driver.bindAddress": HERE,
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.jars": ",".join(map(str, connector_jars())),
-        "spark.local.dir": room,
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": f"{room}/warehouse",
         "spark.ui.enabled": "false",

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from odradek.pipeline.session import logging_as, session
@@ -46,6 +46,14 @@ def test_the_data_source_is_known(spark: SparkSession) -> None:
     with pytest.raises(Exception) as caught:
         spark.read.format("odradek").load().count()
     assert "DATA_SOURCE_NOT_FOUND" not in str(caught.value)
+
+
+def test_whatever_is_left_of_a_driver_is_in_the_tests_own_folder(spark: SparkSession, room: str) -> None:
+    """Those that tests kill remove nothing."""
+    jvm: Any = spark._jvm
+    assert jvm.java.lang.System.getProperty("java.io.tmpdir") == room
+    folders = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()
+    assert [Path(str(folder.getPath())).parent for folder in folders] == [Path(room)]
 
 
 def test_one_session_a_process(spark: SparkSession) -> None:
