@@ -128,7 +128,7 @@ class DyingSource(OdradekDataSource):
 def start(folder: Path) -> StreamingQuery:
     """The query of FOLDER/job.json."""
     job = json.loads((folder / "job.json").read_text())
-    spark = session("faults", **SETTINGS)
+    spark = session("faults", **SETTINGS | job["conf"])
     spark.dataSource.register(DyingSource)
     brokers = {"kafka.bootstrap.servers": job["bootstrap"]}
     rows = spark.readStream.format("odradek").options(**brokers, **job["reading"]).load().select("key", "value")

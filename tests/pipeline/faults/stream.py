@@ -34,16 +34,20 @@ class Stream:
         for name in ("died", "done"):
             (folder / name).mkdir(parents=True)
         reading = {"subscribe": source, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
-        (folder / "job.json").write_text(
-            json.dumps(
-                {
-                    "bootstrap": broker.bootstrap,
-                    "reading": reading | ({"maxOffsetsPerTrigger": str(limit)} if limit else {}),
-                    "writing": {"topic": target, "odradek.transactional": "true"},
-                    "deaths": {point[1:].replace("_", "-"): death for point, death in deaths.items()},
-                }
-            )
-        )
+        self._job: dict[str, Any] = {
+            "bootstrap": broker.bootstrap,
+            "reading": reading | ({"maxOffsetsPerTrigger": str(limit)} if limit else {}),
+            "writing": {"topic": target, "odradek.transactional": "true"},
+            "deaths": {point[1:].replace("_", "-"): death for point, death in deaths.items()},
+            "conf": {},
+        }
+        self.change()
+
+    def change(self, **options: dict[str, str]) -> None:
+        """What the next driver is told otherwise: options of `reading`, settings of Spark's as `conf`."""
+        for name, given in options.items():
+            self._job[name] |= given
+        (self.folder / "job.json").write_text(json.dumps(self._job))
 
     @property
     def log(self) -> str:
