@@ -4,7 +4,8 @@ A stream's offsets are Spark's JSON of offsets, and its checkpoint looks like th
 gives a Python source neither the last offset nor a limit when it asks for the newest, so the reader remembers where
 it is. It asks a new stream for the newest offset first and for the initial one afterwards; one that goes on from a
 checkpoint is told the last seen offset before, by planning an empty batch there, and asked for the initial one if it
-died in its very first batch, which is done again from there.
+died in its very first batch, which is done again from there. The checkpoint has only the end of that batch: where it
+began is noted as the first offsets of odradek.commit.group, if there is one.
 
 With Trigger.AvailableNow PySpark 4.0 runs one batch, which maxOffsetsPerTrigger would cut short.
 """
@@ -18,8 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 from odradek.pipeline.options import ReadOptions
-from odradek.pipeline.reading import losses, offsets, planning, splits, tasks
-from odradek.pipeline.reading.offsets import Exactly
+from odradek.pipeline.reading import first_batch, losses, offsets, planning, splits, tasks
 from odradek.pipeline.types import EARLIEST, LATEST, Partition
 from odradek.pipeline.wire.brokers import Brokers
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -70,10 +70,7 @@ class StreamReader(DataSourceStreamReader):
         _warn(options)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new stream begins; for a first batch that is done again, nowhere beyond its end.
-
-        Spark has no note of where that batch began. It is the same batch only where `startingOffsets` are numbers.
-        """
+        """Where a new stream begins, or the first batch that is done again began. DataLoss where that is unknown."""
         start = self._begin()
         end = start if self._at is None else self._at
         return offsets.as_json({key: min(offset, end[key]) for key, offset in start.items() if key in end})
@@ -81,10 +78,13 @@ class StreamReader(DataSourceStreamReader):
     def _begin(self) -> Offsets:
         if self._start is None:
             brokers, options = self._open(), self._options
-            keys, spec = options.subscription.existing(brokers.topics()), options.start
-            if self._at is not None and isinstance(spec, Exactly):  # others that were made since are not of that batch
-                spec, keys = spec.of(self._at), list(self._at)
-            self._start = offsets.resolve(spec, keys, brokers, options.committed, "starting")
+            if self._at is None:
+                keys = options.subscription.existing(brokers.topics())
+                self._start = offsets.resolve(options.start, keys, brokers, options.committed, "starting")
+                if options.commit_group:
+                    brokers.commit(options.commit_group, self._start)
+            else:
+                self._start = first_batch.began(brokers, options, self._at)
         return self._start
 
     def latestOffset(self) -> dict[str, Any]:

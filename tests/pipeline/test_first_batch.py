@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+GROUP = {"odradek.commit.group": "of-a-first-batch"}
+
+
 def forget_first_batch(folder: Path) -> None:
     """What a driver leaves that dies before the sink has anything of it."""
     for name in ("checkpoint/commits", "table"):
@@ -35,10 +38,10 @@ def test_the_first_batch_again(spark: SparkSession, broker: Any, tmp_path: Path)
 
 
 def test_from_now_on_and_again(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Where it began is not known any more; it begins no later than the batch ends."""
+    """Where it began is noted by its group."""
     topic = create_topic(broker)
     sink = {"format": "parquet", "path": str(tmp_path / "table")}
-    frame = load(spark.readStream, broker, "odradek", subscribe=topic, startingOffsets="latest")
+    frame = load(spark.readStream, broker, "odradek", subscribe=topic, startingOffsets="latest", **GROUP)
     send(broker, topic, range(20))
     assert drain(frame, tmp_path, **sink) == []
     forget_first_batch(tmp_path)

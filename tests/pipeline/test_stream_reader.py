@@ -17,7 +17,7 @@ from odradek.pipeline.reading.splits import Split
 
 from ..clients.admin import create_named, create_topic, unique
 from .stand_in import METADATA, StandIn
-from .topics import send
+from .topics import NOW, send
 
 RECORDS = 20
 
@@ -60,6 +60,50 @@ def test_the_cut_is_the_same_though_something_is_lost(broker: Any, topic: str) -
         pieces = [piece for piece in reader.partitions(start, end) if isinstance(piece, Split)]
         assert [(each.span.start, each.span.end) for each in pieces] == [(0, 5), (5, 10), (5, 5), (7, 10)]
         assert [sum(batch.num_rows for batch in reader.read(each)) for each in pieces] == [5, 5, 0, 3]
+
+
+def test_where_it_began_may_be_unknown(broker: Any, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Retention has moved `earliest`; `latest` always moves. Offset 0 is where it was."""
+    end = {topic: {"0": RECORDS // 2, "1": RECORDS // 2}}
+    for word, places in (("earliest", f"{topic}-1"), ("latest", f"{topic}-0, {topic}-1")):
+        unknown = pytest.raises(DataLoss, match=f"^the stream's first batch .* where it began in {places} is not known")
+        with again(broker, topic, end, startingOffsets=word) as reader, unknown:
+            reader.initialOffset()
+    with again(broker, topic, end, startingOffsets="earliest", failOnDataLoss="false") as reader:
+        assert reader.initialOffset() == {topic: {"0": 0, "1": 7}}
+    assert [message for message in caplog.messages if f"where it began in {topic}-1 is not known" in message]
+    with again(broker, topic, {topic: {"0": RECORDS // 2}}, startingOffsets="earliest") as reader:
+        assert reader.initialOffset() == {topic: {"0": 0}}
+
+
+def test_a_time_is_where_it_was(broker: Any, topic: str) -> None:
+    """Unless the log has lost its front behind it."""
+    end = {topic: {"0": RECORDS // 2, "1": RECORDS // 2}}
+    with again(broker, topic, end, startingTimestamp=str(NOW + 17_000)) as reader:
+        assert reader.initialOffset() == {topic: {"0": 9, "1": 8}}
+    lost = again(broker, topic, end, startingTimestamp=str(NOW + 1_000))
+    with lost as reader, pytest.raises(DataLoss, match=f"where it began in {topic}-1 is not known any more"):
+        reader.initialOffset()
+
+
+@pytest.mark.parametrize("word", ["earliest", "latest"])
+def test_the_group_has_noted_where_it_began(broker: Any, word: str) -> None:
+    topic, group = create_topic(broker, partitions=2), unique("group")
+    send(broker, topic, range(RECORDS), 2)
+    options = {"startingOffsets": word, "odradek.commit.group": group}
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, **options}
+    begun = StreamReader(ReadOptions.parse(given, streaming=True))
+    begun.latestOffset()
+    start = begun.initialOffset()
+    begun.stop()
+    send(broker, topic, range(4), 2)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_records([TopicPartition(topic, 1, 7)])[TopicPartition(topic, 1)].result(30)
+    end = {topic: {"0": RECORDS // 2 + 2, "1": RECORDS // 2 + 2}}
+    with again(broker, topic, end, **options) as reader:
+        assert (
+            reader.initialOffset() == start == {topic: dict.fromkeys("01", 0 if word == "earliest" else RECORDS // 2)}
+        )
 
 
 @contextmanager

@@ -1,0 +1,52 @@
+"""Where a stream's first batch began, which is done again: Spark's checkpoint has only where it ends.
+
+Numbers mean the same again, and so does what the group was given when the stream began. `earliest` means the same where
+that is offset 0, and a time where it is behind the log's begin; `latest` never does. A batch that began elsewhere the
+second time would leave out records, or be cut into other tasks than those of which some have written already.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from odradek.pipeline.errors import DataLoss
+from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.reading import offsets
+from odradek.pipeline.reading.offsets import Exactly, Since
+from odradek.pipeline.types import EARLIEST, Partition
+from odradek.pipeline.wire.brokers import Brokers
+
+log = logging.getLogger(__name__)
+Offsets = dict[Partition, int]
+
+
+def began(brokers: Brokers, options: ReadOptions, end: Offsets) -> Offsets:
+    """Of a batch that ends at `end`. DataLoss where that is unknown, unless failOnDataLoss is false."""
+    if isinstance(options.start, Exactly):  # others that were made since are not of that batch
+        return offsets.resolve(options.start.of(end), list(end), brokers, options.committed, "starting")
+    if options.commit_group and (noted := brokers.committed(options.commit_group, end)):
+        return noted
+    keys = [key for key in options.subscription.existing(brokers.topics()) if key in end]
+    start = offsets.resolve(options.start, keys, brokers, options.committed, "starting")
+    if unsure := _unsure(brokers, options, start, end):
+        _tell(options, unsure)
+    return start
+
+
+def _unsure(brokers: Brokers, options: ReadOptions, start: Offsets, end: Offsets) -> list[Partition]:
+    """The partitions where it may have been elsewhere."""
+    moving = {key for key, offset in start.items() if offset}
+    if isinstance(options.start, Since) and moving:
+        first = brokers.offsets(moving, EARLIEST)
+        moving = {key for key in moving if not first[key] < start[key] < end[key]}
+    return sorted(moving)
+
+
+def _tell(options: ReadOptions, unsure: list[Partition]) -> None:
+    text = (
+        f"the stream's first batch is done again, and where it began in {offsets.names(unsure)} is not known any more: "
+        "startingOffsets as JSON would say it, and odradek.commit.group would have noted it"
+    )
+    if options.fail_on_data_loss:
+        raise DataLoss(f"{text} (with failOnDataLoss=false it begins where startingOffsets is now)")
+    log.warning("%s; it begins where startingOffsets is now (failOnDataLoss=false)", text)
