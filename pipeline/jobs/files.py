@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +15,12 @@ from odradek.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_RENAMING = "org.apache.spark.sql.execution.streaming.CheckpointFileManager$RenameHelperMethods"
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
+_NO_SUCH_RENAME = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
+_HERE, _NO_REPLACE = -100, 1  # AT_FDCWD, RENAME_NOREPLACE
 
 
 class Entry(NamedTuple):
@@ -26,7 +34,8 @@ class Entry(NamedTuple):
 class Files:
     """Those under `root`; every path is relative to it. Raises PipelineError with the URI and why.
 
-    `root` is its whole URI then, `here` the path where it is on a file system of this machine.
+    `root` is its whole URI then, `here` the path where it is on a file system of this machine. `room`, where it is
+    set, is a folder for files that are not whole yet: none is made, replaced or taken away any more once that is gone.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
@@ -40,6 +49,7 @@ class Files:
         self.root = str(self._root.toString())
         uri = self._root.toUri()
         self.here = Path(uri.getPath()) if uri.getScheme() == "file" else None
+        self.room: str | None = None
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder."""
@@ -58,7 +68,7 @@ class Files:
     def write(self, path: str, text: str) -> None:
         """Make or replace a file; a reader sees the old text or the new."""
         if self.here is not None:
-            self._put_here(self.here / path, text, os.replace)
+            self._put_here(self.here, path, text, os.replace)
         else:
             self._put(path, text, replace=True)
 
@@ -66,7 +76,7 @@ class Files:
         """Make a file; False where it was there already."""
         try:
             if self.here is not None:
-                self._put_here(self.here / path, text, os.link)
+                self._put_here(self.here, path, text, make_once)
             elif not self.exists(path):
                 self._put(path, text, replace=False)
             else:
@@ -88,10 +98,14 @@ class Files:
 
     def empty(self, folder: str = "") -> bool:
         """Whether nothing is in a folder, or it is not there; names with a dot in front do not count."""
+        return all(name.startswith(".") for name in self.names(folder))
+
+    def names(self, folder: str = "") -> Sequence[str]:
+        """What is in a folder itself, sorted; nothing where it is not."""
         if not self.exists(folder):
-            return True
+            return []
         with _told(self.uri(folder)):
-            return all(each.getPath().getName().startswith(".") for each in self._fs.listStatus(self._path(folder)))
+            return sorted(str(each.getPath().getName()) for each in self._fs.listStatus(self._path(folder)))
 
     def rename(self, old: str, new: str) -> None:
         """Move a file; folders on the way are made. Whether one that is there is replaced, is the file system's."""
@@ -122,6 +136,26 @@ class Files:
         """Remove a file, or a folder with all that is in it, if it is there."""
         with _told(self.uri(path)):
             self._fs.delete(self._path(path), True)
+
+    def delete_empty(self, folder: str) -> None:
+        """Remove a folder unless something is in it."""
+        if not self.names(folder):
+            with suppress(PipelineError), _told(self.uri(folder)):
+                self._fs.delete(self._path(folder), False)
+
+    def take_away(self, path: str) -> None:
+        """Remove a file by way of the room, if it is there. PipelineError where the room is gone."""
+        gone = f"{self.room}/{uuid4()}"
+        if self.here is not None:
+            with self._told_here(path):
+                try:
+                    os.replace(self.here / path, self.here / gone)
+                except FileNotFoundError:
+                    if (self.here / path).exists():
+                        raise
+        elif self.exists(path) and not (self.exists(str(self.room)) and self._renamed(path, gone)):
+            raise PipelineError(f"cannot rename {self.uri(path)} to {self.uri(gone)}")
+        self.delete(gone)
 
     def make(self, folder: str = "") -> None:
         """Make a folder and those above it."""
@@ -156,6 +190,9 @@ class Files:
         with _told(self.uri(path)):
             streaming = self._jvm.org.apache.spark.sql.execution.streaming
             manager = streaming.CheckpointFileManager.create(self._root, self._conf)
+            if self.room is not None and self._jvm.py4j.reflection.TypeUtil.isInstanceOf(_RENAMING, manager):
+                self._put_through(self.room, manager, path, text, replace)
+                return
             stream = manager.createAtomic(self._path(path), replace)
             try:
                 stream.write(text.encode())
@@ -164,9 +201,23 @@ class Files:
                 stream.cancel()
                 raise
 
-    def _put_here(self, target: Path, text: str, place: Callable[[Path, Path], object]) -> None:
+    def _put_through(self, room: str, manager: Any, path: str, text: str, replace: bool) -> None:
+        """The same with the hidden file in a folder that is not made for it."""
+        hidden = self._path(f"{room}/.{uuid4()}.tmp")
+        copies, block = self._fs.getDefaultReplication(hidden), self._fs.getDefaultBlockSize(hidden)
+        stream = self._fs.createNonRecursive(hidden, True, 4096, copies, block, None)
+        try:
+            stream.write(text.encode())
+            stream.close()
+            manager.renameTempFile(hidden, self._path(path), replace)
+        finally:
+            self._fs.delete(hidden, False)
+
+    def _put_here(self, here: Path, path: str, text: str, place: Callable[[Path, Path], object]) -> None:
         """As `_put`, where Hadoop would write a checksum beside it in a second step, and look before it makes."""
-        hidden = target.with_name(f".{target.name}.{uuid4()}.tmp")
+        target = here / path
+        folder = target.parent if self.room is None else here / self.room
+        hidden = folder / f".{target.name}.{uuid4()}.tmp"
         try:
             with self._told_here(str(target)):
                 _make(target.parent)
@@ -186,6 +237,40 @@ class Files:
             if isinstance(error, FileExistsError) and error.filename2:
                 raise
             raise PipelineError(f"{self.root}: cannot write {path}: {error.strerror}") from None
+
+
+def make_once(hidden: Path, target: Path) -> None:
+    """Have a whole file under a new name. FileExistsError where there is one.
+
+    By a link, or where the file system has none (CIFS, vfat, many of FUSE) by a rename that replaces nothing. One that
+    can do neither is as an object store: it is looked whether there is one, and nobody else may write there.
+    """
+    try:
+        os.link(hidden, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        rename_new(hidden, target)
+
+
+def rename_new(hidden: Path, target: Path) -> None:
+    """As `make_once`, without a link."""
+    number = _renamed_new(hidden, target)
+    if number in _NO_SUCH_RENAME and target.exists():
+        number = errno.EEXIST
+    elif number in _NO_SUCH_RENAME:
+        hidden.replace(target)
+        number = 0
+    if number:
+        raise OSError(number, os.strerror(number), str(hidden), None, str(target))
+
+
+def _renamed_new(hidden: Path, target: Path) -> int:
+    """The errno, 0 for none."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return errno.ENOSYS
+    return ctypes.get_errno() if rename(_HERE, bytes(hidden), _HERE, bytes(target), _NO_REPLACE) else 0
 
 
 def _make(folder: Path) -> None:

@@ -18,7 +18,7 @@ from odradek.pipeline.jobs.archive.contents import CHECKSUMS
 from odradek.pipeline.jobs.archive.manifest import Commit, File, Span, State
 from odradek.pipeline.jobs.archive.sink import now_ms
 from odradek.pipeline.jobs.archive.staging import Staged
-from odradek.pipeline.jobs.archive.store import STAGING, Store
+from odradek.pipeline.jobs.archive.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +68,7 @@ def _replace(spark: SparkSession, store: Store, chosen: list[Group], schema: Str
     topics = ", ".join(sorted({group[0].topic for group in chosen}))
     with progress.described(spark, f"archive {topics}: small files"):
         merged = reduce(lambda one, other: one.unionByName(other), frames)
-        staged = staging.write(store.files, merged, f"{STAGING}/{name}", ("group",))
+        staged = staging.write(store.files, merged, f"{store.staging}/{name}", ("group",))
     moves, added = [], []
     for each in staged:
         number = int(each.folder.removeprefix("group="))

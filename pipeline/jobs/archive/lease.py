@@ -37,7 +37,7 @@ class Lease:
     def __init__(self, files: Files, renewed: float = RENEWED, patience: float = PATIENCE) -> None:
         self._files = files
         self._renewed, self._patience = renewed, patience
-        self._id, self._beat = uuid4().hex, 0
+        self.id, self._beat = uuid4().hex, 0
         self._ended = threading.Event()
 
     def take(self, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -54,7 +54,7 @@ class Lease:
     def check(self) -> None:
         """Raises PipelineError when another job has taken it."""
         held = self._read()
-        if held is None or held.get("id") != self._id:
+        if held is None or held.get("id") != self.id:
             other = _name(held) if held else "somebody"
             raise PipelineError(
                 f"{self._files.root}: {other} took this archive over, for this job gave no sign of life"
@@ -71,7 +71,7 @@ class Lease:
 
     def _text(self) -> str:
         self._beat += 1
-        return json.dumps({"id": self._id, "beat": self._beat, **_me()})
+        return json.dumps({"id": self.id, "beat": self._beat, **_me()})
 
     def _read(self, path: str = LEASE) -> dict[str, Any] | None:
         """None where there is none, nothing in it where it is not of ours; PipelineError where it cannot be read."""
@@ -118,7 +118,7 @@ class Lease:
             try:
                 if (held := self._read()) is None:
                     continue  # somebody looks at it, see `_remove`
-                if held.get("id") != self._id:
+                if held.get("id") != self.id:
                     return  # the next commit says so
                 self._files.write(LEASE, self._text())
             except PipelineError as error:

@@ -15,7 +15,7 @@ from odradek.pipeline.jobs.archive.columns import FOLDERS, Columns
 from odradek.pipeline.jobs.archive.manifest import Commit, File, topic_of
 from odradek.pipeline.jobs.archive.staging import Staged
 from odradek.pipeline.jobs.archive.start import Start
-from odradek.pipeline.jobs.archive.store import CHECKPOINT, STAGING, Move, Store
+from odradek.pipeline.jobs.archive.store import CHECKPOINT, Move, Store
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import offsets
 from odradek.pipeline.source import SCHEMA_WITH_HEADERS
@@ -46,7 +46,7 @@ class Sink:
         self._at, self._ids = {**store.state.offsets, **begin.begin}, begin.ids
         self._columns = columns
         self._direct = direct.possible(store.files, columns)
-        self._folder = f"{STAGING}/{self.stream}"
+        self._folder = f"{store.staging}/{self.stream}"
 
     @property
     def options(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ class Sink:
 
     def _written(self, shaped: DataFrame) -> list[tuple[Move, File]]:
         name, schema = uuid4().hex, staging.digest(shaped)
-        staged = staging.write(self._store.files, shaped, f"{STAGING}/{name}", FOLDERS)
+        staged = staging.write(self._store.files, shaped, f"{self._store.staging}/{name}", FOLDERS)
         return [self._placed(each, f"{number}-{name}", schema) for number, each in enumerate(staged)]
 
     def _placed(self, staged: Staged, name: str, schema: str) -> tuple[Move, File]:

@@ -8,12 +8,18 @@
 
 Each step may be done again, so an intent that is found at the start is carried out to its end, and then what is
 staged belongs to nobody. Before the intent there is nothing but staged files.
+
+A writer that was taken for dead may wake in any step, when another one is at work. Then it fails in the next one, and
+takes nothing away that is the other's. It stages below a folder with its own name, and whatever it makes or replaces
+comes from its room, `_odradek/staging/<name>.room`, by a rename. Who takes the archive over removes all rooms before
+it looks at anything.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +35,7 @@ OURS = "_odradek"
 PENDING = f"{OURS}/pending.json"
 STAGING = f"{OURS}/staging"
 CHECKPOINT = f"{OURS}/checkpoint"
+_ROOM = ".room"
 
 Move = tuple[str, str]
 """From where to where a file is renamed."""
@@ -59,12 +66,17 @@ class Intent:
 
 
 class Store:
-    """Holds the lease of an archive while it is open; a context manager. `state` is what is committed."""
+    """Holds the lease of an archive while it is open; a context manager. `state` is what is committed.
+
+    `staging` is the folder for what is to be committed.
+    """
 
     def __init__(self, files: Files) -> None:
         self.files = files
         self.state = State()
         self._lease = Lease(files)
+        self.staging = f"{STAGING}/{self._lease.id}"
+        self._room = f"{self.staging}{_ROOM}"
 
     def __enter__(self) -> Store:
         """Takes the archive, makes it where there is none, and ends what another job has left half done.
@@ -74,19 +86,44 @@ class Store:
         self._check_folder()
         self._lease.take()
         try:
+            self._remove_others(STAGING, lambda name: name.endswith(_ROOM))
+            self.files.make(self._room)
+            self.files.room = self._room
             self._recover()
         except BaseException:
-            self._lease.release()
+            self._leave()
             raise
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        """What is left of this writer is its own, whoever has the archive by now."""
         self._lease.release()
+        self.files.room = None
+        with suppress(PipelineError):
+            for mine in (self.staging, self._room):
+                self.files.delete(mine)
+            self.files.delete_empty(STAGING)
+
+    def _remove_others(self, folder: str, which: Callable[[str], bool] = lambda _: True) -> None:
+        """What is in a folder; looked for while this is the writer, so none of it is of a later one."""
+        found = [name for name in self.files.names(folder) if which(name) and f"{folder}/{name}" != self._room]
+        self._lease.check()
+        for name in found:
+            self.files.delete(f"{folder}/{name}")
 
     def commit(self, moves: Sequence[Move], commit: Commit) -> None:
         """Put staged files into place and enter them, or replace some by others."""
         self._lease.check()
-        intent = Intent(self.state.number + 1, tuple(moves), commit)
+        try:
+            self._commit(Intent(self.state.number + 1, tuple(moves), commit))
+        except PipelineError:
+            self._lease.check()  # says why, if the room is gone
+            raise
+
+    def _commit(self, intent: Intent) -> None:
         if not self.files.create(PENDING, intent.to_json()):
             raise PipelineError(f"{self.files.root}: another job has begun a commit here")
         self._carry_out(intent)
@@ -103,7 +140,7 @@ class Store:
         if self.files.exists(PENDING):
             self._end(Intent.from_json(self.files.read(PENDING)))
         for left in (STAGING, CHECKPOINT):
-            self.files.delete(left)
+            self._remove_others(left)
         for topic in {file.topic for file in self.state.files.values()}:
             views.show(self.files, topic, self.state.of(topic))
 
@@ -118,7 +155,7 @@ class Store:
             return
         for _, new in intent.moves:
             self.files.delete(new)
-        self.files.delete(PENDING)
+        self.files.take_away(PENDING)
 
     def _is_committed(self, intent: Intent) -> bool:
         path = f"{COMMITS}/{manifest.commit_name(intent.number)}"
@@ -136,8 +173,8 @@ class Store:
             views.show(self.files, topic, self.state.of(topic))
         for path in intent.commit.removed:
             self.files.delete(path)
-        self.files.delete(PENDING)
-        self.files.delete(STAGING)  # empty folders
+        self.files.take_away(PENDING)
+        self.files.delete(self.staging)  # empty folders
 
     def _move(self, old: str, new: str) -> None:
         """Renamed before anything is looked at: another job may just have carried out the same.

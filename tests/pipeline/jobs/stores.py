@@ -56,6 +56,9 @@ class Dying(Files):
     def delete(self, path: str) -> None:
         self._step(super().delete, path)
 
+    def take_away(self, path: str) -> None:
+        self._step(super().take_away, path)
+
 
 class Overtaken(Files):
     """Files of a job that another one is faster than: before step `at` of this one it does all of its own."""
@@ -87,6 +90,10 @@ class Overtaken(Files):
         self._step()
         return super().create(path, text)
 
+    def write(self, path: str, text: str) -> None:
+        self._step()
+        super().write(path, text)
+
     def rename(self, old: str, new: str) -> None:
         self._step()
         super().rename(old, new)
@@ -95,11 +102,16 @@ class Overtaken(Files):
         self._step()
         super().delete(path)
 
+    def take_away(self, path: str) -> None:
+        self._step()
+        super().take_away(path)
+
 
 def staged(files: Files, name: str, topic: str, ids: Ids) -> tuple[Move, File]:
     """A file as Spark's tasks leave it, and what is to become of it."""
-    old, new = f"{STAGING}/x/{name}", f"topic={topic}/{HOUR}/{name}"
-    files.make(f"{STAGING}/x")
+    folder = f"{STAGING}/x" if files.room is None else f"{files.room.removesuffix('.room')}/x"
+    old, new = f"{folder}/{name}", f"topic={topic}/{HOUR}/{name}"
+    files.make(folder)
     path = Path(files.root.removeprefix("file:")) / old
     partitions, offsets = zip(*ids, strict=True)
     table = pa.table({"partition": pa.array(partitions, pa.int32()), "offset": pa.array(offsets, pa.int64())})

@@ -13,7 +13,7 @@ from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive import compaction, shapes, staging
 from odradek.pipeline.jobs.archive.formats import Format, Shape
 from odradek.pipeline.jobs.archive.manifest import Commit, File, Span, State
-from odradek.pipeline.jobs.archive.store import STAGING, Store
+from odradek.pipeline.jobs.archive.store import Store
 from odradek.pipeline.jobs.files import Files
 
 from .archives import assert_whole
@@ -66,7 +66,7 @@ def put(spark: SparkSession, store: Store, frame: DataFrame, times: int) -> None
     """Enter a frame's rows as files of topic t, as so many batches."""
     for number in range(times):
         part = frame.where(f"offset % {times} = {number}").coalesce(1)
-        [staged] = staging.write(store.files, part, f"{STAGING}/{number}", ("topic", "date", "hour"))
+        [staged] = staging.write(store.files, part, f"{store.staging}/{number}", ("topic", "date", "hour"))
         path = f"{staged.folder}/{store.state.number + 1}.parquet"
         file = File(path, "t", staged.partitions, staged.size, staged.modified_ms, staging.digest(part))
         store.commit([(staged.path, path)], Commit("s", number, {}, (file,)))

@@ -9,12 +9,12 @@ from uuid import uuid4
 
 import pytest
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.archive.manifest import Commit
-from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.archive.manifest import Commit, State
+from odradek.pipeline.jobs.archive.store import PENDING, Store
 from odradek.pipeline.jobs.files import Files
 
-from .archives import assert_whole, lying, visible
-from .stores import FIRST, SECOND, Overtaken, after_death, batch, staged
+from .archives import assert_whole, listed, lying, visible
+from .stores import FIRST, OTHER, SECOND, Died, Dying, Overtaken, after_death, batch, staged, viewed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,9 +57,10 @@ def test_a_writer_that_was_taken_for_dead(spark: SparkSession, tmp_path: Path) -
             batch(store, 1, ("t", FIRST))
             with pytest.raises(PipelineError, match="took this archive over"):
                 batch(slow, 2, ("t", SECOND))
-            slow._lease._id = store._lease._id  # it had looked just before
-            with pytest.raises(PipelineError, match="another job has made commit 1 here"):
+            slow._lease.id = store._lease.id  # it had looked just before
+            with pytest.raises(PipelineError, match=r"cannot write .*/_odradek/pending\.json"):
                 batch(slow, 3, ("t", SECOND))
+            assert not store.files.exists(PENDING)
             assert visible(spark, tmp_path, "t") == FIRST
     after_death(tmp_path)
     with Store(Files(spark, str(tmp_path))) as store:
@@ -67,21 +68,71 @@ def test_a_writer_that_was_taken_for_dead(spark: SparkSession, tmp_path: Path) -
     assert_whole(spark, tmp_path, "t", FIRST, visible)
 
 
-def test_a_writer_that_was_taken_for_dead_begins_a_commit(spark: SparkSession, tmp_path: Path) -> None:
-    """What it had staged is gone: its commit cannot be carried out, and is no hindrance to the next."""
-    slow = Store(Files(spark, str(tmp_path)))
-    with slow:
-        found = [staged(slow.files, f"{number}.parquet", "t", FIRST) for number in range(2)]
-        slow.files.rename(*found[0][0])  # it is in the midst of it
-        (tmp_path / "_odradek/lease.json").unlink()
-        with Store(Files(spark, str(tmp_path))) as store:
-            slow._lease._id = store._lease._id  # it had looked just before
-            with pytest.raises(PipelineError, match=found[1][0][0]):
-                slow.commit([move for move, _ in found], Commit("s", 1, {}, tuple(file for _, file in found)))
-            with pytest.raises(PipelineError, match="another job has begun a commit here"):
+def test_it_wakes_in_any_step(spark: SparkSession, tmp_path: Path) -> None:
+    """The next one is at work, and has staged what is not committed yet: all of it stays, and Spark sees no older view.
+
+    It may have died in the midst of a commit, too: then the third one ends that.
+    """
+    for at in count():
+        for left in (None, 2):
+            folder = tmp_path / f"{at} {left}"
+            with Store(Files(spark, str(folder))) as store:
                 batch(store, 1, ("t", FIRST))
-    after_death(tmp_path)
-    with Store(Files(spark, str(tmp_path))) as store:
-        assert lying(tmp_path, "t") == []
-        batch(store, 1, ("t", FIRST))
-    assert_whole(spark, tmp_path, "t", FIRST, visible)
+            second = _Second(spark, folder, left)
+            slow = Overtaken(spark, str(folder), at, second.take_over)
+            first = Store(slow)
+            first.__enter__()
+            slow.arm()
+            try:
+                batch(first, 2, ("t", SECOND))
+            except PipelineError as error:
+                assert second.state is not None, error
+            if second.state is None:
+                first.__exit__()
+                break
+            first.__exit__()
+            second.go_on()
+        else:
+            continue
+        break
+    assert at > 8
+
+
+class _Second:
+    """The writer that takes over; `left` are the steps that it lives for in its second commit."""
+
+    def __init__(self, spark: SparkSession, folder: Path, left: int | None) -> None:
+        self._spark, self._root, self._folder = spark, str(folder), folder
+        self._store = Store(Files(spark, self._root))
+        self._left, self._staged = left, staged
+        self.state: State | None = None
+
+    def take_over(self) -> None:
+        after_death(self._folder)
+        self._store.__enter__()
+        batch(self._store, 3, ("t", OTHER))
+        self.state = self._store.state
+        self._next = staged(self._store.files, "4-0.parquet", "t", [(1, 9)])
+        if self._left is not None:
+            dying = Dying(self._spark, self._root, self._left)
+            dying.room, self._store.files = self._store.files.room, dying
+            with pytest.raises(Died):
+                self._commit()
+
+    def _commit(self) -> None:
+        move, file = self._next
+        self._store.commit([move], Commit("s", 4, {("t", 1): (4, 10)}, (file,)))
+
+    def go_on(self) -> None:
+        """All is as it was when it had taken over, and goes on."""
+        assert self.state is not None
+        assert viewed(self._spark, self._folder, "t") == listed(self._folder, self.state, "t")
+        if self._left is None:
+            self._commit()
+            self._store.__exit__()
+        after_death(self._folder)
+        with Store(Files(self._spark, self._root)) as third:
+            assert third.state.number == self.state.number + 1
+            expected = listed(self._folder, third.state, "t")
+        assert expected == sorted([*listed(self._folder, self.state, "t"), (1, 9)])
+        assert_whole(self._spark, self._folder, "t", expected, viewed)

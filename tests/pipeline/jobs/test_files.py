@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.files import Files
+from odradek.pipeline.jobs import files as jobs_files
+from odradek.pipeline.jobs.files import Files, make_once, rename_new
 
 from ...harness.process import free_port
 
@@ -46,6 +49,56 @@ def test_a_file_is_made_once(files: Files) -> None:
     assert files.create("x/lease", "mine")
     assert not files.create("x/lease", "yours")
     assert files.read("x/lease") == "mine"
+
+
+@pytest.mark.parametrize("make", [make_once, rename_new])
+def test_a_file_is_made_once_with_and_without_links(tmp_path: Path, make: Callable[[Path, Path], None]) -> None:
+    new, there = tmp_path / "new", tmp_path / "there"
+    new.write_text("new")
+    make(new, there)
+    assert there.read_text() == "new"
+    (tmp_path / "newer").write_text("newer")
+    with pytest.raises(FileExistsError) as raised:
+        make(tmp_path / "newer", there)
+    assert raised.value.filename2 == str(there)
+    assert there.read_text() == "new"
+
+
+def _no_link(*_: object) -> None:
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+@pytest.mark.parametrize("renames", [True, False], ids=["renames that replace nothing", "neither"])
+def test_a_file_system_without_links(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: bool
+) -> None:
+    """Such as vfat, CIFS and many of FUSE."""
+    monkeypatch.setattr(os, "link", _no_link)
+    if not renames:
+        monkeypatch.setattr(jobs_files, "_renamed_new", lambda *_: errno.EINVAL)
+    files = Files(spark, str(tmp_path))
+    assert files.create("x/lease", "mine")
+    assert not files.create("x/lease", "yours")
+    assert files.read("x/lease") == "mine"
+    assert [path.name for path in (tmp_path / "x").iterdir()] == ["lease"]
+
+
+def test_without_its_room_nothing_is_changed(files: Files) -> None:
+    """Whoever has removed it is sure of that."""
+    files.make("room")
+    files.room = "room"
+    files.write("x", "1")
+    files.write("x", "2")
+    assert files.create("y", "1")
+    assert not files.create("y", "2")
+    files.take_away("y")
+    files.take_away("y")
+    assert (files.exists("y"), files.read("x"), files.names("room")) == (False, "2", [])
+    files.delete("room")
+    for change in (partial(files.write, "x", "3"), partial(files.create, "y", "3"), partial(files.take_away, "x")):
+        with pytest.raises(PipelineError):
+            change()
+    assert (files.exists("y"), files.read("x"), files.exists("room")) == (False, "2", False)
 
 
 def test_of_many_who_make_a_file_one_did(spark: SparkSession, tmp_path: Path) -> None:
