@@ -33,7 +33,7 @@ def read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
 
 def _read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
     if options.fail_on_data_loss:
-        return _records(options, _chunks(options, split, split.span), split.span)
+        return _records(options, chunks(options, split, split.span), split.span)
     return _what_is_left(options, split)
 
 
@@ -42,7 +42,8 @@ def _records(options: ReadOptions, chunks: Iterable[Chunk], span: Range) -> Iter
     return arrow.batches(chunks, span, options.headers, check_crcs=check_crcs)
 
 
-def _chunks(options: ReadOptions, split: Split, rest: Range) -> Iterator[Chunk]:
+def chunks(options: ReadOptions, split: Split, rest: Range) -> Iterator[Chunk]:
+    """Whole batches with the offsets of `rest`, a part of the split."""
     with Holes(options.kafka, rest, options.compacted, options.fail_on_data_loss) as holes:
         if not _is_here(options, split):
             yield from fetching.read(options.kafka, rest, options.committed, holes, split.topic_id)
@@ -98,9 +99,9 @@ def _what_is_left(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch
     """All that can still be read of the split. A batch may begin before the log does: each rest is cut anew."""
     rest: Range | None = split.span
     while rest is not None:
-        chunks = _UntilLoss(_chunks(options, split, rest), rest.start)
-        yield from _records(options, chunks, rest)
-        rest = _after_a_loss(options, replace(rest, start=chunks.until), chunks.why) if chunks.why else None
+        left = _UntilLoss(chunks(options, split, rest), rest.start)
+        yield from _records(options, left, rest)
+        rest = _after_a_loss(options, replace(rest, start=left.until), left.why) if left.why else None
 
 
 def _after_a_loss(options: ReadOptions, rest: Range, why: PipelineError) -> Range | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +24,7 @@ _NO_TOPIC = (3, 17)  # unknown; a name that no topic can have
 _MEMBERS_ONLY = (22, 25, 27)  # generation, member id, rebalance
 _NO_OFFSET = -1
 _TOPIC = 2  # of what a configuration is
+_TOPICS_OWN = 1  # where a setting comes from
 
 
 class Brokers(Connections):
@@ -137,18 +138,36 @@ class Brokers(Connections):
 
     def is_compacted(self, topic: str) -> bool:
         """Whether its cleanup.policy has `compact`."""
-        row = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=_TOPIC, resource_name=topic, configuration_keys=["cleanup.policy"]
-        )
+        found = self._configs([topic], ["cleanup.policy"])
+        return any("compact" in (config.value or "") for config in found[topic])
 
-        def ask() -> bool:
+    def own_configs(self, topics: Iterable[str], wherever: Collection[str]) -> dict[str, dict[str, str]]:
+        """What each topic itself is set to; settings named in `wherever` also where they are the broker's."""
+        return {
+            topic: {
+                row.name: row.value
+                for row in rows
+                if row.value is not None and (row.config_source == _TOPICS_OWN or row.name in wherever)
+            }
+            for topic, rows in self._configs(topics, None).items()
+        }
+
+    def _configs(self, topics: Iterable[str], names: list[str] | None) -> dict[str, list[Any]]:
+        """The rows of each topic, of all names where none are given."""
+        resource_of = DescribeConfigsRequest.DescribeConfigsResource
+        rows = [
+            resource_of(resource_type=_TOPIC, resource_name=topic, configuration_keys=names) for topic in sorted(topics)
+        ]
+
+        def ask() -> dict[str, list[Any]]:
             self.ask_anybody([])
-            answer = self.call(self.informant, DescribeConfigsRequest(resources=[row], include_synonyms=False))
-            [found] = answer.results
-            check(found.error_code, f"the configuration of {topic}")
-            return any("compact" in (config.value or "") for config in found.configs)
+            request = DescribeConfigsRequest(resources=rows, include_synonyms=False, min_version=1)
+            answer = self.call(self.informant, request)
+            for found in answer.results:
+                check(found.error_code, f"the configuration of {found.resource_name}")
+            return {found.resource_name: list(found.configs) for found in answer.results}
 
-        return self.insist(ask)
+        return self.insist(ask) if rows else {}
 
     # -- where they lie
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs import in_arrow
 from odradek.pipeline.jobs.archive.avro import Codec
 from odradek.pipeline.jobs.archive.formats import CONFLUENT, Format
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 _MAGIC, _PREFIX = 0, 5  # the first byte, and how many there are: the schema's id is in the other four, big-endian
 
@@ -39,20 +39,7 @@ def _mapped(df: DataFrame, name: str, step: Decoding | Encoding) -> DataFrame:
     fields: list[StructField] = []
     for each in df.schema.fields:
         fields += made if each.name == name else [each] if each.name not in step.takes else []
-    return _map_in_arrow(df, step, StructType(fields))
-
-
-def _map_in_arrow(df: DataFrame, step: _Step, schema: StructType) -> DataFrame:
-    """DataFrame.mapInArrow, which in PySpark 4.0 asks for pandas and then does not use it."""
-    from pyspark.sql import DataFrame
-    from pyspark.sql.udf import UserDefinedFunction
-    from pyspark.util import PythonEvalType
-
-    function = UserDefinedFunction(
-        step, schema, name=type(step).__name__, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-    )
-    jdf: Any = df._jdf
-    return DataFrame(jdf.mapInArrow(function(*df.columns)._jc, False, None), df.sparkSession)
+    return in_arrow.mapped(df, step, StructType(fields))
 
 
 class _Step(ABC):

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 COMMITS = "_odradek/commits"
 EVERY = 10  # commits between snapshots
 VERSION = 1
+CONTROL, ABORTED, COMPACTED, LOST, UNKNOWN = "control", "aborted", "compacted", "lost", "unknown"
+Skipped = Mapping[Partition, Mapping[str, int]]
+"""By partition and reason: markers of transactions, records of aborted ones, what compaction had taken away, what was
+lost and left out (failOnDataLoss=false), and what nobody could say the reason of."""
+Configs = Mapping[str, Mapping[str, str]]
+"""By topic: its own settings, and those that say which records it takes and keeps, wherever these come from."""
 _NAME = re.compile(r"(\d{20})(\.snapshot)?\.json")
 
 
@@ -66,7 +72,9 @@ class Commit:
 
     `stream` is one run's. `offsets` are [from, to) of each partition the batch read; compactions read none. Where
     `from` is beyond the last `to`, what lies between was lost before it could be read. `ids` are those of topics that
-    no commit before had, in hex: a topic of the same name that is made later has another.
+    no commit before had, in hex: a topic of the same name that is made later has another. `configs` are those of
+    topics that have others than the last commit that had any of the topic said. `skipped` are the offsets of each
+    partition's range that have no record in the archive, by the reason.
     """
 
     stream: str
@@ -76,6 +84,9 @@ class Commit:
     removed: tuple[str, ...] = ()
     at_ms: int = 0
     ids: Mapping[str, str] = field(default_factory=dict)
+    configs: Configs = field(default_factory=dict)
+    skipped: Skipped = field(default_factory=dict)
+    counts: bool = True  # earlier programs did not
 
     @property
     def topics(self) -> list[str]:
@@ -87,13 +98,18 @@ class Commit:
 class State:
     """An archive after commit `number`: its live files by path, and of each partition the offset it goes on at.
 
-    `ids` are the topics', as far as brokers told them.
+    `ids` and `configs` are the topics', as far as brokers told them. `begun` is where the archive of a partition
+    begins, and `skipped` the offsets from there on without a record: those of partitions that were begun by a program
+    which counted them.
     """
 
     number: int = -1
     files: Mapping[str, File] = field(default_factory=dict)
     offsets: Mapping[Partition, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
+    configs: Configs = field(default_factory=dict)
+    begun: Mapping[Partition, int] = field(default_factory=dict)
+    skipped: Skipped = field(default_factory=dict)
 
     @property
     def topics(self) -> list[str]:
@@ -170,7 +186,25 @@ def fold(state: State, commit: Commit) -> State:
             raise PipelineError(f"the archive is damaged: commit {state.number + 1} adds {file.path} a second time")
         files[file.path] = file
     ends = {key: max(end, state.offsets.get(key, 0)) for key, (_, end) in commit.offsets.items()}
-    return State(state.number + 1, files, {**state.offsets, **ends}, {**state.ids, **commit.ids})
+    ids, configs = {**state.ids, **commit.ids}, {**state.configs, **commit.configs}
+    counted = _begun(state, commit), _skipped(state, commit)
+    return State(state.number + 1, files, {**state.offsets, **ends}, ids, configs, *counted)
+
+
+def _begun(state: State, commit: Commit) -> dict[Partition, int]:
+    new = {key: begin for key, (begin, _) in commit.offsets.items() if key not in state.offsets}
+    return {**state.begun, **(new if commit.counts else {})}
+
+
+def _skipped(state: State, commit: Commit) -> dict[Partition, dict[str, int]]:
+    """What lies between two ranges was lost before it could be read."""
+    found = {key: dict(reasons) for key, reasons in state.skipped.items()}
+    for key, (begin, _) in commit.offsets.items():
+        gap = {LOST: begin - state.offsets.get(key, begin)}
+        for reason, count in [*gap.items(), *commit.skipped.get(key, {}).items()]:
+            if count > 0:
+                found.setdefault(key, {})[reason] = found.get(key, {}).get(reason, 0) + count
+    return found
 
 
 # -- JSON
@@ -186,6 +220,8 @@ def commit_to_json(commit: Commit) -> str:
         added=[_file_out(file) for file in commit.added],
         removed=list(commit.removed),
         ids=dict(commit.ids),
+        configs=_configs(commit.configs),
+        skipped=_nested(commit.skipped),
     )
 
 
@@ -196,13 +232,17 @@ def commit_from_json(text: str) -> Commit:
         offsets = {key: (int(both[0]), int(both[1])) for key, both in _flat(got["offsets"]).items()}
         added = tuple(_file_in(each) for each in got["added"])
         removed, ids = tuple(got["removed"]), dict(got.get("ids", {}))  # earlier programs wrote no ids
-        return Commit(got["stream"], got["batch"], offsets, added, removed, got["at_ms"], ids)
+        configs = _configs(got.get("configs", {}))  # nor these
+        skipped, counts = _flat(got.get("skipped", {})), "skipped" in got
+        return Commit(got["stream"], got["batch"], offsets, added, removed, got["at_ms"], ids, configs, skipped, counts)
 
 
 def state_to_json(state: State) -> str:
     """A snapshot."""
     files = [_file_out(file) for _, file in sorted(state.files.items())]
-    return _text(number=state.number, offsets=_nested(state.offsets), ids=dict(state.ids), files=files)
+    known = {"ids": dict(state.ids), "configs": _configs(state.configs)}
+    known |= {"begun": _nested(state.begun), "skipped": _nested(state.skipped)}
+    return _text(number=state.number, offsets=_nested(state.offsets), **known, files=files)
 
 
 def state_from_json(text: str) -> State:
@@ -210,8 +250,9 @@ def state_from_json(text: str) -> State:
     with _Reading("a snapshot") as reading:
         got = reading.parse(text)
         files = [_file_in(each) for each in got["files"]]
-        ids = dict(got.get("ids", {}))
-        return State(got["number"], {file.path: file for file in files}, _flat(got["offsets"]), ids)
+        ids, configs = dict(got.get("ids", {})), _configs(got.get("configs", {}))
+        counted = _flat(got.get("begun", {})), _flat(got.get("skipped", {}))
+        return State(got["number"], {file.path: file for file in files}, _flat(got["offsets"]), ids, configs, *counted)
 
 
 class _Reading:
@@ -236,6 +277,10 @@ class _Reading:
 
 def _text(**fields: Any) -> str:
     return json.dumps({"version": VERSION, **fields}, separators=(",", ":")) + "\n"
+
+
+def _configs(configs: Configs) -> dict[str, dict[str, str]]:
+    return {topic: dict(config) for topic, config in configs.items()}
 
 
 def _nested(flat: Mapping[Partition, Any]) -> dict[str, dict[str, Any]]:

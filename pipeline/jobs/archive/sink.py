@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import progress
-from odradek.pipeline.jobs.archive import direct, staging, start
+from odradek.pipeline.jobs.archive import direct, skips, staging, start
 from odradek.pipeline.jobs.archive.columns import FOLDERS, Columns
-from odradek.pipeline.jobs.archive.manifest import Commit, File, topic_of
+from odradek.pipeline.jobs.archive.manifest import Commit, Configs, File, Skipped, topic_of
 from odradek.pipeline.jobs.archive.staging import Staged
 from odradek.pipeline.jobs.archive.start import Start
 from odradek.pipeline.jobs.archive.store import CHECKPOINT, Move, Store
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import offsets
 from odradek.pipeline.source import SCHEMA_WITH_HEADERS
-from odradek.pipeline.types import Partition
+from odradek.pipeline.types import Partition, Range
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _TOLD = 100  # batches; Spark tells of each soon after its end
 Ranges = Mapping[Partition, tuple[int, int]]
@@ -62,7 +64,10 @@ class Sink:
             moves.append(move)
             added.append(file)
         note(self.rows, (self.name, batch), sum(file.rows for file in added))
-        self._store.commit(moves, Commit(self.stream, batch, ranges, tuple(added), at_ms=now_ms(), ids=self._new(end)))
+        configs = self._changed(end)
+        skipped = self._skipped(frame.sparkSession, ranges, added, {**self._store.state.configs, **configs})
+        made = Commit(self.stream, batch, ranges, tuple(added), (), now_ms(), self._new(end), configs, skipped)
+        self._store.commit(moves, made)
         self._at = {**self._at, **{key: until for key, (_, until) in ranges.items()}}  # also what is not in this batch
 
     def _ranges(self, end: Mapping[Partition, int]) -> Ranges:
@@ -74,6 +79,23 @@ class Sink:
         found = start.ids(self._source, {topic for topic, _ in read}, self._ids)
         self._ids = {**self._ids, **found}
         return {topic: id for topic, id in found.items() if topic not in self._store.state.ids}
+
+    def _changed(self, read: Iterable[Partition]) -> dict[str, Mapping[str, str]]:
+        """The settings of topics that the archive knows otherwise, or not."""
+        found = start.configs(self._source, {topic for topic, _ in read})
+        known = self._store.state.configs
+        return {topic: config for topic, config in found.items() if known.get(topic) != config}
+
+    def _skipped(self, spark: SparkSession, ranges: Ranges, added: list[File], configs: Configs) -> Skipped:
+        """The offsets that have no record, and why."""
+        missing = {Range(*key, *both): both[1] - both[0] - count for key, both, count in _counts(ranges, added)}
+        short = {one: count for one, count in missing.items() if count}
+        with progress.described(spark, f"archive {', '.join(sorted({one.topic for one in short}))}: what was skipped"):
+            return skips.reasons(spark, self._source, short, partial(self._compacted, configs))
+
+    def _compacted(self, configs: Configs, topic: str) -> bool:
+        said = self._source.compacted
+        return "compact" in configs.get(topic, {}).get("cleanup.policy", "") if said is None else said
 
     def _end(self, batch: int) -> dict[Partition, int]:
         """Where the batch ends: Spark notes it in the checkpoint before it begins the batch."""
@@ -113,6 +135,14 @@ def note(rows: Rows, batch: tuple[str, int], count: int) -> None:
     rows[batch] = count
     for old in list(rows)[:-_TOLD]:
         del rows[old]
+
+
+def _counts(ranges: Ranges, files: list[File]) -> Iterator[tuple[Partition, tuple[int, int], int]]:
+    """Each range with the number of its records."""
+    rows: Counter[Partition] = Counter()
+    for file in files:
+        rows.update({(file.topic, index): span.rows for index, span in file.partitions.items()})
+    yield from ((key, both, rows[key]) for key, both in ranges.items())
 
 
 def _check(files: list[File], ranges: Ranges) -> None:

@@ -6,6 +6,7 @@ was deleted and made again, so topics are known by their ids, where brokers have
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,10 @@ from odradek.pipeline.reading.offsets import names
 from odradek.pipeline.types import EARLIEST, LATEST, Partition
 from odradek.pipeline.wire.brokers import Brokers
 
+log = logging.getLogger(__name__)
+
 Offsets = dict[Partition, int]
+_NEEDED = ("cleanup.policy", "max.message.bytes")  # wherever they come from: whether records fit, and stay
 _TOLD = 5  # losses, or topics, in an error
 
 
@@ -77,6 +81,16 @@ def ids(options: ReadOptions, topics: Iterable[str], known: Mapping[str, str]) -
     if others := _others(found, known):
         raise made_again(others)
     return found
+
+
+def configs(options: ReadOptions, topics: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
+    """What the topics are set to, for who restores them; none, with a warning, where that is not told."""
+    try:
+        with Brokers(options.kafka) as brokers:
+            return brokers.own_configs(topics, _NEEDED)
+    except PipelineError as why:
+        log.warning("%s: the archive does not know it, and restore cannot set it", why)
+        return {}
 
 
 def made_again(topics: Sequence[str]) -> PipelineError:

@@ -10,6 +10,7 @@ What the log has deleted, or the archive has not yet, is not compared; and a com
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -64,6 +65,8 @@ class _Topic:
         wrong = contents.faults(self._files, state.of(self._name), [f"topic={self._name}"])
         for text in wrong.values():
             self._differs(text)
+        for line in _unaccounted(state, self._name):
+            self._differs(line)
         readable = self._readable([file for file in state.of(self._name) if file.path not in wrong])
         ends = {index: end for (name, index), end in state.offsets.items() if name == self._name}
         self._found.add(self._beside.report(readable, ends))
@@ -87,6 +90,18 @@ class _Topic:
 
     def _frames(self, chosen: list[File]) -> list[tuple[list[File], DataFrame]]:
         return contents.frames(self._spark, self._files, chosen)
+
+
+def _unaccounted(state: State, name: str) -> Iterator[str]:
+    """Partitions of whose offsets the manifest has neither a record nor a reason why there is none."""
+    rows: Counter[int] = Counter()
+    for file in state.of(name):
+        rows.update({index: span.rows for index, span in file.partitions.items()})
+    for (topic, index), begun in sorted(state.begun.items()):
+        end = state.offsets[topic, index]
+        told = rows[index] + sum(state.skipped.get((topic, index), {}).values())
+        if topic == name and told != end - begun:
+            yield f"partition {index}: the manifest accounts for {told} of the offsets {begun} to {end - 1}"
 
 
 def _contents(frame: DataFrame, chosen: Iterable[File]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs.archive import manifest
 from odradek.pipeline.jobs.archive.columns import Columns
@@ -62,6 +63,26 @@ def test_runs_one_after_the_other(spark: SparkSession, broker: Any, tmp_path: Pa
     assert_whole(spark, folder, topic, ids(sent))
     frame = spark.read.parquet(str(folder / f"topic={topic}"))
     assert rows(frame.selectExpr("*", f"'{topic}' AS topic")) == sorted(sent, key=lambda one: one[2:5])
+
+
+def test_the_settings_of_topics(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """They are entered with the first batch, and again where they have changed."""
+    topic = create_topic(broker, segment_ms=7_777_777)
+    send(broker, topic, range(3))
+    known = {"cleanup.policy": "delete", "segment.ms": "7777777"}
+    [config] = archive(spark, tmp_path, Job(source(broker, topic))).configs.values()
+    assert config.items() >= known.items()
+    assert "max.message.bytes" in config
+    entry = AlterConfigOpType.SET
+    changed = [ConfigEntry("cleanup.policy", "compact", incremental_operation=entry)]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for done in admin.incremental_alter_configs(
+        [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changed)]
+    ).values():
+        done.result(WAIT)
+    send(broker, topic, range(3, 5))
+    state = archive(spark, tmp_path, Job(source(broker, topic), compact=False))
+    assert state.configs == {topic: {**config, "cleanup.policy": "compact"}}
 
 
 def test_hours_and_what_comes_late(spark: SparkSession, broker: Any, tmp_path: Path) -> None:

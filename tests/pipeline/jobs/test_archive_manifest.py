@@ -16,6 +16,8 @@ from odradek.pipeline.jobs.archive.manifest import COMMITS, Commit, File, Span, 
 from odradek.pipeline.types import Partition
 
 SPANS = st.dictionaries(st.integers(0, 9), st.builds(Span, *[st.integers(0, 2**60)] * 3), max_size=3)
+SKIPPED = st.dictionaries(st.sampled_from(["control", "lost"]), st.integers(1, 9), min_size=1)
+CONFIG = st.dictionaries(st.sampled_from(["cleanup.policy", "segment.ms"]), st.text(max_size=3))
 PARTITION = st.tuples(st.sampled_from(["a", "b.c"]), st.integers(0, 5))
 
 
@@ -50,7 +52,11 @@ def histories(draw: st.DrawFn) -> list[Commit]:
             st.dictionaries(PARTITION, st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=3)
         )
         ids = draw(st.dictionaries(st.sampled_from(["a", "b.c"]), st.text("0123456789abcdef", min_size=1)))
-        commits.append(Commit(draw(st.text(max_size=5)), batch, ends, added, tuple(removed), batch, ids))
+        configs = draw(st.dictionaries(st.sampled_from(["a", "b.c"]), CONFIG))
+        skipped = draw(st.dictionaries(PARTITION, SKIPPED, max_size=2))
+        commits.append(
+            Commit(draw(st.text(max_size=5)), batch, ends, added, tuple(removed), batch, ids, configs, skipped)
+        )
         there = [path for path in there if path not in removed] + [file.path for file in added]
     return commits
 
@@ -104,6 +110,7 @@ def test_files_and_offsets(commits: list[Commit]) -> None:
     for key in {key for commit in commits for key in commit.offsets}:
         assert state.offsets[key] == max(commit.offsets[key][1] for commit in commits if key in commit.offsets)
     assert state.ids == {topic: id for commit in commits for topic, id in commit.ids.items()}
+    assert state.configs == {topic: config for commit in commits for topic, config in commit.configs.items()}
     assert state.number == len(commits) - 1
     assert [file for topic in ("a", "b.c") for file in state.of(topic)] == [
         state.files[path] for path in sorted(state.files)
@@ -173,7 +180,10 @@ def test_a_commit_that_is_none(text: str, message: str) -> None:
 
 def test_the_form_that_is_written() -> None:
     """Other programs may read it, so it does not change by accident."""
-    commit = Commit("s", 4, {("a", 1): (0, 2), ("a", 0): (5, 10)}, (FILE,), ("topic=b/y.parquet",), 9, {"a": "0f"})
+    configs = {"a": {"cleanup.policy": "compact"}}
+    read = {("a", 1): (0, 2), ("a", 0): (5, 10)}
+    skipped = {("a", 1): {"aborted": 2}}
+    commit = Commit("s", 4, read, (FILE,), ("topic=b/y.parquet",), 9, {"a": "0f"}, configs, skipped)
     assert json.loads(manifest.commit_to_json(commit)) == {
         "version": 1,
         "stream": "s",
@@ -193,14 +203,37 @@ def test_the_form_that_is_written() -> None:
         ],
         "removed": ["topic=b/y.parquet"],
         "ids": {"a": "0f"},
+        "configs": {"a": {"cleanup.policy": "compact"}},
+        "skipped": {"a": {"1": {"aborted": 2}}},
     }
     assert commit.topics == ["a", "b"]
     assert replace(FILE, path="topic=a/x.parquet").folder == "topic=a"
 
 
 def test_what_earlier_programs_wrote() -> None:
-    """It has no ids of topics."""
+    """It has no ids of topics, nor what these are set to."""
     commit, state = Commit("s", 4, {("a", 1): (0, 2)}), State(4, {FILE.path: FILE}, {("a", 1): 2})
-    texts = manifest.commit_to_json(commit), manifest.state_to_json(state)
-    old = [json.dumps({key: value for key, value in json.loads(text).items() if key != "ids"}) for text in texts]
-    assert (manifest.commit_from_json(old[0]), manifest.state_from_json(old[1])) == (commit, state)
+    texts, new = (
+        (manifest.commit_to_json(commit), manifest.state_to_json(state)),
+        ("ids", "configs", "begun", "skipped"),
+    )
+    old = [json.dumps({key: value for key, value in json.loads(text).items() if key not in new}) for text in texts]
+    assert manifest.commit_from_json(old[0]) == replace(commit, counts=False)
+    assert manifest.state_from_json(old[1]) == state
+    later = manifest.fold(
+        state, Commit("s", 5, {("a", 1): (2, 9), ("a", 2): (0, 5)}, skipped={("a", 1): {"control": 7}})
+    )
+    assert later.begun == {("a", 2): 0}
+    assert manifest.fold(State(), manifest.commit_from_json(old[0])).begun == {}
+
+
+def test_every_offset_is_accounted_for() -> None:
+    """From where a partition begins: by reasons, and what lies between two commits is lost."""
+    commits = [
+        Commit("s", 0, {("a", 0): (5, 10)}, skipped={("a", 0): {"control": 1, "aborted": 2}}),
+        Commit("s", 1, {("a", 0): (10, 20), ("a", 1): (0, 0)}, skipped={("a", 0): {"control": 3}}),
+        Commit("s", 2, {("a", 0): (26, 30)}),
+    ]
+    state = reduce(manifest.fold, commits, State())
+    assert state.begun == {("a", 0): 5, ("a", 1): 0}
+    assert state.skipped == {("a", 0): {"control": 4, "aborted": 2, "lost": 6}}

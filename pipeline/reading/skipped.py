@@ -1,0 +1,46 @@
+"""Offsets of a range that a reader has no records of, and why: counted by the headers of batches alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from odradek.pipeline.decoding.selection import Batches, Selection
+from odradek.pipeline.types import Chunk, Range
+from odradek.protocol.records import batch_v2
+
+
+class Skipped(NamedTuple):
+    """Offsets: of control records, and of records of aborted transactions."""
+
+    control: int = 0
+    aborted: int = 0
+
+
+def count(chunks: Iterable[Chunk], range: Range) -> Skipped:
+    """In chunks of the range; those of read_uncommitted have none that were aborted."""
+    counting = _Counting(range)
+    for chunk in chunks:
+        for _ in counting.of(chunk):
+            pass
+    return Skipped(counting.control, counting.aborted)
+
+
+class _Counting(Selection):
+    """Counts what a selection leaves out."""
+
+    def __init__(self, range: Range) -> None:
+        super().__init__(range, check_crcs=False)
+        self.control = self.aborted = 0
+
+    def _shown(self, batches: Batches) -> Batches:
+        self._check_order(batches)
+        heads = batches.heads
+        first = np.maximum(heads["base_offset"], self._range.start)
+        after = np.minimum(batches.last_offsets() + 1, self._range.end)
+        sizes = np.minimum(np.maximum(after - first, 0), heads["count"])
+        control = heads["attributes"] & batch_v2.CONTROL != 0
+        self.control += int(sizes[control].sum())
+        self.aborted += int(sizes[self._aborted.within(batches)].sum())
+        return batches.only(slice(0, 0))

@@ -1,0 +1,91 @@
+"""Each offset of an archive is accounted for: it has a record, or the manifest says why it has none."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from odradek.pipeline.jobs.archive import manifest
+from odradek.pipeline.jobs.archive.columns import Columns
+from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.manifest import State
+from odradek.pipeline.jobs.archive.verify import verify
+from odradek.pipeline.jobs.files import Files
+
+from ..accounting import ABORTED, COMPACTED, CONTROL, RECORD, account
+from ..local import Local
+from ..reads import SHORT
+from ..stand_in import FETCH, LOG_DIRS, StandIn
+from ..test_accounting import written
+from ..test_fetching import fill
+from ..test_holes import silent_from
+from ..test_segments import CLEANER, compacted
+from ..test_segments import COMPACTED as COMPACTING
+from .archives import archive, source
+from .test_silence import nowhere
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STEP = 45  # offsets of a batch
+
+
+def skipped(state: State, topic: str) -> dict[str, int]:
+    return dict(state.skipped.get((topic, 0), {}))
+
+
+def check(spark: SparkSession, topic: Local, folder: Path, columns: Columns) -> Counter[str]:
+    """The manifest beside what other clients say; returns how many of each fate there are."""
+    wanted = Job(source(topic.broker, topic.name), columns, max_offsets=STEP, compact=False)
+    wanted.source["kafka.isolation.level"] = "read_committed"
+    state = archive(spark, folder, wanted)
+    fates = Counter(account(topic.broker, topic.name).fates)
+    assert skipped(state, topic.name) == {fate: fates[fate] for fate in (CONTROL, ABORTED, COMPACTED) if fates[fate]}
+    assert sum(file.rows for file in state.files.values()) == fates[RECORD]
+    assert state.begun == {(topic.name, 0): 0}
+    assert state.number > 1
+    return fates
+
+
+@pytest.mark.parametrize("columns", [Columns(), Columns(event_time="timestamp")], ids=["by tasks", "by Spark"])
+def test_transactions(spark: SparkSession, broker: Any, tmp_path: Path, columns: Columns) -> None:
+    """Batches of the stream begin and end within batches of the log."""
+    topic = Local(broker)
+    written(random.Random(7), topic, 40, keyed=False)
+    fates = check(spark, topic, tmp_path, columns)
+    assert fates[ABORTED] and fates[CONTROL] and not fates[COMPACTED]
+
+
+def test_a_compacted_log(spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path) -> None:
+    topic = Local(fresh_broker(**CLEANER), **COMPACTING | {"segment_bytes": 12_000})
+    written(random.Random(7), topic, 100, keyed=True)
+    compacted(topic)
+    assert check(spark, topic, tmp_path, Columns())[COMPACTED] > 20
+
+
+def test_what_is_lost(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """A leader sends nothing more, which is gone past as it was asked for."""
+    topic = Local(broker)
+    fill(broker, topic.name, 20)
+    with StandIn(broker.bootstrap, {FETCH: silent_from(30), LOG_DIRS: nowhere}) as stand_in:
+        options = {**source(stand_in, topic.name), **SHORT, "failOnDataLoss": "false"}
+        state = archive(spark, tmp_path, Job(options))
+    assert skipped(state, topic.name) == {manifest.LOST: 30}
+
+
+def test_what_is_not_accounted_for_is_a_difference(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    topic = Local(broker)
+    written(random.Random(7), topic, 9, keyed=False)
+    archive(spark, tmp_path, Job({**source(broker, topic.name), "kafka.isolation.level": "read_committed"}))
+    [path] = (tmp_path / manifest.COMMITS).glob("*1.json")
+    text = path.read_text()
+    kafka = {"kafka.bootstrap.servers": broker.bootstrap}
+    assert verify(spark, Files(spark, str(tmp_path)), kafka, [topic.name]).differences == []
+    begin = text.index('"skipped"')
+    path.write_text(text[:begin] + text[begin:].replace(f'"{topic.name}":', '"another":'))
+    [line] = verify(spark, Files(spark, str(tmp_path)), kafka, [topic.name]).differences
+    assert line.startswith(f"{topic.name}: partition 0: the manifest accounts for ")
