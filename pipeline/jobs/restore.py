@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial, reduce
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs import command as commands
-from odradek.pipeline.jobs import progress, restoring, topics
+from odradek.pipeline.jobs import merging, progress, restoring, targets, topics
 from odradek.pipeline.jobs.archive import contents, shapes, sums
 from odradek.pipeline.jobs.archive.contents import Reading
 from odradek.pipeline.jobs.archive.manifest import File, State
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from odradek.pipeline.jobs.files import Files
     from pyspark.sql import DataFrame, SparkSession
 
+SETTINGS = {"spark.sql.execution.arrow.maxBytesPerBatch": str(32 << 20)}
+"""Of its session: ten thousand records, as many as Spark hands on at once, may be too large for any process."""
 _MOST_TASKS = 1000
 log = logging.getLogger(__name__)
 
@@ -65,7 +67,7 @@ def command(
     _written(kafka)
     with Brokers(bare(kafka)) as brokers:
         brokers.topics()  # is there anybody, before Spark is started
-    spark = commands.start("odradek restore", conf)
+    spark = commands.start("odradek restore", {**SETTINGS, **conf})
     from odradek.pipeline.jobs.files import Files
 
     run(spark, Files(spark, uri), kafka, wish)
@@ -79,12 +81,13 @@ def run(spark: SparkSession, files: Files, kafka: dict[str, str], wish: Wish) ->
         plans = [
             restoring.prepare(brokers, bare(kafka), files.root, state, wish, topic) for topic in wish.chosen(state)
         ]
-        _warn(kafka, plans)
+        configs = _configs(kafka, plans, state)
         for plan in plans:
             if plan.done:
                 log.warning("%s was restored before by this command; another --id does it once more", plan.target)
                 continue
-            records = _Topic(spark, files, kafka, wish, plan).write(archive)
+            options = {**_written(kafka), **targets.writing(bare(kafka), configs[plan.target])}
+            records = _Topic(spark, files, options, wish, plan).write(archive)
             restoring.finish(brokers, plan)
             progress.done("restore", topic=plan.topic, to=plan.target, records=records)
 
@@ -92,33 +95,49 @@ def run(spark: SparkSession, files: Files, kafka: dict[str, str], wish: Wish) ->
 class _Topic:
     """One topic on its way back."""
 
-    def __init__(self, spark: SparkSession, files: Files, kafka: dict[str, str], wish: Wish, plan: Plan) -> None:
-        self._spark, self._files, self._kafka, self._wish, self._plan = spark, files, kafka, wish, plan
+    def __init__(self, spark: SparkSession, files: Files, options: dict[str, str], wish: Wish, plan: Plan) -> None:
+        self._spark, self._files, self._options, self._wish, self._plan = spark, files, options, wish, plan
 
     def write(self, archive: Reading) -> int:
         """All its steps; how many records they have."""
         records, topic = 0, self._plan.topic
-        for number, ranges in enumerate(self._plan.steps(archive.state.of(topic), self._wish.step)):
+        for number, ranges in enumerate(self._steps(archive)):
             with progress.described(self._spark, f"restore {topic} to {self._plan.target}, step {number}"):
                 records += archive.steadily(topic, partial(self._step, number, ranges))
         return records
+
+    def _steps(self, archive: Reading) -> Iterable[Mapping[int, Range]]:
+        """By key they are found out by reading all times of the topic."""
+        topic, size = self._plan.topic, self._wish.step
+        if not self._wish.by_key:
+            return self._plan.steps(archive.state.of(topic), size)
+        with progress.described(self._spark, f"restore {topic} to {self._plan.target}, times"):
+            return archive.steadily(topic, self._by_time)
+
+    def _by_time(self, state: State) -> list[dict[int, Range]]:
+        files = state.of(self._plan.topic)
+        whole = self._plan.whole(files)
+        rows = self._rows(files, whole)
+        return [] if rows is None else list(merging.steps(rows, whole, self._wish.step))
 
     def _step(self, number: int, ranges: Mapping[int, Range], state: State) -> int:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        chosen = [file for file in state.of(self._plan.topic) if _has(file, ranges)]
-        if not chosen:
+        found = self._rows(state.of(self._plan.topic), ranges)
+        if found is None:
             return 0
-        contents.check(self._files, chosen)
         counted = Observation()
-        rows = self._wanted(chosen, ranges).observe(counted, F.count(F.lit(1)).alias("records"))
-        tasks = min(len(ranges), _MOST_TASKS)
-        ordered = rows.repartition(tasks, "partition").sortWithinPartitions("partition", "offset")
-        self._send(ordered, number)
+        rows = found.observe(counted, F.count(F.lit(1)).alias("records"))
+        self._send(merging.ordered(rows, len(self._plan.ends)) if self._wish.by_key else _ordered(rows, ranges), number)
         return int(counted.get["records"])
 
-    def _wanted(self, chosen: list[File], ranges: Mapping[int, Range]) -> DataFrame:
+    def _rows(self, files: Iterable[File], ranges: Mapping[int, Range]) -> DataFrame | None:
+        """Those that are wanted; None where no file has any."""
+        chosen = [file for file in files if _has(file, ranges)]
+        if not chosen:
+            return None
+        contents.check(self._files, chosen)
         parts = [shapes.unshape(frame) for _, frame in contents.frames(self._spark, self._files, chosen)]
         rows = sums.within(reduce(lambda one, more: one.unionByName(more), parts), ranges)
         for bound, operator in ((self._wish.since, ">="), (self._wish.until, "<")):
@@ -127,11 +146,20 @@ class _Topic:
         return rows
 
     def _send(self, rows: DataFrame, number: int) -> None:
-        columns = ["key", "value", "headers", "timestamp", *([] if self._wish.by_key else ["partition"])]
+        columns = ["key", "value", "headers", "timestamp", "unit", *([] if self._wish.by_key else ["partition"])]
         named = {"topic": self._plan.target, "odradek.transactional.id": f"{PREFIX}{self._plan.name}-{number}"}
         named["odradek.transactional.by"] = "unit"
-        writer = rows.selectExpr(*columns, "partition AS unit").write.format("odradek").mode("append")
-        writer.options(**_written(self._kafka)).options(**named).save()
+        writer = rows.select(*columns).write.format("odradek").mode("append")
+        writer.options(**self._options).options(**named).save()
+
+
+def _ordered(rows: DataFrame, ranges: Mapping[int, Range]) -> DataFrame:
+    """A step's rows, each partition's in one task."""
+    from pyspark.sql import functions as F
+
+    tasks = min(len(ranges), _MOST_TASKS)
+    named = rows.withColumn("unit", F.col("partition"))
+    return named.repartition(tasks, "unit").sortWithinPartitions("partition", "offset")
 
 
 def _has(file: File, ranges: Mapping[int, Range]) -> bool:
@@ -139,13 +167,13 @@ def _has(file: File, ranges: Mapping[int, Range]) -> bool:
     return any(span.first < one.end and span.last >= one.start for span, one in spans)
 
 
-def _warn(kafka: dict[str, str], plans: list[Plan]) -> None:
-    """Of topics that were there before, and may lose what they are given."""
-    for name, config in topics.configs(bare(kafka), [plan.target for plan in plans if not plan.done]).items():
-        if config.get("message.timestamp.type") == "LogAppendTime":
-            log.warning("%s has message.timestamp.type=LogAppendTime: records get the time of writing", name)
-        elif "delete" in config.get("cleanup.policy", "") and config.get("retention.ms") != "-1":
-            log.warning("%s deletes what is older than retention.ms=%s, if just restored", name, config["retention.ms"])
+def _configs(kafka: dict[str, str], plans: list[Plan], state: State) -> dict[str, dict[str, str]]:
+    """Of the targets that are still to be written, with warnings."""
+    found = topics.configs(bare(kafka), [plan.target for plan in plans if not plan.done])
+    for plan in plans:
+        if not plan.done:
+            targets.warn(plan.target, found[plan.target], state.configs.get(plan.topic, {}))
+    return found
 
 
 def _written(kafka: Mapping[str, str]) -> dict[str, str]:

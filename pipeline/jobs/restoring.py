@@ -1,10 +1,11 @@
 """One topic of an archive, put back: which offsets, into what, in which steps.
 
-A restore goes in steps of so many offsets of each partition. A step is one write of Spark's in which each partition of
-the archive is one transaction (`odradek.transactional`), named after the restore, the step and the partition. So a
-restore that died is just started again, on any number of cores: what was written is not written again. For that it must
-do the same again: its name is made of all that it was told and of the topic's id, and up to which offsets it goes is
-committed, before the first step, to a group of that name; what the archive has got since then is left for another one.
+A restore goes in steps of so many offsets of each partition; by key these are cut by time (`merging`). A step is one
+write of Spark's in which each partition of the archive, or each of so many groups of keys, is one transaction
+(`odradek.transactional`), named after the restore, the step and the partition, or group. So a restore that died is just
+started again, on any number of cores: what was written is not written again. For that it must do the same again: its
+name is made of all that it was told and of the topic's id, and up to which offsets it goes is committed, before the
+first step, to a group of that name; what the archive has got since then is left for another one.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs import topics
+from odradek.pipeline.jobs import targets
 from odradek.pipeline.jobs.archive import contents
 from odradek.pipeline.jobs.archive.manifest import File, State
 from odradek.pipeline.types import EARLIEST, LATEST, Partition, Range
 from odradek.pipeline.wire.brokers import Brokers
 
 PREFIX = "odradek-restore-"
-_UNITS = "by partition"  # a restore that was begun with other ones is refused: its topic has records
-_KEPT = {"retention.ms": "-1", "retention.bytes": "-1"}  # records of last year would be deleted at once
+_UNITS = ("by partition", "by key")  # a restore that was begun with other ones is refused: its topic has records
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,12 @@ class Plan:
     ends: Mapping[int, int]
     done: bool
 
+    def whole(self, files: Iterable[File]) -> dict[int, Range]:
+        """By partition all that is written."""
+        chosen = list(files)
+        first = {index: contents.first(chosen, index, end) for index, end in self.ends.items()}
+        return {index: Range(self.topic, index, first[index], end) for index, end in self.ends.items()}
+
     def steps(self, files: Iterable[File], size: int) -> Iterator[dict[int, Range]]:
         """By partition what is written at once, in order, with blocks of offsets that do not depend on the files."""
         chosen = list(files)
@@ -82,7 +88,10 @@ def prepare(brokers: Brokers, kafka: Mapping[str, str], root: str, state: State,
     PipelineError where the target has records, or too few partitions.
     """
     target, ends = wish.target(topic), {index: end for (name, index), end in state.offsets.items() if name == topic}
-    count = _partitions(brokers, kafka, target, max(ends) + 1, wish.by_key)
+    count = _partitions(brokers, target, max(ends) + 1, wish.by_key)
+    if count is None:
+        count = max(ends) + 1
+        targets.make(kafka, target, count, state.configs.get(topic, {}))
     name = _name(brokers, root, wish, topic)
     groups = _groups(name, target, ends, wish.by_key)
     found = _noted(brokers, groups)
@@ -98,13 +107,10 @@ def finish(brokers: Brokers, plan: Plan) -> None:
     brokers.commit(f"{PREFIX}{plan.name}-done", {(plan.target, 0): 1})
 
 
-def _partitions(brokers: Brokers, kafka: Mapping[str, str], target: str, wanted: int, by_key: bool) -> int:
-    """How many the target has; as many as `wanted` when it is made now."""
+def _partitions(brokers: Brokers, target: str, wanted: int, by_key: bool) -> int | None:
+    """How many the target has, None where it is not there. PipelineError where these are too few."""
     count = brokers.topics().get(target)
-    if count is None:
-        topics.create(kafka, {target: wanted}, _KEPT)
-        return wanted
-    if count < wanted and not by_key:
+    if count is not None and count < wanted and not by_key:
         raise PipelineError(f"{target} has {count} partitions, the archive {wanted}: add some, or restore it --by-key")
     return count
 
@@ -113,8 +119,8 @@ def _name(brokers: Brokers, root: str, wish: Wish, topic: str) -> str:
     """The same for the same; another one for a topic that was deleted and made anew."""
     target = wish.target(topic)
     leader = next(iter(brokers.leaders([target]).values()))
-    told = (root, topic, target, leader.topic_id.hex(), wish.since, wish.until, wish.by_key, wish.step, wish.id, _UNITS)
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:20]
+    told = (root, topic, target, leader.topic_id.hex(), wish.since, wish.until, wish.by_key, wish.step, wish.id)
+    return hashlib.sha256(json.dumps((*told, _UNITS[wish.by_key])).encode()).hexdigest()[:20]
 
 
 def _check_empty(brokers: Brokers, target: str, count: int, wish: Wish) -> None:

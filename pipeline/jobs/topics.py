@@ -60,6 +60,25 @@ def create(
                 raise PipelineError(f"cannot make the topic {topic}: {error.args[0].str()}") from None
 
 
+def accepted(kafka: Mapping[str, str], topic: str, config: Mapping[str, str]) -> dict[str, str]:
+    """Those settings that the brokers would make the topic with: others they do not know, or refuse. PipelineError."""
+    admin = client(kafka)
+    if _would_make(admin, topic, config):
+        return dict(config)
+    return {name: value for name, value in config.items() if _would_make(admin, topic, {name: value})}
+
+
+def _would_make(admin: AdminClient, topic: str, config: Mapping[str, str]) -> bool:
+    wanted = NewTopic(topic, 1, config=dict(config))
+    try:
+        admin.create_topics([wanted], request_timeout=_SECONDS, validate_only=True)[topic].result(_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.INVALID_CONFIG:
+            raise PipelineError(f"cannot make the topic {topic}: {error.args[0].str()}") from None
+        return False
+    return True
+
+
 def configs(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, dict[str, str]]:
     """The configuration of topics that exist. Raises PipelineError."""
     admin = client(kafka)

@@ -25,6 +25,7 @@ Headers = list[Header] | None
 FULL_SECONDS = 0.1
 IDLE = 2
 HINTS = {
+    KafkaError.INVALID_TIMESTAMP: "the topic's message.timestamp.before.max.ms or message.timestamp.after.max.ms",
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "the brokers' transaction.max.timeout.ms is less",
     KafkaError._FENCED: "another attempt of this task has begun, or the broker has given this one up",
 }

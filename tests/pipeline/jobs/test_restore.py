@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from odradek.pipeline.jobs.restoring import Wish
 from odradek.pipeline.types import LATEST
 from odradek.pipeline.wire.brokers import Brokers
 
-from ...clients.admin import create_topic
+from ...clients.admin import create_topic, unique
 from ...clients.transactions import await_stable
 from ...harness.process import die_with_parent, wait_until
 from ..topics import NOW, WAIT
@@ -156,6 +156,44 @@ def test_by_key(made: Made) -> None:
             wanted = [record for record in records if record.key == key]
             assert [record for record in found if record.key == key and record in wanted] == wanted
     assert sorted(found, key=repr) == sorted(log[0] + log[1], key=repr)
+
+
+def test_by_key_of_keys_that_moved(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The topic got a second partition, and one key went there: its records come back in the order of their times."""
+    topic = create_topic(broker, partitions=2)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(40):
+        moved = number % 4 == 0
+        key, partition = (b"moved", int(number >= 20)) if moved else (b"stayed", 0)
+        producer.produce(topic, b"%d" % number, key, partition, timestamp=NOW - 100_000 + number)
+    assert not producer.flush(WAIT)
+    archive(spark, tmp_path, Job(source(broker, topic)))
+    made = Made(spark, broker, topic, tmp_path)
+    topics.create({"bootstrap.servers": broker.bootstrap}, {f"merged-{topic}": 1}, {})
+    [found] = made.restore("merged-", by_key=True, step=8).values()
+    values = [int(record.value or b"") for record in found]
+    assert sorted(values) == list(range(40))
+    assert [number for number in values if number % 4 == 0] == list(range(0, 40, 4))
+    assert [number for number in values if number % 4] == [number for number in range(40) if number % 4]
+
+
+def test_records_that_few_topics_take(spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path) -> None:
+    """Of more than a mebibyte, and of next year; the topic that is made keeps the latest of each key, as that did."""
+    broker = fresh_broker(log_message_timestamp_after_max_ms=3_600_000)  # as Kafka 4 has it
+    kept = {"cleanup.policy": "compact", "max.message.bytes": "5000000", "segment.ms": "77777777"}
+    topic = unique("t")
+    ever = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    topics.create({"bootstrap.servers": broker.bootstrap}, {topic: 1}, {**kept, **ever, "retention.ms": "99"})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.max.bytes": 5_000_000})
+    year = 365 * 24 * 3_600_000
+    for number in range(3):
+        producer.produce(topic, bytes(number * 2_000_000), b"%d" % number, 0, timestamp=NOW + number * year)
+    assert not producer.flush(WAIT)
+    archive(spark, tmp_path, Job(source(broker, topic)))
+    made = Made(spark, broker, topic, tmp_path)
+    assert made.restore("large-") == read(broker, topic)
+    found = topics.configs({"bootstrap.servers": broker.bootstrap}, [f"large-{topic}"])[f"large-{topic}"]
+    assert found.items() >= {**kept, **ever, "retention.ms": "-1"}.items()
 
 
 def test_some_of_it(made: Made) -> None:

@@ -1,0 +1,62 @@
+"""Topics that a restore writes to: made so that they take and keep what the archived ones had, and what is left out.
+
+A target is made with the settings that the archive has of its topic, but for those of `_DIFFERENT`: records of last
+year, or of next year, would be refused or deleted at once. What belongs to the cluster that the topic was in, not to
+its records, is left to the one that it goes to. A setting that this one does not know is left out. What was not set is
+told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from odradek.pipeline.jobs import topics
+from odradek.pipeline.options import KAFKA
+
+log = logging.getLogger(__name__)
+
+_EVER = str((1 << 63) - 1)  # ms
+_TIMES = {f"message.timestamp.{which}.max.ms": _EVER for which in ("before", "after", "difference")}
+_DIFFERENT = {"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "CreateTime", **_TIMES}
+_CLUSTERS = (
+    "confluent.",
+    "follower.replication.",
+    "leader.replication.",
+    "local.retention.",
+    "message.format.version",
+    "min.insync.replicas",  # more than there may be replicas
+    "remote.",
+)
+_LIMIT = "max.message.bytes"
+_BATCH = 1_000_000  # bytes, as librdkafka has it
+_LARGEST = 128 << 20  # bytes of a record; what a broker takes in one request is less, unless it is told otherwise
+
+
+def make(kafka: Mapping[str, str], topic: str, partitions: int, archived: Mapping[str, str]) -> None:
+    """A new topic for what was archived of one with these settings. PipelineError."""
+    kept = {name: value for name, value in archived.items() if not name.startswith(_CLUSTERS)}
+    wanted = topics.accepted(kafka, topic, {**kept, **_DIFFERENT})
+    topics.create(kafka, {topic: partitions}, wanted)
+    left = [f"{name}={value}" for name, value in sorted(archived.items()) if wanted.get(name) != value]
+    if left:
+        log.warning("%s is made without what the archived topic is set to: %s", topic, ", ".join(left))
+
+
+def writing(kafka: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
+    """Options of a writer to a topic of this configuration: no record is too large, no batch larger than it takes."""
+    wanted = {"max.request.size": _LARGEST, "buffer.memory": _LARGEST}
+    if (limit := int(config.get(_LIMIT, _BATCH))) < _BATCH:
+        wanted["batch.size"] = limit
+    return {f"{KAFKA}{name}": str(value) for name, value in wanted.items() if name not in kafka}
+
+
+def warn(topic: str, config: Mapping[str, str], archived: Mapping[str, str]) -> None:
+    """Of a topic that was there before, and may lose or refuse what it is given."""
+    if config.get("message.timestamp.type") == "LogAppendTime":
+        log.warning("%s has message.timestamp.type=LogAppendTime: records get the time of writing", topic)
+    elif "delete" in config.get("cleanup.policy", "") and config.get("retention.ms") != "-1":
+        log.warning("%s deletes what is older than retention.ms=%s, if just restored", topic, config["retention.ms"])
+    if int(config.get(_LIMIT, _EVER)) < int(archived.get(_LIMIT, 0)):
+        text = "%s has max.message.bytes=%s, and the archived topic %s: it may refuse records"
+        log.warning(text, topic, config[_LIMIT], archived[_LIMIT])

@@ -1,0 +1,72 @@
+"""Topics that a restore makes, and what it says of those that it finds: without Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs import targets, topics
+
+from ...clients.admin import unique
+
+ARCHIVED = {
+    "cleanup.policy": "compact,delete",
+    "compression.type": "zstd",
+    "max.message.bytes": "2000000",
+    "message.timestamp.type": "LogAppendTime",
+    "min.insync.replicas": "3",
+    "of.another.program": "yes",
+    "retention.ms": "86400000",
+}
+
+
+def client(broker: Any) -> dict[str, str]:
+    return {"bootstrap.servers": broker.bootstrap}
+
+
+def test_a_topic_is_made_as_the_archived_one_was(broker: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """But for what would refuse or change its records, and for what is not known here; that is told."""
+    topic = unique("t")
+    targets.make(client(broker), topic, 2, ARCHIVED)
+    found = topics.configs(client(broker), [topic])[topic]
+    kept = {name: ARCHIVED[name] for name in ("cleanup.policy", "compression.type", "max.message.bytes")}
+    ever = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+    assert found.items() >= {**kept, **ever, "min.insync.replicas": "1"}.items()
+    [told] = caplog.messages
+    assert told == (
+        f"{topic} is made without what the archived topic is set to: message.timestamp.type=LogAppendTime, "
+        "min.insync.replicas=3, of.another.program=yes, retention.ms=86400000"
+    )
+
+
+def test_a_topic_that_cannot_be_made(broker: Any) -> None:
+    with pytest.raises(PipelineError, match=r"^cannot make the topic not/a/name: "):
+        targets.make(client(broker), "not/a/name", 1, {})
+
+
+@pytest.mark.parametrize(
+    ("kafka", "config", "expected"),
+    [
+        ({}, {"max.message.bytes": "1048588"}, {"max.request.size": "134217728", "buffer.memory": "134217728"}),
+        ({"max.request.size": "5", "buffer.memory": "6"}, {"max.message.bytes": "100"}, {"batch.size": "100"}),
+    ],
+)
+def test_no_record_is_too_large_and_no_batch(
+    kafka: dict[str, str], config: dict[str, str], expected: dict[str, str]
+) -> None:
+    found = targets.writing(kafka, config)
+    assert found == {f"kafka.{name}": value for name, value in expected.items()}
+
+
+def test_what_is_said_of_a_topic_that_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    small = {"cleanup.policy": "compact", "max.message.bytes": "1000"}
+    targets.warn("small", small, {"max.message.bytes": "2000"})
+    targets.warn("large", small, {"max.message.bytes": "1000"})
+    targets.warn("late", {"message.timestamp.type": "LogAppendTime"}, {})
+    targets.warn("young", {"cleanup.policy": "delete", "retention.ms": "9"}, {})
+    assert caplog.messages == [
+        "small has max.message.bytes=1000, and the archived topic 2000: it may refuse records",
+        "late has message.timestamp.type=LogAppendTime: records get the time of writing",
+        "young deletes what is older than retention.ms=9, if just restored",
+    ]
