@@ -19,5 +19,9 @@ class DataLoss(PipelineError):
     """Offsets that were to be read are no more (failOnDataLoss)."""
 
 
+class Unreadable(PipelineError):
+    """Another client cannot tell what a record has."""
+
+
 class MissingOffsets(DataLoss):
     """Offsets that should be there and that no batch has: lost, or their batch is damaged."""

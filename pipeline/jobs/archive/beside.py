@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from odradek.pipeline.errors import DataLoss, PipelineError
+from odradek.pipeline.errors import DataLoss, PipelineError, Unreadable
 from odradek.pipeline.jobs import topics
-from odradek.pipeline.jobs.archive import contents, shapes, sums
+from odradek.pipeline.jobs.archive import consuming, contents, shapes, sums
 from odradek.pipeline.jobs.archive.differences import Report
 from odradek.pipeline.jobs.archive.manifest import File
-from odradek.pipeline.jobs.causes import caused_by
+from odradek.pipeline.jobs.causes import cause, caused_by
 from odradek.pipeline.options import ReadOptions, bare
 from odradek.pipeline.reading import offsets
 from odradek.pipeline.types import EARLIEST, LATEST, Range
@@ -76,7 +76,15 @@ class Beside:
         ranges = self._ranges(chosen, ends)
         if not ranges:
             return
-        logged = self._log(ranges)
+        try:
+            self._compare_with(self._consumed(ranges), chosen, ranges)
+        except Exception as error:
+            if not caused_by(error, Unreadable):
+                raise
+            log.warning("%s: read as the archive was, for another client cannot: %s", self._name, cause(error))
+            self._compare_with(self._log(ranges), chosen, ranges)
+
+    def _compare_with(self, logged: DataFrame, chosen: list[File], ranges: dict[int, Range]) -> None:
         archived = sums.within(self._archive(chosen, logged), ranges)
         there, here = sums.of(logged), sums.of(archived)
         self._found.records += sum(count for count, _ in there.values())
@@ -117,6 +125,10 @@ class Beside:
 
     # -- their records
 
+    def _consumed(self, ranges: dict[int, Range]) -> DataFrame:
+        """By a client that is not the one that archives are made by."""
+        return consuming.frame(self._spark, bare(self._source), ranges.values())
+
     def _log(self, ranges: dict[int, Range]) -> DataFrame:
         start, end = {one.key: one.start for one in ranges.values()}, {one.key: one.end for one in ranges.values()}
         where = {
@@ -124,17 +136,13 @@ class Beside:
             "startingOffsets": json.dumps(offsets.as_json(start)),
             "endingOffsets": json.dumps(offsets.as_json(end)),
         }
-        return (
-            self._spark.read.format("odradek")
-            .options(**self._source, **where, includeHeaders="true")
-            .load()
-            .drop("topic")
-        )
+        read = self._spark.read.format("odradek").options(**self._source, **where, includeHeaders="true")
+        return _timeless(read.load().drop("topic"))
 
     def _archive(self, chosen: list[File], like: DataFrame) -> DataFrame:
         """As the log has it."""
         frames = contents.frames(self._spark, self._files, chosen)
-        parts = [shapes.unshape(frame).select(*like.columns) for _, frame in frames]
+        parts = [_timeless(shapes.unshape(frame)).select(*like.columns) for _, frame in frames]
         return reduce(lambda one, more: one.unionByName(more), parts, like.limit(0))
 
     def _tell(self, found: Iterable[tuple[int, int, int, int, int]]) -> None:
@@ -152,3 +160,11 @@ class Beside:
         except PipelineError as error:
             log.warning("%s: is it compacted? %s", self._name, error)
             return False
+
+
+def _timeless(rows: DataFrame) -> DataFrame:
+    """A record without a time has no type of it."""
+    from pyspark.sql import functions as F
+
+    none = F.unix_millis("timestamp") == consuming.NO_TIME
+    return rows.withColumn("timestampType", F.when(none, F.lit(consuming.NO_TIME)).otherwise(F.col("timestampType")))

@@ -28,6 +28,7 @@ from ...clients.transactions import await_stable
 from ..test_source import delete_before
 from ..topics import NOW, WAIT, send, transaction
 from .archives import archive, live, source
+from .losing import LOST, losing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -237,6 +238,19 @@ def test_another_log(spark: SparkSession, fresh_broker: Callable[..., Any], made
     produce(broker, made.topic, 10)
     report = made._replace(broker=broker).verified(spark)
     assert_says(report, f"{made.topic}: partition 0: the log ends at 5, the archive at {COUNT // 2}")
+
+
+def test_what_the_archives_own_reader_loses(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The log is read by another client: one that both share would lose the same records again, and see nothing."""
+    made = Made(broker, create_topic(broker, partitions=2), tmp_path / "archive")
+    produce(broker, made.topic, COUNT)
+    with losing(spark):
+        archive(spark, made.folder, Job(source(broker, made.topic)))
+        report = made.verified(spark)
+    line = (
+        f"{made.topic}: partition 1: 2 records are in the log and not in the archive: offsets {LOST[0]} to {LOST[-1]}"
+    )
+    assert report.differences == [line]
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])

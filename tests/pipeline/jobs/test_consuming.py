@@ -1,0 +1,57 @@
+"""A log as librdkafka's consumer reads it for `verify`: without Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from odradek.pipeline.errors import DataLoss, MissingOffsets
+from odradek.pipeline.jobs.archive import consuming
+from odradek.pipeline.types import Range
+
+from ...clients.admin import create_topic
+from ..test_fetching import fill
+from ..test_source import delete_before
+from ..topics import NOW, WAIT
+
+SECONDS = 3  # of patience
+
+
+def consumed(broker: Any, topic: str, start: int, end: int) -> list[dict[str, Any]]:
+    settings = consuming._settings({"bootstrap.servers": broker.bootstrap, "isolation.level": "read_committed"})
+    step = consuming._Consuming([Range(topic, 0, start, end)], settings, SECONDS)
+    return [row for batch in step._read(step.pieces[0]) for row in batch.to_pylist()]
+
+
+def test_a_range(broker: Any) -> None:
+    topic = create_topic(broker)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(20):
+        headers = [("h", b"%d" % number), ("none", None)][: number % 3]
+        producer.produce(topic, b"%d" % number, None, 0, timestamp=NOW + number, headers=headers)
+    assert not producer.flush(WAIT)
+    found = consumed(broker, topic, 5, 15)
+    assert [row["offset"] for row in found] == list(range(5, 15))
+    assert [row["value"] for row in found] == [b"%d" % number for number in range(5, 15)]
+    assert found[0]["headers"] == [{"key": "h", "value": b"5"}, {"key": "none", "value": None}]
+    assert found[1]["headers"] is None
+    assert {row["timestampType"] for row in found} == {0}
+    assert int(found[0]["timestamp"].timestamp() * 1000) == NOW + 5
+
+
+def test_offsets_that_are_gone(broker: Any) -> None:
+    topic = create_topic(broker, partitions=2)
+    fill(broker, topic, 5)
+    delete_before(broker, topic, 5)
+    with pytest.raises(DataLoss, match=f"^{topic}-0: "):
+        consumed(broker, topic, 0, 10)
+
+
+def test_silence_is_no_end(broker: Any) -> None:
+    """Where offsets are due and nothing comes, for as long as there is patience."""
+    topic = create_topic(broker)
+    fill(broker, topic, 20)
+    assert len(consumed(broker, topic, 0, 60)) == 60
+    with pytest.raises(MissingOffsets, match=f"^{topic}-0: its leader sends no batch with offsets 60 to 69"):
+        consumed(broker, topic, 0, 70)
