@@ -18,7 +18,7 @@ SHAPE ?= steady
 WEB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run cluster demo test test-tools test-long chaos lint format typecheck bench profile locust docs lock wheel clean
+.PHONY: help install run cluster demo test test-tools test-long chaos conformance lint format typecheck bench profile locust docs lock wheel clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' Makefile | expand -t 20
@@ -46,6 +46,9 @@ test-long: $(VENV)/.tested  ## the exhaustive runs as well; writes tests/LONG.md
 
 chaos: $(VENV)/.tested  ## random faults on a cluster under load, judged (MINUTES=10 SEED=7); adds a row to tests/CHAOS.md
 	$(BIN)/python -m tests.cluster.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+conformance: $(VENV)/.tested  ## client suites of other projects in the folder SUITES; writes tests/CONFORMANCE.md
+	$(BIN)/python -m tests.conformance $(or $(SUITES),$(error say SUITES=FOLDER)) $(ARGS)
 
 lint: $(VENV)/.tested typecheck  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -1,0 +1,136 @@
+"""`make conformance SUITES=FOLDER`: other projects' client suites, unmodified, against brokers of this tree.
+
+FOLDER has a script for each suite: `bash NAME.sh HOST:PORT all` prints `FAILED name` for what fails, and at last
+`N passed, N failed, N skipped`. Each gets a fresh broker with the settings that its project's own brokers have. Writes
+tests/CONFORMANCE.md when all have run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from odradek.loadtest import store
+
+from .harness.broker import Broker
+from .harness.process import die_with_parent
+
+REPORT = Path(__file__).parent / "CONFORMANCE.md"
+SECONDS = 3600
+_LAST = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
+_COMMON = {"broker_id": 1, "group_min_session_timeout_ms": 3000}
+_REASONS = (
+    (r"ACL|acl-", "there is no authorizer yet, as on Apache Kafka without `authorizer.class.name`"),
+    (r"Scram|scram-|SASL|Quota|quota-", "there are no users and no quotas yet"),
+    (r"848", "there is no new consumer group protocol yet (KIP-848)"),
+    (r"quorum|features", "a cluster on ZooKeeper has no quorum and no features, as Apache Kafka 3.9 on ZooKeeper"),
+)
+_HEAD = """# Conformance
+
+Written by `make conformance`: client suites of other projects, unmodified, each against a fresh broker of this tree.
+
+"""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite's script, the settings of its broker, and what the script wants in its environment."""
+
+    name: str
+    what: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+SUITES = (
+    Suite("kcat", "kcat: round trips, groups, transactions"),
+    Suite("java-tools", "Apache Kafka's own tools and system-test programs", environment={"ACLS": "False"}),
+    Suite("kafka-go", "segmentio/kafka-go", {"message_max_bytes": 200_000_000}, {"LIMIT": "1800"}),
+    Suite("rust-rdkafka", "fede1024/rust-rdkafka", {"num_partitions": 3}, {"KAFKA_VERSION": "3.9.0"}),
+    Suite("node-rdkafka", "Blizzard/node-rdkafka"),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a suite said."""
+
+    suite: Suite
+    passed: int
+    failed: int
+    skipped: int
+    names: tuple[str, ...]
+
+    def row(self) -> str:
+        """Of the table; each failure with its reason, where there is a known one."""
+        told = "; ".join(f"{name}: {reason(name)}" for name in self.names).replace("|", "/") or "–"
+        return f"| {self.suite.what} | {self.passed} | {self.failed} | {self.skipped} | {told} |"
+
+
+def reason(name: str) -> str:
+    """Why a test fails that is known to."""
+    return next((why for pattern, why in _REASONS if re.search(pattern, name)), "**not explained**")
+
+
+def parse(suite: Suite, text: str) -> Outcome:
+    """What the script has printed; ValueError without its last line."""
+    counts = _LAST.findall(text)
+    if not counts:
+        raise ValueError(f"{suite.name} did not say how many passed:\n{text[-2000:]}")
+    names = re.findall(r"^FAILED (\S+)", text, re.MULTILINE)
+    passed, failed, skipped = map(int, counts[-1])
+    return Outcome(suite, passed, failed, skipped, tuple(names))
+
+
+def run(suite: Suite, scripts: Path, folder: Path) -> Outcome:
+    """On a broker of its own."""
+    broker = Broker(folder / suite.name, **_COMMON, **suite.settings)
+    broker.set(advertised_listeners=f"PLAINTEXT://localhost:{broker.port}")
+    broker.start()
+    try:
+        words = ["bash", str(scripts / f"{suite.name}.sh"), f"localhost:{broker.port}", "all"]
+        environment = {**os.environ, **suite.environment, "TMPDIR": str(folder)}
+        done = subprocess.run(
+            words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS,
+            preexec_fn=die_with_parent,
+        )  # fmt: skip
+    finally:
+        broker.close()
+    return parse(suite, done.stdout)
+
+
+def report(outcomes: list[Outcome]) -> str:
+    """CONFORMANCE.md."""
+    rows = ["| suite | passed | failed | skipped | what failed, and why |", "| --- | --- | --- | --- | --- |"]
+    rows += [outcome.row() for outcome in outcomes]
+    facts = {"date": f"{datetime.now(UTC):%Y-%m-%d}, commit {store.commit()}", **store.machine()}
+    where = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+    return f"{_HEAD}{chr(10).join(rows)}\n\n{where}\n"
+
+
+@click.command()
+@click.argument("scripts", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--suites", default=",".join(suite.name for suite in SUITES), show_default=True)
+@click.option("--keep/--no-keep", default=True, help="Write tests/CONFORMANCE.md.")
+def main(scripts: Path, suites: str, keep: bool) -> None:
+    """Run client suites of other projects."""
+    wanted, outcomes = suites.split(","), []
+    with tempfile.TemporaryDirectory(prefix="odradek-conformance-") as folder:
+        for suite in (suite for suite in SUITES if suite.name in wanted):
+            outcomes.append(run(suite, scripts.resolve(), Path(folder)))
+            click.echo(outcomes[-1].row())
+    if keep:
+        REPORT.write_text(report(outcomes))
+    sys.exit(any(reason(name).startswith("**") for outcome in outcomes for name in outcome.names))
+
+
+if __name__ == "__main__":
+    main()
