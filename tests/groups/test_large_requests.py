@@ -21,6 +21,7 @@ from .test_transaction_apis import Coordinator
 
 MANY = 2000
 NAMES = [f"g{n}" for n in range(MANY)]
+COMMIT, FIND, COMMIT_IN_TRANSACTION = 8, 10, 28
 
 
 @pytest.fixture
@@ -73,19 +74,53 @@ def fetch_all() -> Any:
     return message_class("OffsetFetchRequest")(group_id="g", topics=None)
 
 
+def find_coordinators() -> Any:
+    return message_class("FindCoordinatorRequest")(key_type=0, coordinator_keys=NAMES)
+
+
+def commit(api: str, names: list[str], partitions: int, **fields: Any) -> Any:
+    """OffsetCommit, or that of a transaction: their topics are alike."""
+    request = message_class(api + "Request")
+    topic = getattr(request, api + "RequestTopic")
+    part = getattr(topic, api + "RequestPartition")
+    parts = [part(partition_index=at, committed_offset=5, committed_metadata="") for at in range(partitions)]
+    return request(group_id="g", member_id="", topics=[topic(name=name, partitions=parts) for name in names], **fields)
+
+
+def commit_topics() -> Any:
+    return commit("OffsetCommit", NAMES, 1)
+
+
+def commit_partitions() -> Any:
+    return commit("OffsetCommit", ["no"], MANY)
+
+
+def commit_in_transaction() -> Any:
+    return commit("TxnOffsetCommit", NAMES, 1, transactional_id="x", producer_id=1, producer_epoch=0)
+
+
+def commit_partitions_in_transaction() -> Any:
+    return commit("TxnOffsetCommit", ["no"], MANY, transactional_id="x", producer_id=1, producer_epoch=0)
+
+
 def steps(coordinator: Coordinator, key: int, version: int, request: Any) -> tuple[list[int], Any]:
     """The lines of code of each step, and the answer."""
     answers: list[Any] = []
-    context = Context(key, version, "c", "127.0.0.1", "PLAINTEXT", answers.append)
+    begun: list[Any] = []
+    context = Context(key, version, "c", "127.0.0.1", "PLAINTEXT", answers.append, begin=begun.append)
     returned: list[Any] = []
     lines = [effort.lines(lambda: returned.append(load_rows()[key].handle(coordinator, request, context)))]
     (response,) = returned
     if isinstance(response, Generator):
-        ended: list[bool] = []
-        while not any(ended):
-            lines.append(effort.lines(lambda: ended.append(next(response, response) is response)))
+        begun.insert(0, response)
     elif response is not None:
         answers.append(response)
+    while begun:
+        ended: list[bool] = []
+        work = begun.pop(0)
+        while not any(ended):
+            lines.append(effort.lines(lambda: ended.append(next(work, work) is work)))  # noqa: B023 (called at once)
+        coordinator.settle()
     coordinator.settle()
     (answer,) = answers
     return lines, answer
@@ -104,6 +139,11 @@ def steps(coordinator: Coordinator, key: int, version: int, request: Any) -> tup
         (FETCH, 7, fetch_topics),
         (FETCH, 7, fetch_partitions),
         (FETCH, 7, fetch_all),
+        (FIND, 4, find_coordinators),
+        (COMMIT, 7, commit_topics),
+        (COMMIT, 7, commit_partitions),
+        (COMMIT_IN_TRANSACTION, 3, commit_in_transaction),
+        (COMMIT_IN_TRANSACTION, 3, commit_partitions_in_transaction),
     ],
 )
 def test_no_step_is_much_of_a_large_request(coordinator: Coordinator, key: int, version: int, make: Any) -> None:
@@ -123,7 +163,10 @@ def test_no_step_is_much_of_a_large_request(coordinator: Coordinator, key: int, 
 
 def named(answer: Any) -> list[Any]:
     """The largest list in an answer."""
-    lists = [getattr(answer, name, None) or [] for name in ("groups", "results", "transaction_states", "topics")]
+    lists = [
+        getattr(answer, name, None) or []
+        for name in ("groups", "results", "transaction_states", "topics", "coordinators")
+    ]
     found = max(lists, key=len)
     return found[0].partitions if len(found) == 1 else found
 

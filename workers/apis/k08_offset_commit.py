@@ -5,10 +5,12 @@ the controller; those are not seen by OffsetFetch v1+, as in Kafka. v1+ go to `_
 once they are there. v1 has a commit time for each partition, v2-v4 a retention time, v6+ leader epochs, v7+ static
 members, v10 topic ids in place of names.
 Partitions that do not exist are refused one by one, the rest of the commit stands.
+Large requests are read and answered in steps (broker.steps); what is there, and so is committed, is found in one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from odradek.groups.errors import Error
@@ -16,7 +18,7 @@ from odradek.groups.events import Commit, Now
 from odradek.groups.groups import PartitionErrors
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue, java_length
-from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.context import Context
 from odradek.workers.coordination import NO_ID, UNKNOWN, Coordinator, answered, exists, topic_name
 
@@ -24,20 +26,21 @@ TOPIC_IDS = 10
 LATEST_MS = (1 << 63) - 1  # that a record can say
 
 
-def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
-    names = [topic_name(coordinator.snapshot, topic, context.version >= TOPIC_IDS) for topic in request.topics]
-    wanted = {
-        (name, partition.partition_index): partition
-        for name, topic in zip(names, request.topics, strict=True)
-        if name is not None
-        for partition in topic.partitions
-    }
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
+    rows: list[tuple[str | None, Any]] = []
+    wanted: dict[TopicPartition, Any] = {}
+    for topic in request.topics:
+        name = topic_name(coordinator.snapshot, topic, context.version >= TOPIC_IDS)
+        rows.append((name, topic))
+        if name is None:
+            continue
+        for piece in pieces(topic.partitions):
+            wanted.update(((name, partition.partition_index), partition) for partition in piece)
+            yield
     known = {tp: partition for tp, partition in wanted.items() if exists(coordinator.snapshot, tp)}
 
     def answer(errors: PartitionErrors) -> None:
-        pairs = zip(names, request.topics, strict=True)
-        rows = [(name, topic) for name, topic in pairs if answered(coordinator.snapshot, name, topic)]
-        context.reply(_response(rows, {**dict.fromkeys(wanted, UNKNOWN), **errors}))
+        context.begin(_answering(coordinator, rows, {**dict.fromkeys(wanted, UNKNOWN), **errors}, context))
 
     if not known:
         answer({})
@@ -88,7 +91,9 @@ def _commit_to_tree(coordinator: Coordinator, group: str, known: dict[TopicParti
     coordinator.tree_commit(group, offsets, done)
 
 
-def _response(rows: list[tuple[str | None, Any]], errors: PartitionErrors) -> Any:
+def _answering(
+    coordinator: Coordinator, rows: list[tuple[str | None, Any]], errors: PartitionErrors, context: Context
+) -> Iterator[None]:
     response = message_class("OffsetCommitResponse")
     topic_class = response.OffsetCommitResponseTopic
     partition_class = topic_class.OffsetCommitResponsePartition
@@ -97,15 +102,16 @@ def _response(rows: list[tuple[str | None, Any]], errors: PartitionErrors) -> An
         error = Error.UNKNOWN_TOPIC_ID if name is None else errors[name, index]
         return partition_class(partition_index=index, error_code=error)
 
-    topics = [
-        topic_class(
-            name=topic.name or "",
-            topic_id=topic.topic_id or NO_ID,
-            partitions=[one(name, partition.partition_index) for partition in topic.partitions],
-        )
-        for name, topic in rows
-    ]
-    return response(topics=topics)
+    topics = []
+    for name, topic in rows:
+        if not answered(coordinator.snapshot, name, topic):
+            continue
+        partitions: list[Any] = []
+        for piece in pieces(topic.partitions):
+            partitions += [one(name, partition.partition_index) for partition in piece]
+            yield
+        topics.append(topic_class(name=topic.name or "", topic_id=topic.topic_id or NO_ID, partitions=partitions))
+    context.reply(response(topics=topics))
 
 
 API = Api(key=8, name="OffsetCommit", versions=(0, 10), runs_in=COORDINATOR, handle=handle)

@@ -8,10 +8,11 @@ Transactional ids have theirs in `__transaction_state` likewise. Share groups (v
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from odradek.groups.errors import Error
-from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.context import Context
 from odradek.workers.coordination import Coordinator
 
@@ -39,11 +40,13 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
     keys = request.coordinator_keys if context.version >= MANY_KEYS else [request.key]
     kind = request.key_type if context.version >= 1 else GROUP
     if kind not in (GROUP, TRANSACTION):
-        return _response([(key, NO_SUCH_TYPE) for key in keys])
+        return _answering(keys, lambda _: NO_SUCH_TYPE, context)
 
     def ready(there: bool) -> None:
-        find = LEADER[kind] if there else lambda *_: NOT_AVAILABLE
-        context.reply(_response([(key, find(coordinator, key, context.listener)) for key in keys]))
+        def find(key: str) -> Node:
+            return LEADER[kind](coordinator, key, context.listener) if there else NOT_AVAILABLE
+
+        context.begin(_answering(keys, find, context))
 
     (coordinator.when_offsets_topic if kind == GROUP else coordinator.when_transactions_topic)(ready, keys)
     return None
@@ -73,23 +76,28 @@ def _leader(coordinator: Coordinator, topic: str, index: int, listener: str) -> 
     return Node(Error.NONE, None, broker.id, host, port)
 
 
-def _response(found: list[tuple[str, Node]]) -> Any:
-    """Both shapes at once: the first key's for v0-v3, all of them for v4+."""
+def _answering(keys: list[str], find: Callable[[str], Node], context: Context) -> Iterator[None]:
+    """Both shapes at once: the first key's for v0-v3, all of them for v4+. Many keys take many steps (broker.steps)."""
     response = message_class("FindCoordinatorResponse")
-    rows = [
-        response.Coordinator(
-            key=key, error_code=node.error, error_message=node.message, node_id=node.id, host=node.host, port=node.port
-        )
-        for key, node in found
-    ]
-    first = found[0][1] if found else NOT_AVAILABLE
-    return response(
+    rows: list[Any] = []
+    for piece in pieces(keys):
+        rows += [_row(response.Coordinator, key, find(key)) for key in piece]
+        yield
+    first = find(keys[0]) if keys else NOT_AVAILABLE
+    answer = response(
         error_code=first.error,
         error_message=first.message,
         node_id=first.id,
         host=first.host,
         port=first.port,
         coordinators=rows,
+    )
+    context.reply(answer)
+
+
+def _row(row: Any, key: str, node: Node) -> Any:
+    return row(
+        key=key, error_code=node.error, error_message=node.message, node_id=node.id, host=node.host, port=node.port
     )
 
 

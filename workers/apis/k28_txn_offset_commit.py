@@ -4,20 +4,21 @@ They are in `__consumer_offsets` when this is answered and wait there for the ma
 of the transaction (AddOffsetsToTxn), which its coordinator is asked for: offsets that come after their transaction's
 end would hold the last stable offset of the partition back for ever. v2+ have leader epochs, v3+ the member and
 generation that read the input (KIP-447), v4+ know TRANSACTION_ABORTABLE. Left out: v5, for transactions of version 2
-(KIP-890).
+(KIP-890). Large requests are read and answered in steps (broker.steps).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from odradek.groups.errors import Error
 from odradek.groups.events import Commit, Now
 from odradek.groups.groups import PartitionErrors
+from odradek.groups.offsets import TopicPartition
 from odradek.groups.records import OffsetValue
 from odradek.groups.transactions.events import Producer
-from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.apis.k10_find_coordinator import OFFSETS_TOPIC
 from odradek.workers.context import Context
 from odradek.workers.coordination import UNKNOWN, Coordinator, answered, exists
@@ -32,16 +33,19 @@ SAID_AS = {
 """What clients are told of the producer, or where it is not known yet: while the group loads they retry."""
 
 
-def handle(coordinator: Coordinator, request: Any, context: Context) -> None:
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     """See above."""
-    wanted = {(topic.name, row.partition_index): row for topic in request.topics for row in topic.partitions}
+    wanted: dict[TopicPartition, Any] = {}
+    for topic in request.topics:
+        for piece in pieces(topic.partitions):
+            wanted.update({(topic.name, row.partition_index): row for row in piece})
+            yield
     known = {tp: row for tp, row in wanted.items() if exists(coordinator.snapshot, tp)}
-
     topics = [topic for topic in request.topics if answered(coordinator.snapshot, topic.name, topic)]
 
     def answer(errors: PartitionErrors) -> None:
         said = {tp: _for_version(error, context.version) for tp, error in errors.items()}
-        context.reply(_response(topics, {**dict.fromkeys(wanted, UNKNOWN), **said}))
+        context.begin(_answering(topics, {**dict.fromkeys(wanted, UNKNOWN), **said}, context))
 
     def verified(error: Error) -> None:
         if error:
@@ -91,21 +95,21 @@ def _for_version(error: Error, version: int) -> Error:
     return error
 
 
-def _response(topics: list[Any], errors: PartitionErrors) -> Any:
+def _answering(topics: list[Any], errors: PartitionErrors, context: Context) -> Iterator[None]:
     response = message_class("TxnOffsetCommitResponse")
     topic_class = response.TxnOffsetCommitResponseTopic
     partition_class = topic_class.TxnOffsetCommitResponsePartition
-    rows = [
-        topic_class(
-            name=topic.name,
-            partitions=[
+    rows = []
+    for topic in topics:
+        partitions: list[Any] = []
+        for piece in pieces(topic.partitions):
+            partitions += [
                 partition_class(partition_index=row.partition_index, error_code=errors[topic.name, row.partition_index])
-                for row in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
-    return response(topics=rows)
+                for row in piece
+            ]
+            yield
+        rows.append(topic_class(name=topic.name, partitions=partitions))
+    context.reply(response(topics=rows))
 
 
 API = Api(key=28, name="TxnOffsetCommit", versions=(0, 4), runs_in=COORDINATOR, handle=handle)
