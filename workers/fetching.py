@@ -79,7 +79,8 @@ class Fetch:
     def _starting(self) -> Iterator[None]:
         try:
             found = yield from (self._reading() if self.version >= CONVERTED else self._converting())
-            self._decide(*found)
+            if not self.connection.closing:  # else it would be parked for nobody
+                self._decide(*found)
         except Exception as fault:
             log.exception("%r: Fetch failed", self.connection)
             self.fail(fault)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from odradek.protocol.library import message_class
-from odradek.workers import loop, worker
-from odradek.workers.apis import k00_produce, k02_list_offsets, k03_metadata
+from odradek.workers import fetching, loop, worker
+from odradek.workers.apis import k00_produce, k01_fetch, k02_list_offsets, k03_metadata
 
 from ..clients.raw import batches, calls
 from ..harness import effort
@@ -128,6 +128,31 @@ def test_nor_of_a_produce_to_many_partitions(bench: Bench, client: Client) -> No
     parts = decode_response(asked, answers[0]).responses[0].partition_responses
     assert [(part.index, part.error_code) for part in parts] == [(0, 0), *((at, 3) for at in range(1, MANY))]
     assert bench.slot("t").state().leo == 2
+
+
+@pytest.mark.parametrize("version", [3, 11])
+def test_a_fetch_of_many_partitions(
+    bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Answered, or parked, in a later turn; not for a client that has gone meanwhile."""
+    monkeypatch.setattr(k01_fetch, "_MANY", 100)
+    bench.topic("many", 90)
+    parts = [calls.part(at, 0) for at in range(90)]
+    known, unknown = [("many", parts)], [("many", parts), ("no", parts)]
+    asked = calls.session_request(unknown, version=version, wait_ms=60_000)
+    found = turns(bench, client, client.frame(asked))
+    assert len(found) >= 2
+    monkeypatch.setattr(k01_fetch, "_MANY", 1)
+    client.send(client.frame(calls.session_request(known, version=version, wait_ms=60_000)))
+    bench.turn(200)
+    assert len(bench.worker.parking) == 1
+    other = bench.connect()
+    other.send(other.frame(calls.session_request(known, version=version, wait_ms=60_000)))
+    monkeypatch.setattr(fetching, "pieces", lambda items: [[item] for item in items])
+    bench.turn(3)
+    other.sock.close()
+    bench.turn(200)
+    assert len(bench.worker.parking) == 1
 
 
 def test_a_fault_in_a_later_turn_costs_the_connection(
