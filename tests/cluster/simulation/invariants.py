@@ -65,7 +65,7 @@ class Invariants:
         self._zxid = -1
         self.states: dict[str, PartitionState] = {}  # by path
         self.keys: dict[str, Key] = {}
-        self._former_isrs: dict[str, list[int]] = {}  # from which leaders were elected, by path
+        self._elections: dict[tuple[str, int], tuple[int, list[int]]] = {}  # by path and epoch: whom, of which ISR
 
     @property
     def of_logs(self) -> tuple[Any, ...]:
@@ -156,7 +156,7 @@ class Invariants:
             self.wrong(f"{path}: epoch {before.leader_epoch} is followed by {after.leader_epoch}")
         if not set(after.isr) <= set(before.isr):
             self._elected_uncleanly(path, before, after)
-        self._former_isrs[path] = before.isr
+        self._elections[path, after.leader_epoch] = after.leader, before.isr
 
     def _joined(self, path: str, brokers: set[int]) -> None:
         """Who joins again after a loss of power lacks nothing. A replica whose log directory has failed does not
@@ -251,11 +251,16 @@ class Invariants:
         """Of the ISR one leads that has lost records; nobody else can who has them."""
         path, broker, key = znodes.state_path(directory.topic, directory.index), directory.disk.broker, directory.key
         state = self.states.get(path)
-        if state is None or (state.leader, state.leader_epoch) != (broker, epoch) or self.keys[path] != key:
+        if state is None or self.keys[path] != key:
             return
-        for other in {*state.isr, *self._former_isrs.get(path, ())}:
+        leader, isr = self._elections.get((path, epoch), (-1, []))
+        if state.leader_epoch == epoch:  # else it is told late
+            leader, isr = state.leader, [*isr, *state.isr]
+        if leader != broker:
+            return
+        for other in isr:
             if (other, key) not in self.cut_short and self._is_well(path, other):
-                self.wrong(f"{path}: {broker} leads, which has lost power; {other} of {state.isr} has not")
+                self.wrong(f"{path}: {broker} leads, which has lost power; {other} of {isr} has not")
         self._lossy[key] = epoch
         del self.cut_short[broker, key]
 
