@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,10 +88,10 @@ def settings(standalone: Standalone) -> list[str]:
     return ["--master", standalone.url, *pairs]
 
 
-def started(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+def started(command: list[str], log: Path, python: Path | str = sys.executable) -> subprocess.Popen[bytes]:
     """A job; executors run the Python of this test, which has the package."""
     with log.open("wb") as out:
-        environment = {**os.environ, "SPARK_LOCAL_IP": HERE, "PYSPARK_PYTHON": sys.executable}
+        environment = {**os.environ, "SPARK_LOCAL_IP": HERE, "PYSPARK_PYTHON": str(python)}
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, preexec_fn=die_with_parent
         )
@@ -110,13 +111,26 @@ def test_tasks_on_both_workers(cluster: Cluster, standalone: Standalone, topic: 
     assert standalone.tasks(0) and standalone.tasks(1)
 
 
+def waiting_python(folder: Path) -> tuple[Path, Path]:
+    """A Python that begins no task before a file is there, and that file. Executors run in a folder of their worker's;
+    the driver's own Python waits for nothing.
+    """
+    script, gate = folder / "python", folder / "gate"
+    waits = f"case $PWD in */app-*) until [ -e {shlex.quote(str(gate))} ]; do sleep 0.1; done;; esac"
+    script.write_text(f'#!/bin/sh\n{waits}\nexec {shlex.quote(sys.executable)} "$@"\n')
+    script.chmod(0o755)
+    return script, gate
+
+
 def test_a_worker_is_lost(cluster: Cluster, standalone: Standalone, topic: Topic, tmp_path: Path) -> None:
-    """By spark-submit; all of the worker is killed while it is at its first task."""
+    """By spark-submit; all of the worker is killed while it is at its first task, which cannot end before."""
     to, log = tmp_path / "archive", tmp_path / "job.log"
-    job = started([*SUBMIT, *settings(standalone), *MODULE, *words(cluster, topic, to)], log)
+    python, gate = waiting_python(tmp_path)
+    job = started([*SUBMIT, *settings(standalone), *MODULE, *words(cluster, topic, to)], log, python)
     wait_until(lambda: standalone.tasks(1) or job.poll() is not None, SECONDS, "the worker is at a task")
     assert job.poll() is None, log.read_text()[-4000:]
     standalone.kill(1)
+    gate.touch()
     assert job.wait(SECONDS) == 0, log.read_text()[-4000:]
     assert archived(to, topic) == topic.rows
     assert "Lost executor" in log.read_text()
