@@ -1,0 +1,45 @@
+"""What Spark shows and writes of its own accord has no secret: plans, errors, its page, its event log, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..clients.admin import create_topic
+from ..harness.process import die_with_parent
+from . import revealing_job
+from .topics import send
+
+pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(600)]
+
+SECONDS = 540
+
+
+def test_no_secret_is_shown(broker: Any, tmp_path: Path) -> None:
+    """Of inline PEM and JAAS; the topic's name shows that all was looked through."""
+    topic = create_topic(broker)
+    send(broker, topic, range(3))
+    command = [sys.executable, "-m", revealing_job.__name__, broker.bootstrap, topic, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, timeout=SECONDS, preexec_fn=die_with_parent)
+    assert done.returncode == 0, done.stderr.decode()[-4000:]
+    (tmp_path / "said").mkdir()
+    (tmp_path / "said/stdout").write_bytes(done.stdout)
+    (tmp_path / "said/stderr").write_bytes(done.stderr)
+    looked_at = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    revealing = {
+        (str(path.relative_to(tmp_path)), secret)
+        for path, text in looked_at.items()
+        for secret in revealing_job.SECRETS
+        if secret.encode() in text
+    }
+    assert revealing == set()
+    seen = {path.relative_to(tmp_path).parts[0] for path, text in looked_at.items() if text}
+    assert seen >= {"events", "plans", "pages", "checkpoint", "said"}
+    events = b"".join(text for path, text in looked_at.items() if path.name.startswith("events_"))
+    assert json.loads(events.splitlines()[0])["Event"]
+    assert b"odradek" in events
