@@ -49,6 +49,7 @@ UNSOUND = {
     "a value longer than its record": ROWS[0] + fields(1, -1, 100, rest=b"value\0"),
     "a value shorter than its record": ROWS[0] + fields(1, -1, 2, rest=b"value\0"),
     "a record longer than its fields": ROWS[0] + fields(1, -1, 3, rest=b"two\0\0"),
+    "a record longer by all of the next": raw_record(ROWS[0][1:], len(ROWS[0]) - 1 + len(ROWS[1])) + ROWS[1],
     "headers that are not there": ROWS[0] + fields(1, -1, 3, rest=b"two\x06"),
     "a negative number of headers": ROWS[0] + fields(1, -1, 3, rest=b"two\1"),
     "a header without a key": ROWS[0] + fields(1, -1, 3, rest=b"two\2\1\1"),
