@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from odradek.cluster import configdef
@@ -12,7 +12,7 @@ from odradek.protocol.batch import COMPRESSION, HEADER, HEADER_SIZE, TRANSACTION
 from odradek.protocol.records import codecs
 
 from ..clients.raw.batches import parse, record
-from .compare import Field, errors_in
+from .compare import Field, errors_in, fields
 from .pair import Difference
 
 CONVERTED = 4  # the first version of Fetch whose clients read every message format
@@ -23,7 +23,8 @@ RECORD = 5  # fields of a record that was read; the first is its offset
 CODECS = 5  # none, gzip, snappy, lz4, zstd
 UNREADABLE = {-1, errors.CORRUPT_MESSAGE, errors.INVALID_RECORD}
 MOST = 1 << 24  # bytes of unpacked records
-REBALANCE_IN_PROGRESS = 27
+REBALANCE_IN_PROGRESS, NO_GROUP = 27, 69
+NOT_JOINED = {23, 79}  # INCONSISTENT_GROUP_PROTOCOL; MEMBER_ID_REQUIRED, after which one may leave
 ACLS = {"DescribeAcls", "CreateAcls", "DeleteAcls"}
 ACL_CODES = ("resource_type", "resource_type_filter", "resource_pattern_type", "pattern_type_filter", "operation",
              "permission_type")  # fmt: skip
@@ -37,27 +38,26 @@ class Reason(NamedTuple):
 
 
 def _all_corrupt(difference: Difference) -> bool:
-    if difference.step.api != "Produce":
+    if difference.step.api != "Produce" or not isinstance(difference.ours, dict):
         return False
     if len(_records(difference)) == 1 and errors_in(difference.ours) != {errors.UNKNOWN_TOPIC_OR_PARTITION}:
         return False
     if errors_in(difference.theirs) not in ({errors.CORRUPT_MESSAGE}, {errors.INVALID_RECORD}):
         return False
-    return _refuses_one(difference) or (not _unsound(difference) and errors_in(difference.ours) != {0})
+    return _refuses_one(difference)
 
 
 def _refuses_one(difference: Difference) -> bool:
-    """Whether a batch that is not sound is refused here, for whatever reason."""
+    """Whether a batch that is not sound, or may not be, is refused here, for whatever reason."""
     rows = difference.ours["responses"]
     codes = {(row["name"], part["index"]): part["error_code"] for row in rows for part in row["partition_responses"]}
     return any(codes.get(place) for place in _unsound(difference))
 
 
 def _unsound(difference: Difference) -> list[tuple[str, int]]:
-    """Where batches of magic 2 are sent that are not sound."""
+    """Where batches are sent that are not sound; of the old formats nothing here says what they are."""
     parts = [(topic.name, part) for topic in difference.request.topic_data for part in topic.partition_data]
-    found = [(name, part.index, bytes(part.records or b"")) for name, part in parts]
-    return [(name, index) for name, index, one in found if len(one) > 16 and one[16] == 2 and not _is_sound(one)]
+    return [(name, part.index) for name, part in parts if not _is_sound(bytes(part.records or b""))]
 
 
 def _records(difference: Difference) -> list[bytes]:
@@ -260,6 +260,26 @@ def _superseded(difference: Difference) -> bool:
     return told and step in joins[:-1]
 
 
+def _nothing_left(difference: Difference) -> bool:
+    """Of a group that a JoinGroup has made who did not join, being refused or having left again."""
+    asked = any(step.api == "JoinGroup" and errors_in(answer) & NOT_JOINED for step, answer in difference.before)
+    return asked and _is_gone(difference)
+
+
+def _is_gone(difference: Difference) -> bool:
+    """Whether there is no such group here, and an empty one in Kafka."""
+    api, fields = difference.step.api, difference.fields
+    if api == "ListGroups":
+        ours, theirs = difference.ours["groups"], difference.theirs["groups"]
+        more = [row for row in theirs if row not in ours]
+        empty = all((row["protocol_type"], row["group_state"]) in (("", ""), ("", "Empty")) for row in more)
+        return len(more) == len(theirs) - len(ours) > 0 and empty
+    if api == "DescribeGroups":
+        states = [(field.ours, field.theirs) for field in fields if field.path.endswith("/group_state")]
+        return states == [("Dead", "Empty")] * len(fields)
+    return api in ("DeleteGroups", "OffsetDelete") and all(_is_code(field, {NO_GROUP}, {0}) for field in fields)
+
+
 def _coordinator_first(difference: Difference) -> bool:
     codes = [field for field in difference.fields if field.path.endswith("/error_code")]
     starts = [field for field in difference.fields if field.path.endswith("/log_start_offset") and field.theirs == -1]
@@ -412,6 +432,11 @@ REASONS = (
         "that the rebalance goes on",
         _superseded,
     ),
+    Reason(
+        "An empty group without offsets, made by who did not join it after all, stays in Kafka until that cleans up; "
+        "here there is none",
+        _nothing_left,
+    ),
     Reason("Protocols with as many votes: which of them wins is the order of a hash table in Kafka", _tie),
     Reason(
         "OffsetCommit version 9 and later with the generation of a group that is not there: GROUP_ID_NOT_FOUND as in "
@@ -442,8 +467,34 @@ REASONS = (
 
 
 def reason(difference: Difference) -> Reason | None:
-    """Why a difference stays; None when it is to be mended."""
+    """Why a difference stays; None when it is to be mended. Partitions of a Produce may each have a reason."""
+    found = _of_all(difference)
+    if found is None and difference.step.api == "Produce" and isinstance(difference.ours, dict):
+        each = [_of_all(part) for part in _by_partition(difference)]
+        return next(iter(each), None) if all(each) else None
+    return found
+
+
+def _of_all(difference: Difference) -> Reason | None:
     return next((known for known in REASONS if known.holds(difference)), None)
+
+
+def _by_partition(difference: Difference) -> Iterator[Difference]:
+    """The difference in each partition of a Produce that has one."""
+    ours, theirs = _alone(difference.ours), _alone(difference.theirs)
+    for place in ours:
+        if fields(ours[place], theirs.get(place)):
+            yield difference._replace(ours=ours[place], theirs=theirs.get(place))
+
+
+def _alone(answer: Any) -> dict[tuple[str, int], Any]:
+    """The answer to a Produce as it would be to each of its partitions."""
+    rows = answer["responses"] if isinstance(answer, dict) else []
+    return {
+        (row["name"], part["index"]): {**answer, "responses": [{**row, "partition_responses": [part]}]}
+        for row in rows
+        for part in row["partition_responses"]
+    }
 
 
 def told(difference: Difference) -> dict[str, Any]:
