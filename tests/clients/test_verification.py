@@ -15,6 +15,7 @@ from .raw.batches import batch
 from .raw.calls import list_offsets, produce, produce_request, producer_id, supports
 from .transactions import TRANSACTIONAL, Raw, await_stable, read, stable_end
 
+UNKNOWN_TOPIC_OR_PARTITION = 3
 NOT_ENOUGH_REPLICAS, INVALID_REQUEST, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 19, 42, 47, 48
 INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE = 49, 53, 120
 SETTING = "transaction.partition.verification.enable"
@@ -53,6 +54,13 @@ def test_without_a_transactional_id_the_whole_request_is_refused(broker: Any, wi
     codes = [row.error_code for row in answer.responses[0].partition_responses]
     assert codes == [TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
     assert [end_of(wire, topic, partition) for partition in (0, 1)] == [(0, 0), (0, 0)]
+
+
+def test_what_is_no_whole_batch_is_not_transactional(broker: Any, wire: Wire) -> None:
+    raw = Raw(wire)
+    data = batch([b"x"], producer=raw.id, epoch=raw.epoch, sequence=0, attributes=TRANSACTIONAL)
+    for records, code in ((data[:-1], UNKNOWN_TOPIC_OR_PARTITION), (data, TRANSACTIONAL_ID_AUTHORIZATION_FAILED)):
+        assert produce(wire, unique("none"), records).error_code == code
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, INVALID_TXN_STATE), (10, INVALID_TXN_STATE), (11, 120), (12, 120)])

@@ -39,18 +39,22 @@ READS = {1, 2, 3, 9, 10, 15, 16, 23, 32, 35, 46, 60, 61, 65, 66, 75}
 
 
 class Difference(NamedTuple):
-    """What two brokers do not answer alike ("none": no answer, "closed": no connection any more) to `request`."""
+    """What two brokers do not answer alike ("none": no answer, "closed": no connection any more) to `request`.
+
+    `produced`: the Produce requests before.
+    """
 
     step: Step
     ours: Any
     theirs: Any
     before: list[tuple[Step, Any]]
     body: bytes
+    produced: Sequence[tuple[Step, bytes]] = ()
 
     @property
     def request(self) -> Any:
         """What our broker was sent."""
-        return requests.decode(request_class(self.step.api), self.step.version, memoryview(self.body))
+        return decoded(self.step, self.body)
 
     @property
     def fields(self) -> list[Field]:
@@ -59,6 +63,11 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         return "\n    ".join([str(self.step), *map(str, self.fields)])
+
+
+def decoded(step: Step, body: bytes) -> Any:
+    """The request of a step."""
+    return requests.decode(request_class(step.api), step.version, memoryview(body))
 
 
 class _Asked(NamedTuple):
@@ -231,14 +240,18 @@ class Pair:
             for own in played.clients
         ]
         before: list[tuple[Step, Any]] = []
+        produced: list[tuple[Step, bytes]] = []
         try:
             for step in played.steps:
                 if (late := self._late(clients, before)) is not None:
                     return len(before), late
                 ours, theirs = self._step(clients[step.client], step)
+                body = clients[step.client][0].body
                 if fields(ours, theirs):
-                    return len(before), Difference(step, ours, theirs, before, clients[step.client][0].body)
+                    return len(before), Difference(step, ours, theirs, before, body, produced)
                 before.append((step, ours))
+                if step.api == "Produce":
+                    produced.append((step, body))
                 if step.api == "Produce" and ours == "closed":
                     return len(before), None  # without an answer nobody knows what was stored before the fault
                 if step.api in CHANGES:

@@ -436,11 +436,14 @@ def _once(parts: list[produce.Part]) -> list[produce.Part]:
 
 
 def _is_unnamed(buffer: memoryview, request: produce.ProduceRequest) -> bool:
-    """Whether it has transactional batches but no transactional id: Kafka refuses all that is in it."""
+    """Whether it has transactional batches, whole ones, but no transactional id: Kafka refuses all that is in it."""
     if request.transactional_id is not None:
         return False
-    headers = (HEADER.unpack_from(buffer, part.start) for part in request.parts if part.size >= HEADER_SIZE)
-    return any(header[3] == 2 and header[5] & TRANSACTIONAL for header in headers)
+    large = (part for part in request.parts if part.size >= HEADER_SIZE)
+    headers = ((part.size, HEADER.unpack_from(buffer, part.start)) for part in large)
+    return any(
+        header[3] == 2 and header[5] & TRANSACTIONAL and header[1] + LOG_OVERHEAD <= size for size, header in headers
+    )
 
 
 def _why(worker: Worker, pending: Pending, request: produce.ProduceRequest, version: int, admin: bool) -> int:
