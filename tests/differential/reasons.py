@@ -14,6 +14,7 @@ from odradek.protocol.records import codecs
 from ..clients.raw.batches import parse, record
 from .compare import Field, errors_in, fields
 from .pair import Difference, decoded
+from .plain import NOTHING
 
 CONVERTED = 4  # the first version of Fetch whose clients read every message format
 HARD_LIMIT = 3  # the first version of Fetch whose limit a first batch may exceed
@@ -182,6 +183,13 @@ def _no_answer(difference: Difference) -> bool:
     return answered and empty is not None and not getattr(difference.request, empty)
 
 
+def _nameless(difference: Difference) -> bool:
+    if difference.step.api != "Metadata" or errors_in(difference.theirs) - {0} != {-1}:
+        return False
+    nobodys = [row for row in difference.request.topics or () if row.name is None and row.topic_id in NOTHING]
+    return bool(nobodys) and errors.INVALID_TOPIC_EXCEPTION in errors_in(difference.ours)
+
+
 def _negative_limit(difference: Difference) -> bool:
     if difference.step.api != "Fetch":
         return False
@@ -283,7 +291,9 @@ def _is_gone(difference: Difference) -> bool:
     if api == "DescribeGroups":
         states = [(field.ours, field.theirs) for field in fields if field.path.endswith("/group_state")]
         return states == [("Dead", "Empty")] * len(fields)
-    return api in ("DeleteGroups", "OffsetDelete") and all(_is_code(field, {NO_GROUP}, {0}) for field in fields)
+    if api == "OffsetDelete":
+        return bool((difference.ours["error_code"], difference.theirs["error_code"]) == (NO_GROUP, 0))
+    return api == "DeleteGroups" and all(_is_code(field, {NO_GROUP}, {0}) for field in fields)
 
 
 def _coordinator_first(difference: Difference) -> bool:
@@ -383,6 +393,15 @@ REASONS = (
         "A fetch session is known to the worker that began it; a connection to another is told that it is not, and a "
         "client begins another",
         _elsewhere,
+    ),
+    Reason(
+        "Metadata of a topic that is named neither by a name nor by an id ends in an exception in Kafka for all topics "
+        "of the request; here only that one is refused",
+        _nameless,
+    ),
+    Reason(
+        "Share groups, of which there are none here: Kafka 3.9 knows their kind of coordinator, which it has not",
+        _one_code("FindCoordinator", {errors.INVALID_REQUEST}, {15}, first=6),
     ),
     Reason("A limit of a Fetch that is below 0 ends in an exception in Kafka; here it is 0", _negative_limit),
     Reason(

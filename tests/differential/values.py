@@ -128,8 +128,10 @@ class Values(OddValues):
 
     def _unlike(self, name: str, number: int) -> Any:
         """Something unknown that is not named elsewhere in the request."""
-        if name in INDEX or name == "producer_id":
+        if name in INDEX:
             return 5 + number
+        if name == "producer_id":  # which neither broker gives to anybody
+            return (1 << 50) + number
         return bytes((1 + number % 255,)) * 16 if name == "topic_id" else b"%d" % number + self._pools["unknown"][0]
 
     def _config_value(self) -> bytes:
