@@ -40,6 +40,10 @@ _TRIES = 3
 Found = TypeVar("Found")
 
 
+class SegmentsChanged(Exception):
+    """The files of a log are replaced faster than they are read; the next try will find it quieter."""
+
+
 class Fetch:
     """One request being answered; parked if there is too little to say (workers.parking.Parked)."""
 
@@ -122,7 +126,11 @@ class Fetch:
         self.worker.drop(self.connection, "an error of the broker")
 
     def _read(self) -> tuple[list[FetchResult], int, bool]:
-        """Results for all parts, their bytes, and whether any is an error or sends the consumer elsewhere."""
+        """Results for all parts, their bytes, and whether any is a reason not to wait for more.
+
+        That is an error, another broker to read from, or records that are not all there are for the partition: what
+        comes next is in another segment, and is there for the next request (Kafka's DelayedFetch, case F).
+        """
         if self.version < CONVERTED:
             return complete(self._converting())
         results: list[FetchResult] = []
@@ -143,9 +151,9 @@ class Fetch:
         left = min(self.request.max_bytes, self.worker.fetch_max_bytes) - before
         total, failed = 0, False
         for part in parts:
-            result, size = self._part(part, min(part.max_bytes, max(left, 0)), not (before or total))
+            result, size, more = self._part(part, min(part.max_bytes, max(left, 0)), not (before or total))
             results.append(result)
-            failed = failed or result.error != errors.NONE or result.preferred >= 0
+            failed = failed or more or result.error != errors.NONE or result.preferred >= 0
             total += size
             left -= size
         return total, failed
@@ -162,29 +170,34 @@ class Fetch:
         for number in budget.order(len(self.parts)):
             part = self.parts[number]
             limit = budget.limit(min(part.max_bytes, max(left, 0)))
-            found[number], size = self._part(part, limit, not total)
-            failed = failed or found[number].error != errors.NONE
+            found[number], size, more = self._part(part, limit, not total)
+            failed = failed or more or found[number].error != errors.NONE
             total += size
             left -= size
             yield
         # What the budget left out is there at once for the next request: waiting for more would bring nothing.
         return [found[number] for number in range(len(self.parts))], total, failed or (budget.spent and total > 0)
 
-    def _part(self, part: FetchPart, limit: int, whole: bool) -> tuple[FetchResult, int]:
+    def _part(self, part: FetchPart, limit: int, whole: bool) -> tuple[FetchResult, int, bool]:
+        """The result, the bytes of its records, and whether there are more that one may read."""
         by_id = self.version >= fetch.TOPIC_IDS
         partition = self.worker.partition_of(part.topic, part.partition, by_id)
         if partition is None:
-            return failed(part, elsewhere(self.worker.snapshot, part.topic, part.partition, by_id)), 0
-        return tried(partition, self._look_at, part, limit, whole) or (failed(part, errors.KAFKA_STORAGE_ERROR), 0)
+            return failed(part, elsewhere(self.worker.snapshot, part.topic, part.partition, by_id)), 0, False
+        try:
+            found = tried(partition, self._look_at, part, limit, whole)
+        except SegmentsChanged:
+            return self._result(part, partition.slot.read(), [], None), 0, False
+        return found or (failed(part, errors.KAFKA_STORAGE_ERROR), 0, False)
 
     def _look_at(
         self, partition: Partition, values: tuple[int, ...], part: FetchPart, limit: int, whole: bool
-    ) -> tuple[FetchResult, int]:
+    ) -> tuple[FetchResult, int, bool]:
         refused = _refused(partition, values, part, self.version >= nearest.FIRST)
         if refused is not None:
-            return refused, 0
+            return refused, 0, False
         if self._rack and (preferred := self._nearest(partition, values, part.offset)) >= 0:
-            return _sent_to(preferred, part, values), 0
+            return _sent_to(preferred, part, values), 0, False
         return self._slice(partition, values, part, limit, whole)
 
     def _nearest(self, partition: Partition, values: tuple[int, ...], offset: int) -> int:
@@ -198,7 +211,7 @@ class Fetch:
 
     def _slice(
         self, partition: Partition, values: tuple[int, ...], part: FetchPart, limit: int, whole: bool
-    ) -> tuple[FetchResult, int]:
+    ) -> tuple[FetchResult, int, bool]:
         hw, stable = ends(values)
         committed = self.request.isolation == READ_COMMITTED
         upto = stable if committed else hw
@@ -206,20 +219,27 @@ class Fetch:
         if limit > 0 or whole:
             piece = read.fetch(partition, values, part.offset, upto, limit, whole)
         if self.version < ZSTD and (error := _too_old(self.version, partition)):
-            return failed(part, error), 0
+            return failed(part, error), 0, False
         payloads: list[Payload | bytes] = [] if piece is None else [piece]
         size = 0 if piece is None else piece.size
         if piece is not None and self.version < CONVERTED:
             self._budget.take(piece, upto)
             data = self._converted(partition, piece, part)
             if data is None:
-                return failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0
+                return failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0, False
             payloads, size = [data], len(data)
-        result = FetchResult(
-            part.topic, part.partition, errors.NONE, hw, stable, values[slots.F_LOG_START], payloads,
-            self._aborted(partition, values, part.offset, piece) if committed else None,
-        )  # fmt: skip
-        return result, size
+        aborted = self._aborted(partition, values, part.offset, piece) if committed else None
+        return self._result(part, values, payloads, aborted), size, piece is not None and piece.following < upto
+
+    def _result(
+        self, part: FetchPart, values: tuple[int, ...], payloads: list[Payload | bytes],
+        aborted: list[tuple[int, int]] | None,
+    ) -> FetchResult:  # fmt: skip
+        if aborted is None and self.request.isolation == READ_COMMITTED:
+            aborted = []
+        return FetchResult(
+            part.topic, part.partition, errors.NONE, *ends(values), values[slots.F_LOG_START], payloads, aborted
+        )
 
     def _aborted(
         self, partition: Partition, values: tuple[int, ...], offset: int, piece: FileSlice | None
@@ -268,7 +288,10 @@ def failed(part: FetchPart, error: int) -> FetchResult:
 
 
 def tried(partition: Partition, read_: Callable[..., Found], *wanted: Any) -> Found | None:
-    """What `read_(partition, values, *wanted)` finds; None where it cannot be read, which costs no other partition."""
+    """What `read_(partition, values, *wanted)` finds; None where it cannot be read, which costs no other partition.
+
+    SegmentsChanged where a compaction replaces segments faster than they are read: nothing is wrong with the log.
+    """
     problem: Exception
     for _ in range(_TRIES):
         values = partition.slot.read()
@@ -280,8 +303,15 @@ def tried(partition: Partition, read_: Callable[..., Found], *wanted: Any) -> Fo
         except Exception as fault:
             problem = fault
             break
+    if isinstance(problem, FileNotFoundError) and _is_changing(partition, values):
+        raise SegmentsChanged
     storage_failed(partition, values, problem)
     return None
+
+
+def _is_changing(partition: Partition, values: tuple[int, ...]) -> bool:
+    """Whether the files are others than when `values` were read, or somebody is about to change them."""
+    return bool(partition.slot.dirty) or partition.slot.read()[slots.F_GENERATION] != values[slots.F_GENERATION]
 
 
 def storage_failed(partition: Partition, values: tuple[int, ...], problem: Exception) -> None:

@@ -17,7 +17,7 @@ from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.storage import epochs, read
-from odradek.workers.fetching import Fetch, ends, failed, storage_failed, tried
+from odradek.workers.fetching import Fetch, SegmentsChanged, ends, failed, storage_failed, tried
 from odradek.workers.followers import Progress
 from odradek.workers.leadership import elsewhere, refusal
 
@@ -189,7 +189,10 @@ class Following:
         if partition is None:
             return failed(part, elsewhere(self._worker.snapshot, part.topic, part.partition, self._by_id))
         sequence = known.words[known.at]  # before the values are read
-        found = tried(partition, self._read, known, sequence, limit, whole)
+        try:
+            found = tried(partition, self._read, known, sequence, limit, whole)
+        except SegmentsChanged:
+            return _result(part, partition.slot.read())
         return failed(part, errors.KAFKA_STORAGE_ERROR) if found is None else found
 
     def _read(

@@ -76,6 +76,10 @@ class Target:
         self._sequence = sequence
         return found
 
+    def goes_on(self, piece: FileSlice) -> bool:
+        """Whether there is more to read behind `piece`, which `find` has just found."""
+        return self._end is not None and piece.following < self._end
+
     def at_end(self, offset: int) -> bool:
         """Whether nothing has happened since `find` has seen everything up to `offset`, where the log ends."""
         slot = self._slot
@@ -200,7 +204,7 @@ class Standing(Fetch):
         found = self._find()
         if found is None:
             super().start()
-        elif waits and found[0] < self._least:
+        elif waits and not self._suffices(found):
             self._park()
         else:
             self._reply(found)
@@ -218,7 +222,11 @@ class Standing(Fetch):
         if self._at_end():
             return False
         found = self._find()
-        return super().look() if found is None else found[0] >= self._least
+        return super().look() if found is None else self._suffices(found)
+
+    def _suffices(self, found: Found) -> bool:
+        """Whether there are as many bytes as are wanted, or what comes next is in another segment (Fetch._read)."""
+        return found[0] >= self._least or (found[2] is not None and self._target.goes_on(found[2]))
 
     def answer(self) -> None:
         if self._found is None:

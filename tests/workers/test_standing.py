@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odradek.ipc import slots
+from odradek.storage import roll
 from odradek.workers import standing
 
 from ..clients.raw import batches, calls
@@ -48,6 +49,12 @@ class _Pair:
     def same_answers(self) -> None:
         assert len(short := self.short.frames()) == len(long := self.long.frames())
         assert [frame[4:] for frame in short] == [frame[4:] for frame in long]
+
+    def roll(self) -> None:
+        partition = self.bench.worker.partition_of(b"t", 0, False)
+        assert partition is not None
+        with partition.locked() as values:
+            roll.roll(partition, values, 1)
 
     @property
     def waiting(self) -> bool:
@@ -254,5 +261,30 @@ def test_any_sequence(tmp_path_factory: pytest.TempPathFactory, steps: list[Step
             step(pair)
             pair.bench.turn()
             pair.same_answers()
+        pair.end_wait()
+        pair.same_answers()
+
+
+def test_records_of_an_older_segment_are_not_waited_behind(pair: _Pair) -> None:
+    """As by Kafka (DelayedFetch, case F): a sealed segment gets no more records, and what is behind it is there."""
+    for number in range(3):
+        pair.produce([b"%d" % number])
+        pair.roll()
+    for offset in range(3):
+        pair.send(offset, 11, wait_ms=LONG_WAIT, min_bytes=10_000)
+        assert pair.waiting == (offset == 2)
+        pair.end_wait()
+        pair.same_answers()
+    assert pair.remembered == 2
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_in_the_segment_that_is_written_to_more_is_waited_for(pair: _Pair, isolation: int) -> None:
+    pair.produce([b"0"])
+    pair.roll()
+    pair.produce([b"1"])
+    for offset in (1, 1):
+        pair.send(offset, 11, wait_ms=LONG_WAIT, min_bytes=10_000, isolation=isolation)
+        assert pair.waiting
         pair.end_wait()
         pair.same_answers()

@@ -187,3 +187,39 @@ def test_a_producer_table_that_cannot_be_read_costs_its_partition_only(
     found = {part.partition_index: part.error_code for part in _producers(client)}
     assert found == {0: errors.KAFKA_STORAGE_ERROR, 1: errors.NONE}
     assert "t-0 cannot be read: nothing to be read" in caplog.text
+
+
+@pytest.mark.parametrize("version", [3, 11])
+def test_files_that_are_replaced_faster_than_they_are_read(
+    two: Bench, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """A compaction of many small segments does so: nothing is wrong with the log, and there is nothing to say yet."""
+    partition = _partition(two)
+    found = read.fetch
+
+    def replaced(one: Partition, *wanted: Any) -> Any:
+        if one is partition:
+            state = one.state()
+            one.slot.publish(state._replace(generation=state.generation + 1))
+            raise FileNotFoundError("replaced meanwhile")
+        return found(one, *wanted)
+
+    monkeypatch.setattr(read, "fetch", replaced)
+    first, second = _fetch(client, version=version, committed=False)
+    monkeypatch.undo()
+    assert (first.error_code, second.error_code) == (errors.NONE, errors.NONE)
+    assert not first.records and second.records and first.high_watermark == 4
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert _fetch(client, version=version, committed=False)[0].records
+
+
+def test_files_that_are_missing_are_an_error(
+    two: Bench, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: Any) -> Any:
+        raise FileNotFoundError("somebody has removed it")
+
+    monkeypatch.setattr(read, "fetch", missing)
+    first, _ = _fetch(client)
+    assert first.error_code == errors.KAFKA_STORAGE_ERROR
+    assert "somebody has removed it" in caplog.text
