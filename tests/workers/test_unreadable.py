@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from odradek.ipc import slots
 from odradek.protocol import errors, interbroker
-from odradek.storage import epochs, names, read, reindex, roll, transactions
+from odradek.storage import epochs, names, read, reindex, roll, times, transactions
 from odradek.storage.partition import Partition
 from odradek.storage.sequences import Producers
 from odradek.workers import leader_epochs
@@ -37,6 +37,17 @@ def _fetch(client: Client, offset: int = 0, version: int = 11, committed: bool =
     client.send(client.frame(asked))
     (answer,) = client.answers(1)
     return list(decode_response(asked, answer).responses[0].partitions)
+
+
+def _list_offsets(client: Client, version: int, timestamp: int) -> Any:
+    from kafka.protocol.consumer import ListOffsetsRequest as Request
+
+    asked = Request.ListOffsetsTopic.ListOffsetsPartition(
+        partition_index=0, current_leader_epoch=-1, timestamp=timestamp, max_num_offsets=10
+    )
+    topics = [Request.ListOffsetsTopic(name="t", partitions=[asked])]
+    request = Request[version](replica_id=-1, isolation_level=0, topics=topics)
+    return client.call(request).topics[0].partitions[0]
 
 
 @pytest.fixture
@@ -211,6 +222,27 @@ def test_files_that_are_replaced_faster_than_they_are_read(
     assert not first.records and second.records and first.high_watermark == 4
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert _fetch(client, version=version, committed=False)[0].records
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, errors.LEADER_NOT_AVAILABLE), (5, errors.OFFSET_NOT_AVAILABLE)])
+def test_a_time_is_looked_up_again_in_files_that_were_replaced(
+    two: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, version: int, code: int
+) -> None:
+    partition, found, replacements = _partition(two), times.first_not_before, 1
+
+    def replaced(one: Partition, *wanted: Any) -> Any:
+        nonlocal replacements
+        state, replacements = one.state(), replacements - 1
+        if replacements < 0:
+            return found(one, *wanted)
+        one.slot.publish(state._replace(generation=state.generation + 1))
+        raise FileNotFoundError("replaced meanwhile")
+
+    monkeypatch.setattr(times, "first_not_before", replaced)
+    assert _list_offsets(client, version, 1).error_code == errors.NONE
+    replacements = 100
+    assert _list_offsets(client, version, 1).error_code == code
+    assert partition.state().generation >= 3
 
 
 def test_files_that_are_missing_are_an_error(

@@ -24,7 +24,7 @@ from odradek.protocol import errors
 from odradek.storage import names, times
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
-from odradek.workers.fetching import storage_failed
+from odradek.workers.fetching import SegmentsChanged, tried
 from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
@@ -89,25 +89,32 @@ def _answer(worker: Worker, topic: str, part: Any, request: Any, context: Contex
     partition = worker.partition_of(topic.encode(), index, False)
     if partition is None:
         return _error(index, elsewhere(worker.snapshot, topic.encode(), index, False), context.version)
-    values = partition.slot.read()
-    error = refusal(partition, values, part.current_leader_epoch, followers=request.replica_id == _DEBUGGER)
     if worker.strangers.refuses(request.replica_id, context.listener, context.client_host):
-        error = errors.TOPIC_AUTHORIZATION_FAILED
-    if error:
-        return _error(index, error, context.version)
-    limit = _limit(values, request)
+        return _error(index, errors.TOPIC_AUTHORIZATION_FAILED, context.version)
     try:
-        if context.version == 0:
-            found = _boundaries(partition, values, part.timestamp, limit)[: max(0, part.max_num_offsets)]
-            return {"partition_index": index, "error_code": errors.NONE, "old_style_offsets": found}
-        offset = _find(partition, values, part.timestamp, limit)
-    except Exception as problem:
-        storage_failed(partition, values, problem)
-        return _error(index, errors.KAFKA_STORAGE_ERROR, context.version)
+        found = tried(partition, _look, part, request, context.version)
+    except SegmentsChanged:
+        return _error(index, _later(context.version), context.version)
+    return _error(index, errors.KAFKA_STORAGE_ERROR, context.version) if found is None else found
+
+
+def _look(partition: Partition, values: tuple[int, ...], part: Any, request: Any, version: int) -> dict[str, Any]:
+    index, limit = part.partition_index, _limit(values, request)
+    error = refusal(partition, values, part.current_leader_epoch, followers=request.replica_id == _DEBUGGER)
+    if error:
+        return _error(index, error, version)
+    if version == 0:
+        found = _boundaries(partition, values, part.timestamp, limit)[: max(0, part.max_num_offsets)]
+        return {"partition_index": index, "error_code": errors.NONE, "old_style_offsets": found}
+    offset = _find(partition, values, part.timestamp, limit)
     if request.replica_id == _CONSUMER and (offset is None or part.timestamp == LATEST) and _lags(values):
-        late = errors.OFFSET_NOT_AVAILABLE if context.version >= 5 else errors.LEADER_NOT_AVAILABLE
-        return _error(index, late, context.version)
+        return _error(index, _later(version), version)
     return {"partition_index": index, "error_code": errors.NONE, **(offset or _NOTHING)}
+
+
+def _later(version: int) -> int:
+    """The error after which clients ask again."""
+    return errors.OFFSET_NOT_AVAILABLE if version >= 5 else errors.LEADER_NOT_AVAILABLE
 
 
 def _error(index: int, error: int, version: int) -> dict[str, Any]:
