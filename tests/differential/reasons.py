@@ -23,6 +23,7 @@ UNFIT = {-1, 2, 3, 17, 87}  # errors of a batch, or its partition, that cannot b
 RECORD = 5  # fields of a record that was read; the first is its offset
 CODECS = 5  # none, gzip, snappy, lz4, zstd
 UNREADABLE = {-1, errors.CORRUPT_MESSAGE, errors.INVALID_RECORD}
+SMALL = 200  # bytes, the limits of the pools that hardly a batch fits
 MOST = 1 << 24  # bytes of unpacked records
 REBALANCE_IN_PROGRESS, NO_GROUP = 27, 69
 NOT_JOINED = {23, 79}  # INCONSISTENT_GROUP_PROTOCOL; MEMBER_ID_REQUIRED, after which one may leave
@@ -124,7 +125,7 @@ def _former_start(difference: Difference) -> bool:
 
 def _two_producers(difference: Difference) -> bool:
     found = {
-        one[43:51]
+        one[43:53]  # id and epoch
         for one in _records(difference)
         if len(one) > HEADER_SIZE and one[16] == 2 and one[22] & TRANSACTIONAL
     }
@@ -205,7 +206,11 @@ def _pending_static(difference: Difference) -> bool:
 
 def _converted(difference: Difference) -> bool:
     step = difference.step
-    return step.api == "Fetch" and step.version < CONVERTED and all(map(_begins_alike, difference.fields))
+    if step.api != "Fetch" or step.version >= CONVERTED or not all(map(_begins_alike, difference.fields)):
+        return False
+    limits = [part.partition_max_bytes for topic in difference.request.topics for part in topic.partitions]
+    packed = step.version < HARD_LIMIT and min(limits) <= SMALL
+    return packed or all(field.ours for field in difference.fields)
 
 
 def _beyond_the_limit(difference: Difference) -> bool:
@@ -220,7 +225,7 @@ def _begins_alike(field: Field) -> bool:
     if not field.path.endswith("/records") or not isinstance(field.ours, list) or not isinstance(field.theirs, list):
         return False
     both = min(len(field.ours), len(field.theirs))
-    return bool(field.ours) and bool(field.ours[:both] == field.theirs[:both])
+    return bool(field.ours[:both] == field.theirs[:both])
 
 
 def _numbered(difference: Difference) -> bool:
@@ -372,7 +377,8 @@ REASONS = (
         _behind_the_frame,
     ),
     Reason(
-        "Kafka refuses a Produce request whole in which two producers have transactions; here each is looked at",
+        "Kafka refuses a Produce request whole in which two producers, or two epochs of one, have transactions; here "
+        "each is looked at",
         _two_producers,
     ),
     Reason(
@@ -434,7 +440,8 @@ REASONS = (
     ),
     Reason(
         "Records that are converted for Fetch below version 4: Kafka limits what it reads of the log, here what was "
-        "made of it is limited, so that the client gets more of them, or fewer, but the same",
+        "made of it is limited, so that the client gets more of them, or fewer, but the same; below version 3 none if "
+        "a batch that was packed anew is a few bytes larger than a small limit",
         _converted,
     ),
     Reason(
