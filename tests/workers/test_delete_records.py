@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
 from odradek.ipc import slots
 from odradek.protocol import errors
+from odradek.storage import trim
 from odradek.workers.apis import k21_delete_records
 from odradek.workers.apis.k21_delete_records import delete_below
 
@@ -117,3 +119,14 @@ def test_a_fault_while_followers_are_waited_for(led: Bench, monkeypatch: pytest.
         Follower(led, 1).fetch(3, log_start=2)
         led.turn(3)
     assert deletion.is_gone()
+
+
+def test_a_disk_that_fails_is_an_error_and_a_line(
+    led: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(*_: Any) -> None:
+        raise OSError(errno.EACCES, "the disk refuses")
+
+    monkeypatch.setattr(trim, "advance", failing)
+    assert Deletion(led, 2).outcome(wait=True) == (errors.KAFKA_STORAGE_ERROR, -1)
+    assert "the disk refuses" in caplog.text

@@ -19,6 +19,7 @@ from odradek.storage.partition import Gone, Partition
 from odradek.workers import patiently
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
+from odradek.workers.fetching import storage_failed
 from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ def delete_below(partition: Partition, offset: int) -> tuple[int, int]:
             return values[slots.F_LOG_START], errors.NONE
     except Gone:
         return -1, errors.UNKNOWN_TOPIC_OR_PARTITION
-    except OSError:
+    except OSError as problem:
+        storage_failed(partition, partition.slot.read(), problem)
         return -1, errors.KAFKA_STORAGE_ERROR
 
 
