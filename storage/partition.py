@@ -295,6 +295,7 @@ class Partition:
             self.acquire()
             self.release()
         except Busy:
+            self.note_wait()
             time.sleep(0.001)
         except Gone:
             pass

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from odradek.ipc import slots
 from odradek.ipc.producers import ProducerTable
-from odradek.storage import damage, opening, read, renewal, roll, snapshots, truncate
+from odradek.storage import damage, opening, read, renewal, roll, snapshots, swap, truncate
 from odradek.storage.durable import FILES
 from odradek.storage.partition import Busy, Partition
 from odradek.storage.scan import READ_SIZE, Scan
@@ -63,6 +63,17 @@ def test_who_does_not_get_the_lock_notes_that(tmp_path: Path) -> None:
                 pass
         with second.locked():
             assert not noted(second)
+
+
+def test_a_reader_that_waits_for_a_swap_notes_that(tmp_path: Path) -> None:
+    with live(tmp_path) as world:
+        first, second = world.partition(1), world.partition(2)
+        with first.locked():
+            first.slot.dirty = swap.SWAPPING
+            with pytest.raises(FileNotFoundError):
+                second.confirm()
+            assert noted(first)
+            first.slot.dirty = 0
 
 
 def test_a_recovery_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
