@@ -71,12 +71,15 @@ class Hdfs:
             )
 
     def _is_up(self) -> bool:
-        """Whether the DataNode keeps its first block pool, which it makes when the NameNode has answered it."""
+        """Whether the DataNode goes through its first block pool, which takes blocks by then.
+
+        It makes the pool's folders half a second before: a write in between finds no DataNode.
+        """
         try:
             socket.create_connection((HERE, self._port), timeout=5).close()
         except OSError:
             return False
-        return any((self._folder / "data").glob("current/BP-*/current/VERSION"))
+        return any((self._folder / "data").glob("current/BP-*/scanner.cursor"))
 
     def _log(self, name: str) -> str:
         return (self._folder / f"{name}.log").read_text(errors="replace")[-2000:]
