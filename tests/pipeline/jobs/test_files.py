@@ -6,7 +6,6 @@ import errno
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -17,6 +16,7 @@ from odradek.pipeline.jobs import files as jobs_files
 from odradek.pipeline.jobs.files import Files, make_once, rename_new
 
 from ...harness.process import free_port
+from ..room import changes_nothing_without_its_room
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,20 +85,7 @@ def test_a_file_system_without_links(
 
 def test_without_its_room_nothing_is_changed(files: Files) -> None:
     """Whoever has removed it is sure of that."""
-    files.make("room")
-    files.room = "room"
-    files.write("x", "1")
-    files.write("x", "2")
-    assert files.create("y", "1")
-    assert not files.create("y", "2")
-    files.take_away("y")
-    files.take_away("y")
-    assert (files.exists("y"), files.read("x"), files.names("room")) == (False, "2", [])
-    files.delete("room")
-    for change in (partial(files.write, "x", "3"), partial(files.create, "y", "3"), partial(files.take_away, "x")):
-        with pytest.raises(PipelineError):
-            change()
-    assert (files.exists("y"), files.read("x"), files.exists("room")) == (False, "2", False)
+    changes_nothing_without_its_room(files)
 
 
 def test_of_many_who_make_a_file_one_did(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,27 @@
+"""What a writer that is fenced (Files.room) can do, on whichever file system."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.files import Files
+
+
+def changes_nothing_without_its_room(files: Files) -> None:
+    """It writes, creates and takes away while its room is there, and changes nothing after another has removed it."""
+    files.make("room")
+    files.room = "room"
+    files.write("x", "1")
+    files.write("x", "2")
+    assert files.create("y", "1")
+    assert not files.create("y", "2")
+    files.take_away("y")
+    files.take_away("y")
+    assert (files.exists("y"), files.read("x"), list(files.names("room"))) == (False, "2", [])
+    files.delete("room")
+    for change in (partial(files.write, "x", "3"), partial(files.create, "y", "3"), partial(files.take_away, "x")):
+        with pytest.raises(PipelineError):
+            change()
+    assert (files.exists("y"), files.read("x"), files.exists("room")) == (False, "2", False)
