@@ -69,7 +69,7 @@ class Candidate:
             self._take_office()
 
     def reconnected(self) -> None:
-        """The watches are lost: look again who is in office. In office all is read again, whatever comes of that."""
+        """The watches are lost. A controller reads everything again first, and then sets the watch on /controller."""
         if self.elected is not None:
             self.elected.reconnected()
         if self._office.ours:

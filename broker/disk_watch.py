@@ -49,7 +49,7 @@ class DiskWatch:
             self._warn(what, error)
 
     def _warn(self, what: str, error: OSError) -> None:
-        """Once in a while: what meets a passing error is tried again and again."""
+        """At most once a minute for each partition or path and error: the work is tried again and again."""
         now, key = time.monotonic(), (what, error.errno)
         if now - self._warned.get(key, -math.inf) < _WARN_AGAIN_S:
             return

@@ -8,8 +8,8 @@ Layout    : regions `slots-<k>` of CHUNK slots, STRIDE words each:
               words 100..155 what the leader knows of its followers (ipc.replicas)
 Owner     : the controller hands slots out and takes them back; it grows the table by whole regions.
 Writers   : fields, dirty and holder: who holds the partition's byte in partition.lock. Waiter bytes: each role sets
-            its own, appenders clear any. `contended`: whoever waits for the lock sets it unless it is set, at each try;
-            whoever gets it clears it, and while it works on for long, time and again (`renew`, storage.renewal).
+            its own, appenders clear any. `contended`: a process that waits for the lock sets it at each try, unless it
+            is set; the process that gets the lock clears it, and clears it again while it works (storage.renewal).
             The damaged segment: any reader sets it, the janitor clears it.
 Lock      : partition.lock, byte = slot number (ipc.locks). Readers take none.
 Crash rule: a writer fills the copy that is not current, then stores sequence + 1 as one aligned 8-byte store
@@ -26,7 +26,7 @@ Contention: a holder is stuck when at two looks of the supervisor's (broker.swee
               Another waiter's store, of the same millisecond or so: either will do.
               A taker that has the lock and not yet written its pid: the former holder's is read. Who is stopped there
               for as long as the looks are apart is killed before (broker.stopped).
-              A note that is cleared though somebody waits is written again with the next try.
+              A note that is cleared while a process waits: that process writes it again at its next try.
 Slots are used again, incarnations never: a caller compares its incarnation with the slot's under the lock.
 """
 
@@ -247,7 +247,7 @@ class Slot:
             words[at + CONTENDED] = now_ms
 
     def renew(self) -> None:
-        """The lock's holder goes on: who waits for it begins to count anew."""
+        """The lock's holder makes progress: the stall time of its waiters begins again."""
         words, at = self.words, self.at
         if words[at + CONTENDED]:
             words[at + CONTENDED] = 0

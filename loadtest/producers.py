@@ -2,10 +2,9 @@
 
     python -m odradek.loadtest.producers --rows producers-100k
 
-It is a part of `make bench` too. While such work is done under the partition's lock nobody appends, and clients see a
-pause: so it is measured within one process with the broker's own modules, on a partition in shared memory of its own.
-Each producer has one batch. `odradek.producers.max` is as many as there are, so that the next one has the older half
-forgotten.
+It is a part of `make bench` too. Such work holds the partition's lock, appends wait for it, and clients see a pause.
+It is measured in one process with the broker's own modules, on a partition in shared memory of its own. Each producer
+has one batch. `odradek.producers.max` is as many as there are, so that the next one has the older half forgotten.
 """
 
 from __future__ import annotations

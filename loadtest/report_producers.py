@@ -6,7 +6,7 @@ from odradek.loadtest.producers import LOADS, ODRADEK, STEPS
 from odradek.loadtest.store import Results
 
 _TOLD = """\
-What one partition's idempotent producers cost while it is locked, and so nobody appends: growing the table until that
+What one partition's idempotent producers cost under its lock, which appends wait for: growing the table until that
 many are in it, which takes several tables; the next producer, which has the older half forgotten; the snapshot that a
 roll writes; a start that loads it. CPU ms, those of them under the lock, and those of the longest hold: nothing of it
 waits for a disk.
