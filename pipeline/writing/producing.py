@@ -64,8 +64,8 @@ class Sender:
     def send(self, records: Iterable[Record]) -> None:
         """Queue `records`; PipelineError when one cannot be, or an earlier one was not delivered."""
         for record in records:
-            while not self._queued(*record):
-                self._check(FULL_SECONDS)
+            if not self._queued(*record):
+                self._wait(record)
         self._check(0)
 
     def finish(self) -> None:
@@ -95,6 +95,16 @@ class Sender:
         except KafkaException as error:
             raise PipelineError(f"{_place(topic, partition)}: {reason(error.args[0])}") from None
         return True
+
+    def _wait(self, record: Record) -> None:
+        """Until the queue has room for it; what an empty queue refuses never gets any."""
+        while True:
+            self._check(FULL_SECONDS)
+            empty = not len(self._producer)
+            if self._queued(*record):
+                return
+            if empty:
+                raise PipelineError(f"{_place(record[0], record[3])}: a record is larger than kafka.buffer.memory")
 
     def _left(self) -> int:
         """How many records are not decided yet after a moment, in which none lingers."""

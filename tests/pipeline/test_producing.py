@@ -108,6 +108,13 @@ def test_a_record_larger_than_a_request(broker: Any) -> None:
         writer.write(plan(broker, topic, max_request_size="2000"), iter([value(5000)]))
 
 
+def test_a_record_larger_than_the_queue(broker: Any) -> None:
+    """An empty queue refuses it as a full one does; those before it are sent."""
+    topic = create_topic(broker)
+    with pytest.raises(PipelineError, match=f"^{topic}: a record is larger than kafka.buffer.memory"):
+        writer.write(plan(broker, topic, buffer_memory="2000"), iter([value(), value(5000)]))
+
+
 def test_no_broker_there() -> None:
     """The reason is that of the connection, not only that time is up."""
     server = f"127.0.0.1:{free_port()}"
