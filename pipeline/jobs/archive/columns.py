@@ -62,14 +62,18 @@ class Columns:
         return [(shape, [topic for _, topic in same]) for shape, same in groupby(shaped, key=lambda each: each[0])]
 
     def _check_time(self, shaped: DataFrame) -> None:
-        if self.event_time is not None:
-            [field] = shaped.selectExpr(self.event_time).schema.fields
-            if field.dataType.simpleString() not in _TIMES:
-                kind = field.dataType.simpleString()
-                raise OptionError(
-                    f"--event-time {self.event_time}: this is of type {kind}; make a timestamp of it, as by "
-                    "CAST(milliseconds / 1000 AS TIMESTAMP) or try_to_timestamp(text)"
-                )
+        """A value of a row, neither several nor one of all rows, and a time."""
+        if self.event_time is None:
+            return
+        kinds = [field.dataType.simpleString() for field in shaped.selectExpr(self.event_time).schema.fields]
+        if len(kinds) != 1:
+            raise OptionError(f"--event-time {self.event_time}: these are {len(kinds)} columns; name one")
+        if kinds[0] not in _TIMES:
+            raise OptionError(
+                f"--event-time {self.event_time}: this is of type {kinds[0]}; make a timestamp of it, as by "
+                "CAST(milliseconds / 1000 AS TIMESTAMP) or try_to_timestamp(text)"
+            )
+        self._with_hours(shaped).schema  # noqa: B018  # refuses aggregates and generators
 
     def _with_hours(self, shaped: DataFrame) -> DataFrame:
         """With `date` and `hour` in UTC, null where there is no time."""

@@ -183,6 +183,9 @@ def test_formats_and_the_event_s_own_time(spark: SparkSession, broker: Any, tmp_
         ("nothing", "--event-time nothing: .*nothing"),
         ("offset", "--event-time offset: this is of type bigint; make a timestamp of it"),
         ("((", r"--event-time \(\(: "),
+        ("*", r"--event-time \*: these are 8 columns; name one"),
+        ("max(timestamp)", r"--event-time max\(timestamp\): .*MISSING_GROUP_BY"),
+        ("explode(array(timestamp))", r"--event-time explode\(array\(timestamp\)\): .*GENERATOR"),
     ],
 )
 def test_an_event_time_that_is_none(spark: SparkSession, broker: Any, tmp_path: Path, time: str, message: str) -> None:
