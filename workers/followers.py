@@ -6,6 +6,7 @@ watermark, and lets one that has caught up into the ISR, which is for the contro
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
     from odradek.workers.following import FollowerFetch
     from odradek.workers.worker import Worker
+
+log = logging.getLogger(__name__)
 
 TELL_S = 0.05
 _RING_PAUSE_S = 0.1
@@ -74,10 +77,22 @@ class Followers:
     def _retry(self) -> bool:
         later, self._later = self._later, {}
         for key, progress in later.items():
-            if not self._noted(progress):
+            if not self._noted_or_dropped(progress):
                 progress.partition.note_wait()
                 self._later[key] = progress
         return not self._later
+
+    def _noted_or_dropped(self, progress: Progress) -> bool:
+        """`_noted`, but an error costs this progress alone: the follower's next fetch says it again.
+
+        Were it raised from `_retry`, no one would retry what was put back into `_later` before it, and `note` would
+        only ever add to that.
+        """
+        try:
+            return self._noted(progress)
+        except Exception:
+            log.exception("the fetch offset of broker %d is not noted for %r", progress.broker, progress.partition)
+            return True
 
     def _noted(self, progress: Progress) -> bool:
         """Do it; False while another process has the lock."""

@@ -147,6 +147,37 @@ def test_while_the_lock_is_taken_progress_waits_and_the_fetch_does_not(bench: Be
     assert (slot.state().hw, outcomes(client)) == (1, [(1, errors.NONE, 0)])
 
 
+def test_an_error_with_one_progress_that_waits_costs_that_one_alone(
+    bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the partitions whose lock was taken, the first is still busy when the second one fails."""
+    fetched = replicas.fetched
+
+    def failing(slot: Any, *arguments: Any) -> None:
+        if slot.number == bench.slot("u").number:
+            raise MemoryError
+        fetched(slot, *arguments)
+
+    bench.topic("u")
+    first = lead(bench, [1], [1])
+    lead(bench, [1], [1], topic="u")
+    fill(bench, client)
+    fill(bench, client, topic="u")
+    one, two = InSession(bench, 1), InSession(bench, 1, topic="u")
+    with bench.held("t"):
+        with bench.held("u"):
+            one.open([part(1)])
+            two.open([part(1)])
+        monkeypatch.setattr(replicas, "fetched", failing)
+        bench.turn(5)
+    bench.turn(5)
+    assert first.state().hw == 1
+    monkeypatch.undo()
+    two.open([part(1)])
+    bench.turn(5)
+    assert bench.slot("u").state().hw == 1, "the next fetch says it again"
+
+
 @pytest.mark.parametrize(
     "change",
     [
