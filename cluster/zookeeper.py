@@ -5,6 +5,8 @@ Owner     : one session of this process. kazoo's threads only queue events here 
             called from one thread.
 Crash rule: a call that raises TreeUnavailable may or may not have been done. Nothing is sent while there is no
             connection: what waited for one would be done later, by somebody who may no longer be in office.
+            A session that a process before this one has left is ended by `close` alone, never by a failure to connect:
+            with it ZooKeeper would delete the ephemeral nodes of a broker that serves on.
 With the connection all watches are lost; CONNECTED tells when there is one again, and `session` whether it is the same
 session. In another one the ephemeral nodes of the former are gone, or soon will be.
 """
@@ -12,6 +14,7 @@ session. In another one the ephemeral nodes of the former are gone, or soon will
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -91,7 +94,8 @@ class ZooKeeperTree(Tree):
         try:
             self._client = self._connect(hosts, connect_ms / 1000, auth)
         except BaseException:
-            os.close(self._bell)
+            if former is None:  # else kazoo's threads go on, and ring it: see `_give_up`
+                os.close(self._bell)
             raise
 
     def _connect(self, hosts: str, patience: float, auth: str | None) -> KazooClient:
@@ -105,16 +109,23 @@ class ZooKeeperTree(Tree):
         )
         client.add_listener(self._state_changed)
         try:
-            if not client.start_async().wait(patience):
+            if not _began(client, patience):
                 raise ConnectError(f"no ZooKeeper answers at {hosts} (zookeeper.connect)")
-            client.ensure_path("/")
         except BaseException as error:
-            client.stop()
-            client.close()
+            self._give_up(client)
             if isinstance(error, KazooException):
                 raise ConnectError(f"ZooKeeper at {hosts} refuses: {type(error).__name__} {error}") from None
             raise
         return client
+
+    def _give_up(self, client: KazooClient) -> None:
+        """End the session unless a former process left it: that one the next process goes on with.
+
+        Its connection goes with this process, which cannot go on without a tree.
+        """
+        if self._former is None:
+            client.stop()
+            client.close()
 
     # -- what kazoo's threads call
 
@@ -263,6 +274,25 @@ class ZooKeeperTree(Tree):
             return self._found(result, path)
         except NoNode:
             return None
+
+
+def _began(client: KazooClient, patience: float) -> bool:
+    """Connect and see to the chroot; False when no server has answered to both within `patience` seconds.
+
+    A connection that is lost in between is one that did not answer: kazoo makes the next.
+    """
+    from kazoo.exceptions import ConnectionLoss, SessionExpiredError
+
+    until = time.monotonic() + patience
+    connected = client.start_async()
+    while connected.wait(max(0.0, until - time.monotonic())):
+        try:
+            client.ensure_path("/")
+            return True
+        except (ConnectionLoss, SessionExpiredError):
+            if time.monotonic() >= until:
+                break
+    return False
 
 
 def _raise_first(operations: Sequence[Operation], results: Sequence[Any]) -> None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
+import select
 import socket
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from typing import Any
 
 import hypothesis.strategies as st
@@ -34,10 +40,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 
 
 @pytest.fixture
-def connect(server: ZooKeeper) -> Iterator[Open]:
-    """Opens sessions below a path of this test."""
+def chroot() -> str:
+    """A path of this test."""
+    return f"/test-{time.monotonic_ns()}"
+
+
+@pytest.fixture
+def connect(server: ZooKeeper, chroot: str) -> Iterator[Open]:
+    """Opens sessions below `chroot`."""
     opened: list[ZooKeeperTree] = []
-    chroot = f"/test-{time.monotonic_ns()}"
 
     def connect(path: str = chroot, **options: Any) -> ZooKeeperTree:
         opened.append(ZooKeeperTree(server.connect + path, **({"session_ms": SESSION_MS} | options)))
@@ -198,6 +209,110 @@ def test_who_is_not_there_is_named() -> None:
     port = free_port()
     with pytest.raises(ConnectError, match=rf"no ZooKeeper answers at 127.0.0.1:{port} \(zookeeper.connect\)"):
         ZooKeeperTree(f"127.0.0.1:{port}", SESSION_MS, connect_ms=500)
+
+
+_PROCESS = """
+import os, sys
+from odradek.cluster.zookeeper import ConnectError, ZooKeeperTree
+hosts, session_ms, connect_ms = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+number, password = sys.argv[4:] or (None, "")
+former = (int(number), bytes.fromhex(password)) if number else None
+try:
+    tree = ZooKeeperTree(hosts, session_ms, connect_ms, former=former)
+except ConnectError as error:
+    sys.exit(str(error))
+if former is None:
+    tree.create("/mine", ephemeral=True)
+print(tree.credentials[0], tree.credentials[1].hex(), flush=True)
+os._exit(0)
+"""
+
+
+def _die(
+    hosts: str, former: tuple[int, bytes] | None = None, connect_ms: int = 60_000
+) -> tuple[int, bytes] | str:  # fmt: skip
+    """The session that a process leaves, or why it got none."""
+    words = [str(former[0]), former[1].hex()] if former else []
+    command = [sys.executable, "-c", _PROCESS, hosts, str(SESSION_MS), str(connect_ms), *words]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if ended.returncode:
+        return ended.stderr
+    number, password = ended.stdout.split()
+    return int(number), bytes.fromhex(password)
+
+
+def test_a_connection_that_is_lost_at_once_is_made_again(server: ZooKeeper, chroot: str) -> None:
+    with closing(Flapping(server.port, cuts=2)) as flapping:
+        left = _die(flapping.connect + chroot)
+        assert isinstance(left, tuple) and flapping.cut == 2, left
+        assert _die(flapping.connect + chroot, left) == left
+
+
+def test_a_session_of_a_former_process_outlasts_a_failure_to_go_on_with_it(server: ZooKeeper, chroot: str) -> None:
+    """A broker whose controller process ends in a bad moment stays registered: the next process goes on."""
+    left = _die(server.connect + chroot)
+    assert isinstance(left, tuple)
+    with closing(Flapping(server.port, cuts=math.inf)) as flapping:
+        assert "no ZooKeeper answers" in _die(flapping.connect + chroot, left, connect_ms=2000)
+        assert flapping.cut, "in the session that was left"
+    with closing(ZooKeeperTree(server.connect + chroot, SESSION_MS, former=left)) as next_one:
+        found = next_one.exists("/mine")
+        assert found is not None and found.owner == next_one.session == left[0]
+
+
+def test_a_session_of_a_former_process_outlasts_a_refusal(server: ZooKeeper, chroot: str) -> None:
+    """Here for a chroot that is gone and may not be made again."""
+    from kazoo.security import make_digest_acl
+
+    left = _die(server.connect + chroot)
+    assert isinstance(left, tuple)
+    with closing(ZooKeeperTree(server.connect, SESSION_MS)) as other:
+        other.create("/refusing")
+        other._client.set_acls("/refusing", [make_digest_acl("other", "secret", all=True)])
+        assert "refuses: NoAuthError" in _die(server.connect + "/refusing/chroot", left)
+        found = other.exists(chroot + "/mine")
+        assert found is not None and found.owner == left[0]
+
+
+class Flapping:
+    """Passes connections on to `port`: each of the first `cuts` is cut when the client sends its first request.
+
+    Its session has begun by then, or is gone on with.
+    """
+
+    def __init__(self, port: int, cuts: float) -> None:
+        self._to, self._cuts = ("127.0.0.1", port), cuts
+        self.cut = 0
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.connect = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                client = self._listening.accept()[0]
+                threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
+
+    def _pass_on(self, client: socket.socket) -> None:
+        answered = False
+        with closing(client), suppress(OSError), socket.create_connection(self._to) as server:
+            poll = select.poll()
+            poll.register(client, select.POLLIN)
+            poll.register(server, select.POLLIN)
+            while True:
+                source = client if poll.poll()[0][0] == client.fileno() else server
+                data = source.recv(1 << 16)
+                if not data:
+                    return
+                if source is client and answered and self.cut < self._cuts:
+                    self.cut += 1
+                    return
+                answered = answered or source is server
+                (server if source is client else client).sendall(data)
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
 
 
 def _events(tree: ZooKeeperTree, count: int) -> list[t.Event]:
