@@ -28,7 +28,7 @@ from odradek.storage.epochs import Epoch, EpochCache
 from odradek.storage.index_files import NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY
 from odradek.storage.producers import ProducerEntry
 from odradek.storage.rebuild import LogState, Scanned, scan_segment
-from odradek.storage.scan import BadBatch
+from odradek.storage.scan import BadBatch, Scan
 from odradek.storage.snapshots import prune_snapshots
 from odradek.storage.tidy import Contents, tidy
 
@@ -99,9 +99,9 @@ def recover(
     when the topic is not compacted any more. Raises CorruptLog, and OSError as the disk does.
     """
     work = _Recovery(Path(directory), config.index_interval_bytes, clean, on_corruption == "cut", files)
-    work.gaps_upto = 1 << 63 if config.compacted else compacted_upto
-    work.clean_upto = compacted_upto if compacted_upto > log_start else 0
     work.unsynced_from = recovery_point if restarted and not clean else None
+    work.tidy()
+    work.allow_gaps(config.compacted, compacted_upto, log_start)
     work.open(recovery_point, log_start)
     work.load_state(log_start)
     return work.finish(recovery_point)
@@ -129,9 +129,35 @@ class _Recovery:
 
     # --- the segments ---
 
-    def open(self, recovery_point: int, log_start: int) -> None:
-        """Tidies, checks and mends the segments, and describes the active one."""
+    def tidy(self) -> None:
+        """Brings the directory into order, and knows the segments from then on."""
         self.sizes, self.snapshots = tidy(self.directory, self.notes, files=self.files)
+
+    def allow_gaps(self, compacted: bool, compacted_upto: int, log_start: int) -> None:
+        """Settles below which offset compaction may have left gaps, and ended all transactions.
+
+        A cleaner's checkpoint beyond the log's end is damaged, and says nothing, as for Kafka's cleaner: bounded by the
+        end alone it would still excuse whatever a power failure took in the middle of the log. What the cleaner went
+        through is on the disk before its checkpoint says so, the segment behind it as well, and a truncation lowers the
+        checkpoint first (broker.checkpoint_turns): so no checkpoint that is right is beyond the end.
+        """
+        if compacted_upto > max(self.sizes, default=0) and compacted_upto > self._end():
+            compacted_upto = 0
+        self.gaps_upto = 1 << 63 if compacted else max(0, compacted_upto)
+        self.clean_upto = compacted_upto if compacted_upto > log_start else 0
+
+    def _end(self) -> int:
+        """Where the last segment ends by its headers, which may be of a torn write; 0 without a segment."""
+        if not self.sizes:
+            return 0
+        base, end = max(self.sizes), 0
+        with FILES.opened(names.segment_path(self.directory, base), os.O_RDONLY) as fd:
+            for batch in Scan(fd, check=False, least_offset=base):
+                end = batch.last_offset + 1
+        return max(base, end)
+
+    def open(self, recovery_point: int, log_start: int) -> None:
+        """Checks and mends the segments, and describes the active one."""
         self.scanned_from = self._first_unsure(recovery_point)
         trusted = [base for base in self.sizes if self.scanned_from is None or base < self.scanned_from]
         epochs, self.epochs_as_read = former_state.read_epochs(self.directory, trusted, self.clean, self.notes)

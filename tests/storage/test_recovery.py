@@ -193,6 +193,25 @@ def test_a_compacted_log_has_gaps_also_after_a_power_failure(log: Path) -> None:
     assert recover(log, CONFIG, restarted=True, compacted_upto=100).leo == 100
 
 
+@pytest.mark.parametrize("absurd", [551, 1 << 52, (1 << 63) - 1, -1, -(1 << 63)])
+def test_a_cleaners_checkpoint_that_cannot_be_excuses_no_gap(log: Path, absurd: int) -> None:
+    """Nothing here was compacted: a power failure took the end of the first segment."""
+    path = segment(log, 0)
+    path.write_bytes(path.read_bytes()[: 118 * 100])
+    found = recover(log, CONFIG, restarted=True, compacted_upto=absurd)
+    assert found.leo == 100 and "machine" in found.notes[0]
+
+
+def test_a_cleaners_checkpoint_may_be_the_logs_end(log: Path) -> None:
+    """After a truncation to there, which left the last segment that was compacted as the active one."""
+    for base, size in ((0, 118 * 100), (200, 118 * 200)):
+        path = segment(log, base)
+        path.write_bytes(path.read_bytes()[:size])
+    for path in log.glob(f"{names.offset_name(400)}.*"):
+        path.unlink()
+    assert recover(log, CONFIG, restarted=True, compacted_upto=400).leo == 400
+
+
 def test_damage_below_the_recovery_point_shows_when_an_index_is_rebuilt(log: Path) -> None:
     spoil(segment(log, 0), 500)
     os.unlink(segment(log, 0, names.INDEX))
