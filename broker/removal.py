@@ -78,8 +78,9 @@ def _remove_tree(path: str, failed: Failed) -> bool:
 
 
 def _is_doomed(entry: os.DirEntry[str]) -> bool:
+    """A link is not followed: it goes also where it leads to a disk that is gone, or to itself."""
     marked = entry.name.endswith(names.DELETE_DIR) and names.parse_partition_dir(entry.name) is not None
-    return marked and entry.is_dir()
+    return marked and (entry.is_symlink() or entry.is_dir())
 
 
 def _waited_ms(entry: os.DirEntry[str], now_ms: int) -> int:

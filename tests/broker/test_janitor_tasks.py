@@ -288,6 +288,16 @@ def test_a_link_to_a_directory_is_removed_alone(tmp_path: Path) -> None:
     assert not link.is_symlink() and (elsewhere / "file").exists()
 
 
+@pytest.mark.parametrize("target", ["gone", "itself"])
+def test_a_link_that_leads_nowhere_is_removed(tmp_path: Path, target: str) -> None:
+    """The disk that it led to is not mounted. What waits beside it goes as well."""
+    link, doomed = (tmp_path / f"t-{number}.{'0' * 32}-delete" for number in (1, 2))
+    link.symlink_to(link if target == "itself" else tmp_path / "gone")
+    doomed.mkdir()
+    assert removal.remove_directories(str(tmp_path), now_ms() + 1, 0) == (2, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_only_marked_directories_are_removed(tmp_path: Path) -> None:
     doomed = tmp_path / f"t-0.{'0' * 32}-delete"
     kept = [tmp_path / "t-1", tmp_path / f"t-2.{'0' * 32}-stray", tmp_path / "nonsense-delete"]
