@@ -4,7 +4,7 @@ Every change goes to the tree first, then to the disk, then to shared memory; `c
 due. What makes partitions does so in steps (broker.steps): the topic's node in the tree says at once which there are to
 be, their states, directories and slots follow, and nobody else is told of them before all are there. Order at a crash:
 a partition of a topic's node without state, directory or slot gets them at the next start; a topic marked for deletion
-is deleted then.
+is deleted then, and so are directories of a deleted one that the disk did not let rename (broker.leftovers).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from functools import partial
 from typing import Any, TypeVar
 
-from odradek.broker import adoption
+from odradek.broker import adoption, leftovers
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.peers import Sources
 from odradek.broker.slotbook import SlotBook
@@ -157,6 +157,7 @@ class MetadataOwner:
                     self._open(name, index, row, topic_id)
         for name in self.state.marked:
             self.delete_topic(name, lambda error: None)
+        leftovers.finish_deletions(self.state, self.dirs)
         if former:
             used = {row[SLOT] for topic in self.state.topics.values() for row in topic["partitions"]}
             self.to_free.extend(self.book.leftovers(used))
@@ -294,7 +295,8 @@ class MetadataOwner:
         del self._deletions[name]
         error = None
         try:
-            self._stored(lambda: self.state.delete_topic(name))
+            unrenamed = not self.dirs.all_renamed(name)
+            self._stored(lambda: self.state.delete_topic(name, unrenamed))
             log.info("deleted topic %s", name)
         except ApiError as refused:
             error = refused

@@ -47,6 +47,7 @@ class PartitionDirs:
         self._where: dict[tuple[str, int], int] = {}
         self._late: dict[tuple[str, int], Rename] = {}  # what the disk did not let rename
         self._again_at = math.inf
+        self._renamed: set[int] = set()  # log directories with renames that a power failure may undo
         self._counts = [0] * len(self.log_dirs)
         for number, folder in enumerate(self.log_dirs):
             if number not in failed():
@@ -258,10 +259,24 @@ class PartitionDirs:
         new = os.path.join(self.log_dirs[number], names.marked_dir(topic, partition, mark))
         try:
             os.rename(old, new)
+            self._renamed.add(number)
         except FileNotFoundError:
             pass
         self._drop((topic, partition))
         return new
+
+    def all_renamed(self, topic: str) -> bool:
+        """Whether no directory of a topic that is deleted can have its name any more, also after a power failure."""
+        if self._failed() or any(name == topic for name, _ in self._late):
+            return False
+        try:
+            for number in self._renamed:
+                FILES.sync_dir(self.log_dirs[number])
+        except OSError as error:
+            log.warning("topic %s: the renames of its directories cannot be synced: %s", topic, error)
+            return False
+        self._renamed.clear()
+        return True
 
     def sync(self) -> None:
         """Make what was made and renamed survive a power failure."""

@@ -18,7 +18,7 @@ from odradek.cluster import topicnames, znodes
 from odradek.cluster.admitted import NOBODY
 from odradek.cluster.planning import TopicPlan
 from odradek.cluster.snapshot import Snapshot, first_partitions, raw_snapshot
-from odradek.cluster.tree import BadVersion, Create, NodeExists, NoNode, Operation, Set, Tree
+from odradek.cluster.tree import BadVersion, Create, Delete, NodeExists, NoNode, Operation, Set, Tree
 from odradek.cluster.znodes import PartitionState, TopicNode
 
 log = logging.getLogger(__name__)
@@ -199,11 +199,30 @@ class ClusterState:
         if self.tree.exists(path) is None:
             self.tree.create(path)
 
-    def delete_topic(self, name: str) -> None:
-        """Last step of a deletion: the topic's nodes, its config and the mark."""
+    def delete_topic(self, name: str, unrenamed: bool = False) -> None:
+        """Last step of a deletion: the topic's nodes, its config and the mark.
+
+        `unrenamed`: some of its directories still have their names; its id is noted for the next start.
+        """
         paths = (znodes.topic_path(name), f"{znodes.TOPIC_CONFIGS}/{name}", f"{znodes.DELETE_TOPICS}/{name}")
-        self.tree.multi([operation for path in paths for operation in self.tree.removal(path)])
+        operations = [operation for path in paths for operation in self.tree.removal(path)]
+        if unrenamed:
+            note = znodes.unrenamed_path(bytes.fromhex(self.topics[name]["id"]))
+            operations += [Create(path) for path in self.tree.missing(note)]
+        self.tree.multi(operations)
         self.topics.pop(name, None)
+
+    def unrenamed(self) -> list[str]:
+        """The ids of deleted topics some of whose directories were not renamed, as text."""
+        try:
+            return self.tree.children(znodes.UNRENAMED)
+        except NoNode:
+            return []
+
+    def forget_unrenamed(self, ids: Sequence[str]) -> None:
+        """No directory of these deleted topics has its name any more."""
+        if ids:
+            self.tree.multi([Delete(f"{znodes.UNRENAMED}/{topic_id}") for topic_id in ids])
 
     def set_topic_config(self, name: str, configs: dict[str, str]) -> None:
         """Replace a topic's config overrides."""

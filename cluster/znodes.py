@@ -36,6 +36,7 @@ PRODUCER_IDS = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
 STARTS = "/odradek/starts"  # how often the controller started: the upper half of slot incarnations
 ADOPTION = "/odradek/adoption"  # there while logs of another broker are still to be taken over
+UNRENAMED = "/odradek/unrenamed"  # below: ids of deleted topics some of whose directories still have their names
 SNAPSHOT_VERSION = "/odradek/metadata_version"
 CLUSTER_WIDE = "<default>"  # the name of the cluster-wide broker config
 
@@ -176,6 +177,11 @@ def partition_path(topic: str, partition: int) -> str:
 
 def state_path(topic: str, partition: int) -> str:
     return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def unrenamed_path(topic_id: bytes) -> str:
+    """The note of a deleted topic some of whose directories still have their names."""
+    return f"{UNRENAMED}/{uuid_text(topic_id)}"
 
 
 def broker_config_path(broker: int | None) -> str:

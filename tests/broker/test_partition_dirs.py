@@ -26,6 +26,7 @@ from odradek.cluster.state import ClusterState
 from odradek.ipc import region
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
+from odradek.storage.durable import FILES
 
 from .test_orders import real_replicas, told
 
@@ -143,6 +144,68 @@ def test_a_topic_is_deleted_though_the_disk_keeps_its_directory(
         assert left(tmp_path / "data") == ["t-0delete"]
         list(owner.create_topic(TopicPlan("t", {0: [0]}, {})))
         assert left(tmp_path / "data") == ["t-00", "t-0delete"]
+
+
+def test_a_deletion_is_finished_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the disk refuses the rename still, it is tried again."""
+    with owned(tmp_path) as owner:
+        for name in ("t", "u"):
+            list(owner.create_topic(TopicPlan(name, {0: [0]}, {})))
+        with refused(monkeypatch, errno.EACCES):
+            owner.delete_topic("t", lambda error: None)
+            second = restarted(tmp_path, owner)
+        assert left(tmp_path / "data") == ["t-00", "u-00"] and len(second.state.unrenamed()) == 1
+        third = restarted(tmp_path, second)
+        assert left(tmp_path / "data") == ["t-0delete", "u-00"] and third.state.unrenamed() == []
+        assert {text.split(":")[0] for text in warnings(caplog)} == {"t-0"}
+
+
+def test_a_deletion_in_a_log_directory_that_failed_is_finished_when_it_is_mended(tmp_path: Path) -> None:
+    with owned(tmp_path) as owner:
+        list(owner.create_topic(TopicPlan("t", {0: [0]}, {})))
+        away = restarted(tmp_path, owner, failed=(0,))
+        away.delete_topic("t", lambda error: None)
+        assert "t" not in away.topics
+        restarted(tmp_path, restarted(tmp_path, away, failed=(0,)))
+        assert left(tmp_path / "data") == ["t-0delete"]
+
+
+def test_a_rename_that_a_power_failure_may_undo_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with owned(tmp_path) as owner:
+        list(owner.create_topic(TopicPlan("t", {0: [0]}, {})))
+        monkeypatch.setattr(type(FILES), "sync_dir", broken)
+        owner.delete_topic("t", lambda error: None)
+        monkeypatch.undo()
+        assert len(owner.state.unrenamed()) == 1
+        (gone,) = tmp_path.glob("data/t-0*")
+        gone.rename(tmp_path / "data" / "t-0")  # the power fails
+        restarted(tmp_path, owner)
+        assert left(tmp_path / "data") == ["t-0delete"]
+
+
+def test_a_directory_of_no_topic_is_named_and_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The metadata may be a backup that is older than its topic."""
+    with owned(tmp_path) as owner:
+        PartitionDirs([str(tmp_path / "data")], Turns(tmp_path)).create("t", 0, b"t" * 16)
+        restarted(tmp_path, owner)
+        assert left(tmp_path / "data") == ["t-00"]
+        (text,) = warnings(caplog)
+        assert str(tmp_path / "data" / "t-0") in text and "not served" in text
+
+
+def restarted(folder: Path, owner: MetadataOwner, failed: tuple[int, ...] = ()) -> MetadataOwner:
+    """The broker stops, and starts on what is left."""
+    state = ClusterState(owner.state.tree, 0)
+    state.load()
+    dirs = PartitionDirs([str(folder / "data")], Turns(folder / "run"), lambda: failed)
+    made = MetadataOwner(state, dirs, owner.book, owner.config, lambda role: None)
+    made.open_partitions(None)
+    return made
 
 
 @contextmanager
