@@ -187,7 +187,8 @@ class Fetch:
         try:
             found = tried(partition, self._look_at, part, limit, whole)
         except SegmentsChanged:
-            return self._result(part, partition.slot.read(), [], None), 0, False
+            aborted: list[tuple[int, int]] | None = [] if self.request.isolation == READ_COMMITTED else None
+            return _result(part, partition.slot.read(), [], aborted), 0, False
         return found or (failed(part, errors.KAFKA_STORAGE_ERROR), 0, False)
 
     def _look_at(
@@ -229,17 +230,7 @@ class Fetch:
                 return failed(part, errors.UNSUPPORTED_COMPRESSION_TYPE), 0, False
             payloads, size = [data], len(data)
         aborted = self._aborted(partition, values, part.offset, piece) if committed else None
-        return self._result(part, values, payloads, aborted), size, piece is not None and piece.following < upto
-
-    def _result(
-        self, part: FetchPart, values: tuple[int, ...], payloads: list[Payload | bytes],
-        aborted: list[tuple[int, int]] | None,
-    ) -> FetchResult:  # fmt: skip
-        if aborted is None and self.request.isolation == READ_COMMITTED:
-            aborted = []
-        return FetchResult(
-            part.topic, part.partition, errors.NONE, *ends(values), values[slots.F_LOG_START], payloads, aborted
-        )
+        return _result(part, values, payloads, aborted), size, piece is not None and piece.following < upto
 
     def _aborted(
         self, partition: Partition, values: tuple[int, ...], offset: int, piece: FileSlice | None
@@ -280,6 +271,14 @@ def _too_old(version: int, partition: Partition) -> int:
 def _once(parts: list[FetchPart]) -> list[FetchPart]:
     """Each partition once, as it is asked for last."""
     return parts if len(parts) < 2 else list({(part.topic, part.partition): part for part in parts}.values())
+
+
+def _result(
+    part: FetchPart, values: tuple[int, ...], payloads: list[Payload | bytes], aborted: list[tuple[int, int]] | None
+) -> FetchResult:  # fmt: skip
+    """What is said of a partition that was read; `aborted` is None unless the client reads what is committed."""
+    log_start = values[slots.F_LOG_START]
+    return FetchResult(part.topic, part.partition, errors.NONE, *ends(values), log_start, payloads, aborted)
 
 
 def failed(part: FetchPart, error: int) -> FetchResult:

@@ -200,11 +200,15 @@ def test_a_producer_table_that_cannot_be_read_costs_its_partition_only(
     assert "t-0 cannot be read: nothing to be read" in caplog.text
 
 
-@pytest.mark.parametrize("version", [3, 11])
+@pytest.mark.parametrize(("version", "committed"), [(3, False), (11, False), (11, True)])
 def test_files_that_are_replaced_faster_than_they_are_read(
-    two: Bench, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
-    """A compaction of many small segments does so: nothing is wrong with the log, and there is nothing to say yet."""
+    two: Bench, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, version: int,
+    committed: bool,
+) -> None:  # fmt: skip
+    """A compaction of many small segments does so: nothing is wrong with the log, and there is nothing to say yet.
+
+    As Kafka says, no transaction that was aborted to who reads what is committed, and nothing of any to others.
+    """
     partition = _partition(two)
     found = read.fetch
 
@@ -216,12 +220,14 @@ def test_files_that_are_replaced_faster_than_they_are_read(
         return found(one, *wanted)
 
     monkeypatch.setattr(read, "fetch", replaced)
-    first, second = _fetch(client, version=version, committed=False)
+    first, second = _fetch(client, version=version, committed=committed)
     monkeypatch.undo()
     assert (first.error_code, second.error_code) == (errors.NONE, errors.NONE)
+    if version >= 4:
+        assert first.aborted_transactions == second.aborted_transactions == ([] if committed else None)
     assert not first.records and second.records and first.high_watermark == 4
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert _fetch(client, version=version, committed=False)[0].records
+    assert _fetch(client, version=version, committed=committed)[0].records
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, errors.LEADER_NOT_AVAILABLE), (5, errors.OFFSET_NOT_AVAILABLE)])
