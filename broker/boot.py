@@ -10,7 +10,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,7 +86,8 @@ def prepare(config: BrokerConfig, listen: bool = True, hold: Callable[[], None] 
     for line in limits.shortages():
         log.warning("%s", line)
     _make_first_dir(config)
-    locks = _role_locks(config)
+    with _boot_errors():
+        locks = process.role_locks(config)
     if not locks.hold(roles.SUPERVISOR):
         raise BootError(_second(config))
     config, offline = _identified(config)
@@ -103,7 +105,8 @@ def prepare(config: BrokerConfig, listen: bool = True, hold: Callable[[], None] 
 
 def again(config: BrokerConfig) -> Boot:
     """What `prepare` made in a process that has gone, when the others have gone too. Raises BootError."""
-    locks = process.role_locks(config)
+    with _boot_errors():
+        locks = process.role_locks(config)
     if not process.wait_for(lambda: locks.hold(roles.SUPERVISOR), DYING_PATIENCE_S):
         raise BootError(_second(config))
     keep_log_dirs(config)
@@ -115,10 +118,8 @@ def again(config: BrokerConfig) -> Boot:
 
 def keep_log_dirs(config: BrokerConfig) -> list[logdirs.LogDir]:
     """Lock the log directories until this process ends, against a second broker, of Kafka's too. Raises BootError."""
-    try:
+    with _boot_errors():
         return logdirs.open_log_dirs(config.log_dirs)
-    except logdirs.LogDirError as error:
-        raise BootError(str(error)) from None
 
 
 def _make_first_dir(config: BrokerConfig) -> None:
@@ -133,16 +134,15 @@ def _make_first_dir(config: BrokerConfig) -> None:
         raise BootError(f"log.dirs: {config.data_dir} cannot be written by this user")
 
 
-def _role_locks(config: BrokerConfig) -> RoleLocks:
+@contextmanager
+def _boot_errors() -> Iterator[None]:
+    """What fails in the log directories becomes a BootError."""
     try:
-        return process.role_locks(config)
-    except OSError as error:
-        raise _unusable(error) from None
-
-
-def _unusable(error: OSError) -> BootError:
-    """Not every call names its file: a lock or a listing may fail without."""
-    return BootError(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        yield
+    except (logdirs.LogDirError, checkpoints.CheckpointError) as error:
+        raise BootError(str(error)) from None
+    except OSError as error:  # not every call names its file: a lock or a listing may fail without
+        raise BootError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
 
 
 def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
@@ -151,7 +151,7 @@ def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
     Also tells which cannot be used. broker.id -1 is the id that the directories have already, else 0: alone there is
     nobody to differ from."""
     found: list[logdirs.PartitionPlace] = []
-    try:
+    with _boot_errors():
         opened = logdirs.open_log_dirs(config.log_dirs)
         for log_dir in opened:
             if log_dir.problem:
@@ -161,10 +161,6 @@ def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
                 found += logdirs.partitions_in(log_dir.path)  # refuses directories that are none of a broker's
         logdirs.refuse_doubles(found)
         identity = logdirs.agree_on_identity(opened, *_wanted_identity(config, opened))
-    except (logdirs.LogDirError, checkpoints.CheckpointError) as error:
-        raise BootError(str(error)) from None
-    except OSError as error:
-        raise _unusable(error) from None
     offline = [number for number, log_dir in enumerate(opened) if log_dir.problem]
     return config.with_value("broker.id", identity.node_id), offline
 

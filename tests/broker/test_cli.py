@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from odradek.broker import boot
+from odradek.broker import config as configuration
+from odradek.broker.errors import BootError
 
 MINE = ("start", "stop", "status", "scale", "run", "log-level")
 
@@ -107,6 +110,13 @@ def test_the_file_of_the_roles_is_a_directory(tmp_path: Path) -> None:
     done = odradek("start", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
     assert "odradek-roles.lock: Is a directory" in done.stderr
+
+
+def test_under_systemd_that_is_one_line_too(tmp_path: Path) -> None:
+    """The last steps of a stop, after which nothing of the broker is left."""
+    (tmp_path / "data" / "odradek-roles.lock").mkdir(parents=True)
+    with pytest.raises(BootError, match=r"odradek-roles\.lock: Is a directory"):
+        boot.again(configuration.resolve({"log.dirs": str(tmp_path / "data")}))
 
 
 @pytest.mark.parametrize("target", [None, "nowhere", "data"])
