@@ -32,7 +32,7 @@ _REASONS = (
     (r"TestReaderConsumerGroup", "the suite's own helper ends the process, on Apache Kafka as well (no connect in it)"),
     (r"ACL|acl-", "there is no authorizer yet, as on Apache Kafka without `authorizer.class.name`"),
     (r"Scram|scram-|SASL|Quota|quota-", "there are no users and no quotas yet"),
-    (r"exactly_once_v2", "it waits for a count of 1, and the program before it counted the same key: never on any broker"),
+    (r"exactly_once_v2", "it waits for a count of 1, and the program before it counted the same key: so on any broker"),
     (r"848", "there is no new consumer group protocol yet (KIP-848)"),
     (r"quorum|features", "a cluster on ZooKeeper has no quorum and no features, as Apache Kafka 3.9 on ZooKeeper"),
 )
