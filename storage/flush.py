@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import disks, epochs, names, repair
+from odradek.storage import disks, epochs, names
 from odradek.storage.durable import FILES
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def files_to_sync(partition: Partition, state: SlotState, goal: int | None = Non
     try:
         bases = partition.bases(state.active_base, state.generation)
     except FileNotFoundError:  # changed since: what compaction has put in place is synced already
-        bases = repair.segment_bases(partition.directory)
+        bases = names.segment_bases(partition.directory)
     first = max((base for base in bases if base <= max(state.flushed, state.log_start)), default=bases[0])
     paths = [
         os.path.join(partition.directory, names.offset_name(base)) + kind

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.ipc import slots
 from odradek.protocol import batch as wire
-from odradek.storage import former_state, names, read, repair, snapshots
+from odradek.storage import former_state, names, read, snapshots
 from odradek.storage.epochs import EpochCache
 from odradek.storage.rebuild import LogState, walk_headers
 from odradek.storage.sequences import recovered
@@ -113,7 +113,7 @@ def _suffice(file: OpenFile, start: int, end: int, wanted: Iterable[int]) -> boo
 
 def _from_snapshot(partition: Partition, offset: int) -> LogState:
     directory = Path(partition.directory)
-    bases = repair.segment_bases(partition.directory)
+    bases = names.segment_bases(partition.directory)
     sizes = {base: os.stat(names.segment_path(directory, base)).st_size for base in bases}
     contents = Contents(sizes, snapshots.snapshot_offsets(directory))
     return former_state.load_producers(directory, contents, offset, EpochCache(), [])

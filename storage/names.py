@@ -104,6 +104,13 @@ def all_segment_files(directory: str | os.PathLike[str]) -> list[SegmentFile]:
     return [file for file in map(parse_segment_file, regular_files(directory)) if file is not None]
 
 
+def segment_bases(directory: str | os.PathLike[str]) -> list[int]:
+    """Base offsets of the segments in a partition directory, rising. There may be thousands: only logs are parsed."""
+    with os.scandir(directory) as entries:
+        logs = [entry.name for entry in entries if entry.name.endswith(LOG) and entry.is_file()]
+    return sorted(file.offset for file in map(parse_segment_file, logs) if file is not None)
+
+
 def regular_files(directory: str | os.PathLike[str]) -> list[str]:
     """The names of the files in a directory, without what is no file."""
     with os.scandir(directory) as entries:

@@ -260,7 +260,7 @@ class Partition:
         """Base offsets of the segments, ascending; the active one is the last."""
         self.follow(generation)
         if self._bases is None:
-            found = [base for base in repair.segment_bases(self.directory) if base < active_base]
+            found = [base for base in names.segment_bases(self.directory) if base < active_base]
             self.confirm()
             self._bases = [*found, active_base]
         return self._bases

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import former_state, names, repair, roll, snapshots
+from odradek.storage import former_state, names, roll, snapshots
 from odradek.storage.epochs import EpochCache
 from odradek.storage.rebuild import Scanned, scan_segment
 from odradek.storage.tidy import Contents
@@ -46,7 +46,7 @@ def mend(partition: Partition) -> None:
 def _scan(partition: Partition, base: int) -> Scanned | None:
     """What the segment's batches say; None when it is gone, or is damaged itself."""
     directory, notes = Path(partition.directory), list[str]()
-    sizes = {one: os.stat(names.segment_path(directory, one)).st_size for one in repair.segment_bases(str(directory))}
+    sizes = {one: os.stat(names.segment_path(directory, one)).st_size for one in names.segment_bases(str(directory))}
     if base not in sizes:
         return None
     contents = Contents(sizes, snapshots.snapshot_offsets(directory))

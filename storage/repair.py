@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def segment_bases(directory: str) -> list[int]:
-    """Base offsets of the segments in a partition directory, ascending."""
-    return [file.offset for file in names.segment_files(directory) if file.kind == names.LOG]
-
-
 def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
     """Cut the files to the published size, finish deletions, replay producers; returns the fields as published."""
     log.warning("%r: repairing what a dead process left (%d)", partition, dirty)
@@ -83,7 +78,7 @@ def _cut_epochs(partition: Partition, values: Fields) -> None:
 
 def _finish_deletion(partition: Partition, values: Fields) -> None:
     """Also where nothing is left to rename: others may still know the segments that are gone."""
-    trim.rename_below(partition.directory, segment_bases(partition.directory), values[slots.F_LOG_START])
+    trim.rename_below(partition.directory, names.segment_bases(partition.directory), values[slots.F_LOG_START])
     trim.put_orphans_aside(partition.directory)
     values[slots.F_GENERATION] += 1
     partition.slot.publish(values)

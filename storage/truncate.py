@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
-from odradek.storage import active_cut, disks, names, read, recovery, renewal, repair, roll, snapshots
+from odradek.storage import active_cut, disks, names, read, recovery, renewal, roll, snapshots
 from odradek.storage.durable import FILES, pread_exact
 from odradek.storage.durable import truncate as cut_file
 from odradek.storage.recovered_state import described
@@ -182,7 +182,7 @@ def _put_aside(directory: str, offset: int, kinds: Iterable[str]) -> None:
 
 def _reopen(partition: Partition, values: Fields, start: int) -> None:
     """Recover the directory and publish what is in it: an empty log at `start` if it has no segment."""
-    bases = repair.segment_bases(partition.directory)
+    bases = names.segment_bases(partition.directory)
     try:
         found = recovery.recover(
             partition.directory,

@@ -40,10 +40,8 @@ from odradek.storage import (
     names,
     read,
     reindex,
-    repair,
     roll,
     snapshots,
-    times,
     transactions,
     trim,
     truncate,
@@ -55,6 +53,7 @@ from odradek.storage.partition import Partition
 from odradek.storage.producers import TXN_ENTRY, ProducerEntry
 from odradek.storage.scan import Scan
 
+from . import by_time
 from .compaction_world import TP, Producer, Row, Sent, World
 from .log_model import Act, LogModel, Raw, assigned, begun
 from .test_death import _dies_at
@@ -257,7 +256,7 @@ class LogWorld(World):
 
     def truncate_and_die(self, offset: int, step: int | None, whole: bool) -> None:
         """Whoever truncates may die, and then truncates again; with the broker it is elected instead."""
-        first = repair.segment_bases(str(self.directory))[0]
+        first = names.segment_bases(str(self.directory))[0]
         ends = [head.base_offset + head.last_offset_delta + 1 for head in _heads(self.live.partition(5))]
         wanted = (
             max((end for end in ends if end <= offset), default=first) if offset < self.model.leo else self.model.leo
@@ -328,7 +327,7 @@ class LogWorld(World):
 
     def _new_start(self) -> None:
         """Its checkpoint may be lost or late: the first segment begins the log then, and no earlier."""
-        start, first = self.partition.state().log_start, repair.segment_bases(str(self.directory))[0]
+        start, first = self.partition.state().log_start, names.segment_bases(str(self.directory))[0]
         known = self._checkpoint(checkpoints.LOG_START) or 0
         assert start == max(known, first)
         if start < self.model.log_start:
@@ -375,7 +374,7 @@ class LogWorld(World):
         for producer in self.producers:
             # Nothing may be left of the marker that fenced it but an empty batch, which says nothing (as in Kafka).
             producer.fenced &= producer.last is not None or not (self.gapped or self.weak)
-        first = repair.segment_bases(str(self.directory))[0]
+        first = names.segment_bases(str(self.directory))[0]
         acts = [one.act for one in self.model.producers().values() if one.act is not None]
         if self.gapped or self.weak:
             self.vague |= {act.producer_id for act in acts if act.marker or (self.weak and act.offset < first)}
@@ -383,7 +382,7 @@ class LogWorld(World):
             self._replace_forgotten()
 
     def _replace_forgotten(self) -> None:
-        first = repair.segment_bases(str(self.directory))[0]
+        first = names.segment_bases(str(self.directory))[0]
         for index, producer in enumerate(self.producers):
             if producer.fenced and (producer.last is None or producer.last.base < first):
                 self.end(producer, False)
@@ -621,7 +620,7 @@ class LogWorld(World):
         self.model.compare_epochs(list(EpochCache.read(self.directory).entries), self.forgotten)
 
     def _compare_aborted(self, there: set[int]) -> None:
-        reader, first = self.live.partition(6), repair.segment_bases(str(self.directory))[0]
+        reader, first = self.live.partition(6), names.segment_bases(str(self.directory))[0]
         values = reader.slot.read()
         for _ in range(4):
             start = self.dice.randrange(self.model.log_start, self.model.leo + 1)
@@ -641,12 +640,12 @@ class LogWorld(World):
             expected = next(
                 (one for one in found if self.model.log_start <= one.offset < limit and one.timestamp >= wanted), None
             )
-            got = times.first_not_before(reader, values, wanted, limit)
+            got = by_time.first_not_before(reader, values, wanted, limit)
             assert (got and got[:2]) == (expected and (expected.timestamp, expected.offset))
         newest = max(found, key=lambda one: (one.timestamp, -one.offset), default=None)
         if newest is not None and (newest.timestamp < 0 or newest.offset >= limit):
             newest = None
-        latest = times.newest(reader, values, limit)
+        latest = by_time.newest(reader, values, limit)
         assert (latest and latest[:2]) == (newest and (newest.timestamp, newest.offset))
 
     def compare_files(self) -> None:

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
 from odradek.protocol import errors
-from odradek.storage import check, names, read, recovery, repair, times, trim
+from odradek.storage import check, names, read, recovery, repair, trim
 from odradek.storage.config import LogConfig
 from odradek.storage.partition import Busy, Gone, Unrepaired
 
 from ..harness.needs import jars
+from . import by_time
 from .live import NOW, batch, live, put, records
 
 
@@ -87,10 +88,10 @@ def test_offsets_by_time(tmp_path: Path) -> None:
             put(partition, batch(b"x" * 50, timestamp=stamp))
         values = partition.slot.read()
         for wanted in (NOW - 5, NOW, NOW + 1, NOW + 500, NOW + 999, NOW + 1000):
-            found = times.first_not_before(partition, values, wanted, 60)
+            found = by_time.first_not_before(partition, values, wanted, 60)
             first = next((n for n, stamp in enumerate(stamps) if stamp >= wanted), None)
             assert (found.offset if found else None) == first
-        newest = times.newest(partition, values, 60)
+        newest = by_time.newest(partition, values, 60)
         assert newest is not None
         assert (newest.timestamp, newest.offset) == (max(stamps), stamps.index(max(stamps)))
 

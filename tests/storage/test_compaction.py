@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.records import batch_v2, codecs, convert
-from odradek.storage import check, names, recovery, times, transactions, trim, truncate
+from odradek.storage import check, names, recovery, transactions, trim, truncate
 from odradek.storage.compaction import Compaction, Memory, Moved, Unclean, look
 from odradek.storage.offset_map import ENTRY_BYTES
 from odradek.storage.partition import Partition
 
+from . import by_time
 from .compacting import MEMORY, Kept, Row, compact, consume, headers, keyed, put, seal
 from .live import NOW, Live, live, note_flushed, note_recovery_point
 
@@ -488,6 +489,6 @@ def test_the_largest_timestamp_is_that_of_a_record_that_is_there(tmp_path: Path)
         compact(partition, world)
         put(partition, keyed([(b"c", b"")], timestamp=NOW))
         assert [head.num_records for head in headers(partition)][:1] == [0]
-        found = times.newest(partition, partition.slot.read(), 10)
+        found = by_time.newest(partition, partition.slot.read(), 10)
         assert found is not None and found[:2] == (NOW + 7, 1)
-        assert times.newest(partition, partition.slot.read(), 1) is None
+        assert by_time.newest(partition, partition.slot.read(), 1) is None

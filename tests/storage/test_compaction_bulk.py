@@ -255,10 +255,9 @@ def _offsets(partition: Partition) -> list[int]:
     """Of the records in batches that can be read."""
     from odradek.protocol.records import convert
     from odradek.protocol.records.errors import RecordError
-    from odradek.storage import repair
 
     found = []
-    for base in repair.segment_bases(partition.directory):
+    for base in names.segment_bases(partition.directory):
         for one in convert.split(names.segment_path(partition.directory, base).read_bytes()):
             try:
                 found += [row[0] for row in batch_v2.iterate(one)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from odradek.ipc import slots
 from odradek.protocol import errors
-from odradek.storage import check, former_state, names, read, recovery, reindex, roll, snapshots, times, transactions
+from odradek.storage import check, former_state, names, read, recovery, reindex, roll, snapshots, transactions
 from odradek.storage.epochs import EpochCache
 from odradek.storage.faults import DamagedIndex
 from odradek.storage.partition import Partition
@@ -17,6 +17,7 @@ from odradek.storage.producers import TXN_ENTRY, AbortedTxn, ProducerEntry, read
 from odradek.storage.recovery import Recovered
 from odradek.storage.tidy import Contents
 
+from . import by_time
 from .compacting import keyed, put
 from .live import NOW, Live, live, records
 
@@ -285,10 +286,10 @@ def test_a_flipped_time_is_found_and_mended(world: Live, at: int, bit: int) -> N
     values = partition.slot.read()
     with pytest.raises(DamagedIndex, match="time index"):
         for timestamp in range(NOW, NOW + 60):
-            times.first_not_before(partition, values, timestamp, values[slots.F_LEO])
+            by_time.first_not_before(partition, values, timestamp, values[slots.F_LEO])
     reindex.mend(partition)
     for n in range(8):
-        found = times.first_not_before(partition, partition.slot.read(), NOW + 10 + n, values[slots.F_LEO])
+        found = by_time.first_not_before(partition, partition.slot.read(), NOW + 10 + n, values[slots.F_LEO])
         assert found is not None and found[:2] == (NOW + 10 + n, base + n)
     assert _faults(world.root / "t-0") == []
 
@@ -304,7 +305,7 @@ def test_a_lost_index_is_made_again(world: Live, kind: str) -> None:
         if kind == names.INDEX:
             records(partition, base)
         else:
-            times.newest(partition, partition.slot.read(), 1000)
+            by_time.newest(partition, partition.slot.read(), 1000)
     reindex.mend(partition)
     assert path.read_bytes() == whole
 

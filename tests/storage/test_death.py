@@ -20,7 +20,7 @@ import pytest
 from odradek.ipc import producers, region, slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors
-from odradek.storage import check, leading, repair, snapshots, transactions, trim
+from odradek.storage import check, leading, names, snapshots, transactions, trim
 from odradek.storage.epochs import EpochCache
 from odradek.storage.partition import Busy, Partition
 
@@ -173,11 +173,11 @@ def test_deleting_records(tmp_path: Path) -> None:
         janitor = world.partition(3)
         segments(janitor)
         died = _dies_at(world, step, delete)
-        left = set(repair.segment_bases(partition.directory))
+        left = set(names.segment_bases(partition.directory))
         assert left - {0} <= set(snapshots.snapshot_offsets(partition.directory)), f"step {step}"
         with partition.locked():
             pass
-        assert segments(janitor) == repair.segment_bases(partition.directory), f"step {step}"
+        assert segments(janitor) == names.segment_bases(partition.directory), f"step {step}"
         put(partition, batch(b"new"))
         found = records(world.partition(2))
         assert found[0][0] in ((0, 7) if died else (7,))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from odradek.protocol.library import message_class
+from odradek.storage import times, trim
 from odradek.workers import fetching, loop, worker
 from odradek.workers.apis import k00_produce, k01_fetch, k02_list_offsets, k03_metadata
 
@@ -128,6 +129,37 @@ def test_nor_of_a_produce_to_many_partitions(bench: Bench, client: Client) -> No
     parts = decode_response(asked, answers[0]).responses[0].partition_responses
     assert [(part.index, part.error_code) for part in parts] == [(0, 0), *((at, 3) for at in range(1, MANY))]
     assert bench.slot("t").state().leo == 2
+
+
+@pytest.mark.parametrize(("version", "timestamp"), [(0, 1 << 60), (7, 1 << 60), (7, -3)])
+def test_nor_of_a_time_in_a_log_of_many_segments(
+    bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, version: int, timestamp: int
+) -> None:
+    """A change of the log between two turns has the rest looked up in the files that there are then."""
+    monkeypatch.setattr(times, "SEGMENTS", 2)
+    bench.topic("t", segment_bytes="100")
+    for at in range(60):
+        records = batches.batch([b"%d" % at])
+        assert client.call(calls.produce_request("t", records)).responses[0].partition_responses[0].error_code == 0
+    request = message_class("ListOffsetsRequest")
+    topic = request.ListOffsetsTopic
+    part = topic.ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=100)
+    asked = request[version](replica_id=-1, isolation_level=0, topics=[topic(name="t", partitions=[part])])
+    found = turns(bench, client, client.frame(asked))
+    assert max(found) * 4 < sum(found)
+    client.send(client.frame(asked))
+    bench.turn(5)
+    partition = bench.worker.partition_of(b"t", 0, False)
+    assert partition is not None
+    with partition.locked() as values:
+        trim.advance(partition, values, 30)
+    (frame,) = client.answers()
+    answer = decode_response(asked, frame).topics[0].partitions[0]
+    assert answer.error_code == 0
+    if version:
+        assert answer.offset == (-1 if timestamp > 0 else 30)
+    else:
+        assert answer.old_style_offsets == list(range(60, 29, -1))
 
 
 @pytest.mark.parametrize("version", [3, 11])

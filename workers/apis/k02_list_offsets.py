@@ -9,14 +9,16 @@ twice is answered once there: the list may be long.
 Followers, who say so by a replica id, are told of the whole log.
 A new leader whose high watermark is still below where it began does not know yet what is committed: for the latest
 offset, and for times that it has no committed record of, it answers OFFSET_NOT_AVAILABLE (v5+) or LEADER_NOT_AVAILABLE.
+What goes through a log's segments, of which there may be ten thousand, does so in steps (storage.times).
 """
 
 from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from odradek.ipc import slots
@@ -32,16 +34,16 @@ if TYPE_CHECKING:
     from odradek.workers.worker import Worker
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
-_TIERED = (-5, -6)
 _SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 11}  # version of the request
 _NEVER = 1 << 15
 _READ_COMMITTED = 1
 _CONSUMER, _DEBUGGER = -1, -2  # replica ids; of the latter kind a follower answers too
 _NOTHING = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
+_UNFINISHED: dict[str, Any] = {}  # a step of several
 
 
 def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
-    """One answer for each partition asked for; each is a step (Worker.begin)."""
+    """One answer for each partition asked for, in steps (Worker.begin)."""
     response = message_class("ListOffsetsResponse")
     topic_class = response.ListOffsetsTopicResponse
     twice = _twice(request) if context.version else frozenset()
@@ -50,7 +52,7 @@ def handle(worker: Worker, request: Any, context: Context) -> Iterator[None]:
         parts = []
         for part in asked:
             found = _refused(part, context.version, (name, part.partition_index) in twice)
-            found = found or _answer(worker, name, part, request, context)
+            found = found or (yield from _answer(worker, name, part, request, context))
             parts.append(topic_class.ListOffsetsPartitionResponse(**found))
             yield
         topics.append(topic_class(name=name, partitions=parts))
@@ -84,29 +86,48 @@ def _refused(part: Any, version: int, twice: bool) -> dict[str, Any] | None:
     return None
 
 
-def _answer(worker: Worker, topic: str, part: Any, request: Any, context: Context) -> dict[str, Any]:
-    index = part.partition_index
+def _answer(
+    worker: Worker, topic: str, part: Any, request: Any, context: Context
+) -> Generator[None, None, dict[str, Any]]:  # fmt: skip
+    index, version = part.partition_index, context.version
     partition = worker.partition_of(topic.encode(), index, False)
     if partition is None:
-        return _error(index, elsewhere(worker.snapshot, topic.encode(), index, False), context.version)
+        return _error(index, elsewhere(worker.snapshot, topic.encode(), index, False), version)
     if worker.strangers.refuses(request.replica_id, context.listener, context.client_host):
-        return _error(index, errors.TOPIC_AUTHORIZATION_FAILED, context.version)
+        return _error(index, errors.TOPIC_AUTHORIZATION_FAILED, version)
+    search = _search(part.timestamp, version)
     try:
-        found = tried(partition, _look, part, request, context.version)
+        while (found := tried(partition, _look, part, request, version, search)) is _UNFINISHED:
+            yield
     except SegmentsChanged:
-        return _error(index, _later(context.version), context.version)
-    return _error(index, errors.KAFKA_STORAGE_ERROR, context.version) if found is None else found
+        return _error(index, _later(version), version)
+    return _error(index, errors.KAFKA_STORAGE_ERROR, version) if found is None else found
 
 
-def _look(partition: Partition, values: tuple[int, ...], part: Any, request: Any, version: int) -> dict[str, Any]:
+def _search(wanted: int, version: int) -> Boundaries | times.Question | None:
+    """What goes through the log's segments for an answer, if anything does."""
+    if version == 0:
+        return Boundaries()
+    if wanted == MAX_TIMESTAMP:
+        return times.Newest()
+    return times.FirstNotBefore(wanted) if wanted >= 0 else None
+
+
+def _look(
+    partition: Partition, values: tuple[int, ...], part: Any, request: Any, version: int,
+    search: Boundaries | times.Question | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The answer, or _UNFINISHED."""
     index, limit = part.partition_index, _limit(values, request)
     error = refusal(partition, values, part.current_leader_epoch, followers=request.replica_id == _DEBUGGER)
     if error:
         return _error(index, error, version)
-    if version == 0:
-        found = _boundaries(partition, values, part.timestamp, limit)[: max(0, part.max_num_offsets)]
+    if search is not None and not search.step(partition, values, limit):
+        return _UNFINISHED
+    if isinstance(search, Boundaries):
+        found = search.chosen(part.timestamp, values, limit)[: max(0, part.max_num_offsets)]
         return {"partition_index": index, "error_code": errors.NONE, "old_style_offsets": found}
-    offset = _find(partition, values, part.timestamp, limit)
+    offset = _found(search, values, part.timestamp, limit)
     if request.replica_id == _CONSUMER and (offset is None or part.timestamp == LATEST) and _lags(values):
         return _error(index, _later(version), version)
     return {"partition_index": index, "error_code": errors.NONE, **(offset or _NOTHING)}
@@ -134,39 +155,49 @@ def _lags(values: tuple[int, ...]) -> bool:
     return values[slots.F_STATE] == slots.LEADER and values[slots.F_EPOCH_START] > values[slots.F_HW]
 
 
-def _find(partition: Partition, values: tuple[int, ...], wanted: int, limit: int) -> dict[str, int] | None:
+def _found(
+    search: times.Question | None, values: tuple[int, ...], wanted: int, limit: int
+) -> dict[str, int] | None:  # fmt: skip
     """None: no record below `limit` is of that time or later."""
+    if search is not None:
+        return None if search.found is None else search.found._asdict()
     epoch = values[slots.F_LEADER_EPOCH]
     if wanted == LATEST:
         return {"timestamp": -1, "offset": limit, "leader_epoch": epoch}
     if wanted in (EARLIEST, EARLIEST_LOCAL):
         return {"timestamp": -1, "offset": values[slots.F_LOG_START], "leader_epoch": epoch}
-    if wanted in _TIERED:
-        return _NOTHING
-    found = (
-        times.newest(partition, values, limit)
-        if wanted == MAX_TIMESTAMP
-        else times.first_not_before(partition, values, wanted, limit)
-    )
-    if found is None:
-        return None
-    return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
+    return _NOTHING  # of tiered storage
 
 
-def _boundaries(partition: Partition, values: tuple[int, ...], timestamp: int, limit: int) -> list[int]:
-    """v0: segment starts written before `timestamp`, newest first, the log end counting as one."""
-    bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
-    log_start = values[slots.F_LOG_START]
-    points = [(max(base, log_start), _written_ms(partition, base)) for base in bases]
-    if values[slots.F_ACTIVE_SIZE]:
-        points.append((values[slots.F_LEO], time.time_ns() // 1_000_000))
-    if timestamp == LATEST:
-        chosen = points
-    elif timestamp == EARLIEST:
-        chosen = points[:1]
-    else:
-        chosen = [point for point in points if point[1] <= timestamp]
-    return list(dict.fromkeys(min(offset, limit) for offset, _ in reversed(chosen)))
+class Boundaries:
+    """v0: where segments begin and when they were written, in steps as a times.Question."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[int, int]] = []  # base offset, time
+
+    def step(self, partition: Partition, values: tuple[int, ...], limit: int) -> bool:
+        """Go on for a step; whether that was the last. FileNotFoundError: repeat it."""
+        bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+        known = bisect_right(bases, self._points[-1][0]) if self._points else 0
+        some = bases[known : known + times.SEGMENTS]
+        self._points += [(base, _written_ms(partition, base)) for base in some]
+        if len(some) == times.SEGMENTS:
+            return False
+        self._points = [point for point in self._points if point[0] >= bases[0]]  # the others were deleted meanwhile
+        return True
+
+    def chosen(self, timestamp: int, values: tuple[int, ...], limit: int) -> list[int]:
+        """Segment starts written before `timestamp`, newest first, the log end counting as one."""
+        points = [(max(base, values[slots.F_LOG_START]), written) for base, written in self._points]
+        if values[slots.F_ACTIVE_SIZE]:
+            points.append((values[slots.F_LEO], time.time_ns() // 1_000_000))
+        if timestamp == LATEST:
+            chosen = points
+        elif timestamp == EARLIEST:
+            chosen = points[:1]
+        else:
+            chosen = [point for point in points if point[1] <= timestamp]
+        return list(dict.fromkeys(min(offset, limit) for offset, _ in reversed(chosen)))
 
 
 def _written_ms(partition: Partition, base: int) -> int:
