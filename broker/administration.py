@@ -179,12 +179,15 @@ class Administration(ABC):
         elected = self._in_office()
         return self._stored(lambda: elected.elections.controlled_shutdown(broker, epoch))
 
-    def elect_leaders(self, partitions: Collection[Partition] | None, unclean: bool) -> Outcomes:
-        """Elect preferred leaders (or any) for partitions, None: for all; what became of each."""
+    def partitions(self) -> list[Partition]:
+        """All partitions that are not being deleted. ApiError NOT_CONTROLLER."""
+        return list(self._in_office().leadership.partitions())
+
+    def elect_leaders(self, partitions: Collection[Partition], unclean: bool) -> Outcomes:
+        """Elect preferred leaders (or any) for partitions; what became of each."""
         elected = self._in_office()
-        wanted = list(elected.leadership.partitions()) if partitions is None else list(partitions)
-        refused = self._stored(lambda: elected.elections.elect(wanted, unclean))
-        return {partition: refused.get(partition) for partition in wanted}
+        refused = self._stored(lambda: elected.elections.elect(partitions, unclean))
+        return {partition: refused.get(partition) for partition in partitions}
 
     def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
         """Move partitions to other replicas, None: back; the refused ones."""

@@ -2,6 +2,8 @@
 
 Role 4. Listens on `controller.sock` (ipc.channel, messages of ipc.forward). Changes made in one turn of the loop are
 published as one snapshot at its end; replies that must not overtake it wait for everybody (broker.publication).
+Large requests, of which one may name 65,536 topics, are done in steps (broker.steps): small ones have their turn in
+between, and so have other large ones. What a handler changes in one step is a change of its own.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ log = logging.getLogger(__name__)
 COLUMN_REQUESTS = COLUMN["requests"]
 TICK_S = 0.001  # while a lock or an acknowledgement is waited for
 IDLE_S = 1.0
+PUBLISH_REST = 4  # times as long as a publication takes, before the next one for work that goes on
 
 
 class Controller:
@@ -55,6 +58,7 @@ class Controller:
         self._after_publish: list[Callable[[], None]] = []
         self._timeouts = Timeouts()
         self._steps = Steps()
+        self._publish_from = 0.0  # when work in steps has its changes published while it goes on
         self._outage = Outage(lambda: owner.connected)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._door = channel.Listener(me.run_dir / "controller.sock")
@@ -131,7 +135,7 @@ class Controller:
         self._steps.go_on()
         self.owner.tick()
         self._outage.tick()
-        if self.owner.changed:
+        if self.owner.changed and self._may_publish():
             self.publish()
         actions, self._after_publish = self._after_publish, []
         for action in actions:
@@ -140,8 +144,18 @@ class Controller:
         self._timeouts.due(time.monotonic())
         self._flush()
 
+    def _may_publish(self) -> bool:
+        """Every process reads all of what is published: a request of a thousand changes must not cost each as many."""
+        return bool(self._after_publish) or not self._steps.waiting or time.monotonic() >= self._publish_from
+
     def publish(self) -> None:
         """Publish the metadata as it is; slots of what was deleted are free once everybody knows."""
+        began = time.monotonic()
+        self._publish()
+        now = time.monotonic()
+        self._publish_from = now + PUBLISH_REST * (now - began)
+
+    def _publish(self) -> None:
         freed, self.owner.to_free = self.owner.to_free, []
         self.owner.changed = False
         self.owner.version = self.publication.publish(lambda version: self._snapshot(version).encode())
@@ -208,7 +222,14 @@ class Controller:
         if row.between_brokers:
             self._serve_broker(row, request, answer)
             return
-        self._outage.take(request.api_key, partial(dispatch.serve, row, self, request, answer))
+        self._outage.take(request.api_key, partial(self._serve_client, row, request, answer))
+
+    def _serve_client(self, row: Api, request: Forwarded, answer: dispatch.Answer) -> None:
+        """What anyone may ask for. A large request is read and answered in steps."""
+        if len(request.body) < api.LARGE:
+            dispatch.serve(row, self, request, answer, self.begin)
+        else:
+            self._steps.add(dispatch.serving(row, self, request, answer, self.begin))
 
     def _serve_broker(self, row: Api, request: Forwarded, answer: dispatch.Answer) -> None:
         """What only a broker may ask for."""

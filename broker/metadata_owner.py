@@ -46,6 +46,8 @@ _NOT_NEEDED = ApiError(ELECTION_NOT_NEEDED, "Leader election not needed for topi
 _UNKNOWN = ApiError(UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 _NO_MOVE = ApiError(NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
 
+AT_ONCE = 64  # partitions whose logs are taken out of use between two looks at what else there is to do
+
 Row = list[Any]
 T = TypeVar("T")
 
@@ -260,15 +262,19 @@ class MetadataOwner:
     def tick(self) -> None:
         """Go on with what waits for partition locks; call every millisecond while `waiting`."""
         self.dirs.try_again(time.monotonic())
+        left = AT_ONCE
         for name, deletion in list(self._deletions.items()):
             if name in self._making:  # it ends with its next step
                 continue
             if not deletion.begun:
                 deletion.begun = True
                 deletion.rows.update(enumerate(self.state.topics[name]["partitions"]))
-            for index, row in list(deletion.rows.items()):
+            for index, row in list(deletion.rows.items()) if left else ():
                 if self._retire(name, index, row):
                     del deletion.rows[index]
+                    left -= 1
+                    if not left:
+                        break
             if not deletion.rows:
                 self._finish_deletion(name, deletion)
 
@@ -292,14 +298,17 @@ class MetadataOwner:
             self.dirs.put_away(name, index, self.dirs.retire)
 
     def _finish_deletion(self, name: str, deletion: _Deletion) -> None:
-        del self._deletions[name]
+        """With the next `tick` where the topic has many partitions."""
         error = None
         try:
+            if self._stored(lambda: self.state.delete_some_states(name)):
+                return
             unrenamed = not self.dirs.all_renamed(name)
             self._stored(lambda: self.state.delete_topic(name, unrenamed))
             log.info("deleted topic %s", name)
         except ApiError as refused:
             error = refused
+        del self._deletions[name]
         self.changed = True
         for done in list(deletion.done.values()):
             done(error)
@@ -330,22 +339,26 @@ class MetadataOwner:
 
     # -- what there is to decide with one broker
 
-    def elect_leaders(self, partitions: Collection[Partition] | None, unclean: bool) -> Outcomes:
+    def partitions(self) -> list[Partition]:
+        """All partitions."""
+        return [(name, index) for name, topic in self.topics.items() for index in range(len(topic["partitions"]))]
+
+    def elect_leaders(self, partitions: Collection[Partition], unclean: bool) -> Outcomes:
         """Every partition has its preferred leader."""
-        every = [(name, index) for name, topic in self.topics.items() for index in range(len(topic["partitions"]))]
-        wanted, known = every if partitions is None else partitions, set(every)
-        return {partition: _NOT_NEEDED if partition in known else _UNKNOWN for partition in wanted}
+        return {partition: _NOT_NEEDED if self._has(*partition) else _UNKNOWN for partition in partitions}
+
+    def _has(self, name: str, index: int) -> bool:
+        return 0 <= index < len(self.topics.get(name, {}).get("partitions", ()))
 
     def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
         """A partition may be moved to where it is; there is nowhere else, and never a move to cancel."""
         refused = {}
         for (name, index), target in targets.items():
-            rows = self.topics.get(name, {}).get("partitions", ())
-            if not 0 <= index < len(rows):
+            if not self._has(name, index):
                 refused[name, index] = _UNKNOWN
             elif target is None:
                 refused[name, index] = _NO_MOVE
-            elif sorted(target) != sorted(rows[index][REPLICAS]):
+            elif sorted(target) != sorted(self.topics[name]["partitions"][index][REPLICAS]):
                 message = f"Replicas can only be on {self.state.broker}, and each there once."
                 refused[name, index] = ApiError(INVALID_REPLICA_ASSIGNMENT, message)
         return refused

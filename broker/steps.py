@@ -35,23 +35,44 @@ class _Works:
 class Steps(_Works):
     """Work that goes on in turn."""
 
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self._stepping = False
+
     def begin(self, work: Iterator[None]) -> None:
-        """Take up some work, and do as much of it as a slice allows. Its errors are its own business."""
+        """Take up some work, and do as much of it as a slice allows. Its errors are its own business.
+
+        Of work that a step begins nothing is done yet: that step would take a slice more for each.
+        """
+        if self._stepping:
+            self.add(work)
+            return
         until = self._clock() + SLICE_S
-        while _step(work):
+        while self._take_step(work):
             if self._clock() >= until:
                 self._works.append(work)
                 return
+
+    def add(self, work: Iterator[None]) -> None:
+        """Take up some work of which `go_on` does the first step too: much of it may come in one turn of the loop."""
+        self._works.append(work)
 
     def go_on(self) -> None:
         """Go on with all that is under way, for one slice."""
         until = self._clock() + SLICE_S
         while self._works:
             work = self._works.popleft()
-            if _step(work):
+            if self._take_step(work):
                 self._works.append(work)
             if self._clock() >= until:
                 return
+
+    def _take_step(self, work: Iterator[None]) -> bool:
+        self._stepping = True
+        try:
+            return _step(work)
+        finally:
+            self._stepping = False
 
 
 class Line(_Works):

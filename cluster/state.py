@@ -199,6 +199,19 @@ class ClusterState:
         if self.tree.exists(path) is None:
             self.tree.create(path)
 
+    def delete_some_states(self, name: str) -> bool:
+        """Before the last step of a deletion: states that are too many for it; False when there are few enough.
+
+        Dying in between leaves a topic that is marked, and that lacks states: it is deleted at the next start.
+        """
+        path = znodes.partitions_path(name)
+        below = self.tree.children(path) if self.tree.exists(path) is not None else []
+        if len(below) <= TOGETHER:
+            return False
+        some = below[:TOGETHER]
+        self.tree.multi([operation for index in some for operation in self.tree.removal(f"{path}/{index}")])
+        return True
+
     def delete_topic(self, name: str, unrenamed: bool = False) -> None:
         """Last step of a deletion: the topic's nodes, its config and the mark.
 

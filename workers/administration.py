@@ -34,8 +34,11 @@ class Owner(Protocol):
     def set_broker_config(self, broker: int | None, configs: dict[str, str]) -> None:
         """Replace the dynamic configs of a broker, or (None) of the cluster."""
 
-    def elect_leaders(self, partitions: Collection[Partition] | None, unclean: bool) -> Outcomes:
-        """Elect preferred leaders (or any) for partitions, None: for all; what became of each."""
+    def partitions(self) -> list[Partition]:
+        """All partitions that there are. ApiError NOT_CONTROLLER."""
+
+    def elect_leaders(self, partitions: Collection[Partition], unclean: bool) -> Outcomes:
+        """Elect preferred leaders (or any) for partitions; what became of each."""
 
     def reassign(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, ApiError]:
         """Move partitions to other replicas, None: back; the refused ones."""

@@ -40,10 +40,10 @@ class Codec(Protocol):
         """The response's body."""
 
 
-def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def pieces(items: Sequence[T], size: int = PIECE) -> Iterator[Sequence[T]]:
     """`items`, as many at a time as belong into one step (broker.steps)."""
-    for start in range(0, len(items), PIECE):
-        yield items[start : start + PIECE]
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def complete(work: Generator[object, None, T]) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odradek.cluster import adopted_configs, alter, configdef
@@ -23,14 +23,19 @@ class Resource(NamedTuple):
 
 
 def handle(
-    controller: Controller, response_name: str, resources: list[Resource], validate_only: bool, context: Context
-) -> None:
-    """Change each resource and answer when every live worker has the new configs."""
-    repeated = twice((resource.type, resource.name) for resource in resources)
+    controller: Controller, response_name: str, request: Any, made: Callable[[Any], Resource], context: Context
+) -> Iterator[None]:
+    """Change each resource, in steps, and answer when every live worker has the new configs.
+
+    `made`: what the request wants of one of its resources.
+    """
+    repeated = twice((resource.resource_type, resource.resource_name) for resource in request.resources)
+    yield
     response = message_class(response_name)
     results = []
-    for resource in resources:
-        code, message = attempt(_action(controller, resource, repeated, validate_only))
+    for resource in map(made, request.resources):
+        yield  # it may be one of very many configs
+        code, message = attempt(_action(controller, resource, repeated, request.validate_only))
         results.append(
             response.AlterConfigsResourceResponse(
                 error_code=code,
@@ -39,6 +44,7 @@ def handle(
                 resource_name=resource.name,
             )
         )
+        yield
     controller.when_published(lambda: context.reply(response(responses=results)))
 
 

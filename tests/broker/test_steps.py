@@ -48,6 +48,25 @@ def test_what_is_long_goes_on_by_turns() -> None:
     assert (clock.done.count("a"), clock.done.count("b")) == (8, 3)
 
 
+def test_what_a_step_begins_takes_no_slice_of_its_own() -> None:
+    """Nor does what is added: a turn of the loop may bring much of it."""
+    clock = Clock()
+    steps = Steps(clock)
+
+    def beginning() -> Iterator[None]:
+        clock.done.append("a")
+        steps.begin(clock.work("b", 2, SLICE_S / 2))
+        yield
+
+    steps.begin(beginning())
+    assert (clock.done, steps.waiting) == (["a"], True)
+    steps.add(clock.work("c", 1, SLICE_S))
+    assert clock.done == ["a"]
+    while steps.waiting:
+        steps.go_on()
+    assert sorted(clock.done) == ["a", "b", "b", "c"]
+
+
 def test_a_fault_costs_the_others_nothing() -> None:
     clock = Clock()
     steps = Steps(clock)

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from odradek.broker.metadata_owner import AT_ONCE
 from odradek.cluster import errors, internal
 from odradek.cluster.snapshot import PartitionInfo
+from odradek.cluster.state import TOGETHER
 from odradek.ipc import slots
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.producers import ProducerTable, RegionError
@@ -172,6 +174,23 @@ def test_a_deleted_topic_is_gone_and_its_name_free(controller: ControllerHarness
     again = info(controller, "t")
     assert again.incarnation > place.incarnation
     assert checkpoints.read_partition_metadata(controller.data_dir / "t-0") == new.topic_id.bytes
+
+
+def test_a_topic_of_many_partitions_is_deleted_in_steps(controller: ControllerHarness) -> None:
+    """More than are taken out of use, and more states than are deleted, in one go; also where one's lock is held."""
+    count = AT_ONCE + TOGETHER + 1
+    controller.create("t", count)
+    place = info(controller, "t", 1)
+    assert controller.locks.try_lock(place.slot)
+    request = message_class("DeleteTopicsRequest")
+    token = controller.send(request[1](topic_names=["t"], timeout_ms=60_000))
+    used = controller.data_dir.glob
+    wait_until(lambda: [path.name for path in used("t-*[0-9]")] == ["t-1"], 60, "all others go")
+    assert not controller.answered(token)
+    controller.locks.unlock(place.slot)
+    assert controller.take(token)
+    assert "t" not in controller.snapshot().topics
+    assert controller.create("t", 1).error_code == 0
 
 
 def test_deletion_waits_for_the_partition_lock(controller: ControllerHarness) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -18,11 +18,13 @@ from ..clients.admin import create_topic
 from ..clients.raw.batches import CODEC_BITS, batch, message, record
 from ..clients.raw.calls import part, produce, produce_request, session_request
 from ..harness.broker import Broker
+from ..harness.process import readable
 from ..harness.wire import Wire
 from .innocent import Innocent, beside
 
 PATIENCE_S = 30  # of the innocent client, for each of its requests
 INVALID_RECORD, MESSAGE_TOO_LARGE, BROKEN = 87, 10, -1
+MANY = 60_000  # elements of one request
 TINY = b"\x0c\0\0\0\0\x01\0"
 
 
@@ -154,4 +156,27 @@ def test_a_pattern_that_takes_for_ever(world: tuple[Broker, Innocent]) -> None:
         wire.send_raw(frame(asked))
         heartbeat = message_class("HeartbeatRequest")
         assert other.call(heartbeat[0](group_id="g", generation_id=1, member_id="m")).error_code
+    innocent.await_more()
+
+
+def delete_topics() -> Any:
+    return message_class("DeleteTopicsRequest")[5](topic_names=[f"no{at}" for at in range(MANY)], timeout_ms=1000)
+
+
+def test_large_requests_to_the_controller(world: tuple[Broker, Innocent]) -> None:
+    """Small ones have their turn between the steps of these, and not only between one and the next."""
+    broker, innocent = world
+    asked, answered = frame(delete_topics()), 0
+    topics = message_class("ListPartitionReassignmentsRequest")[0](timeout_ms=1000, topics=None)
+    with ExitStack() as stack:
+        large = [stack.enter_context(broker.wire(300)) for _ in range(4)]
+        small = stack.enter_context(broker.wire(PATIENCE_S))
+        for wire in large:
+            wire.send_raw(asked)
+        while not all(readable(wire.socket, 0) for wire in large):
+            assert small.call(topics).error_code == 0
+            answered += 1
+        assert answered > 25
+        for wire in large:
+            assert len(wire.read_frame()) > MANY
     innocent.await_more()

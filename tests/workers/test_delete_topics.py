@@ -7,15 +7,20 @@ import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from odradek.broker.timeouts import Timeouts
-from odradek.cluster.errors import NONE, REQUEST_TIMED_OUT, ApiError
+from odradek.cluster.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, ApiError
 from odradek.cluster.snapshot import Snapshot, raw_snapshot
 from odradek.workers.apis import k20_delete_topics
+from odradek.workers.context import at_once
 
 FOR_EVER_MS = 2**31 - 1
-TOPICS = {"t": {"id": "ab" * 16, "internal": False, "config": {}, "partitions": [[0, 1, 0, 0, [0], [0], 0]]}}
+TOPICS: dict[str, Any] = {
+    "t": {"id": "ab" * 16, "internal": False, "config": {}, "partitions": [[0, 1, 0, 0, [0], [0], 0]]}
+}
+OTHER = {"t": {**TOPICS["t"], "id": "cd" * 16}}
 
 
 class _Context:
@@ -23,6 +28,7 @@ class _Context:
 
     def __init__(self, answers: list[Any]) -> None:
         self._answers = answers
+        self.begin = at_once
 
     def reply(self, answer: Any) -> None:
         self._answers.append([(topic.name, topic.error_code) for topic in answer.responses])
@@ -58,7 +64,7 @@ def controller() -> _Controller:
 def _ask(controller: _Controller, name: str, answers: list[Any]) -> weakref.ref[_Context]:
     context = _Context(answers)
     request = SimpleNamespace(topic_names=[name], timeout_ms=FOR_EVER_MS)
-    k20_delete_topics.handle(controller, request, context)  # type: ignore[arg-type]
+    at_once(k20_delete_topics.handle(controller, request, context))  # type: ignore[arg-type]
     return weakref.ref(context)
 
 
@@ -70,6 +76,21 @@ def test_nothing_is_kept_of_a_request_that_is_answered(controller: _Controller) 
     assert [code == NONE for ((_, code),) in answers] == [False, True]
     gc.collect()
     assert (refused(), served(), len(controller.timeouts)) == (None, None, 0)
+
+
+@pytest.mark.parametrize(("topics", "error"), [({}, UNKNOWN_TOPIC_OR_PARTITION), (OTHER, UNKNOWN_TOPIC_ID)])
+def test_a_topic_that_another_request_deletes_first(controller: _Controller, topics: Any, error: int) -> None:
+    """Between two steps of this one, which must not delete what has been made of that name since."""
+    answers: list[Any] = []
+    request = SimpleNamespace(topics=[SimpleNamespace(name=None, topic_id=UUID(TOPICS["t"]["id"]))], timeout_ms=0)
+    context: Any = _Context(answers)
+    context.version = k20_delete_topics.BY_ID
+    work = k20_delete_topics.handle(controller, request, context)  # type: ignore[arg-type]
+    for _ in range(3):
+        next(work)
+    controller.snapshot = Snapshot(raw_snapshot(2, "x", 0, [], topics, {}))
+    at_once(work)
+    assert (answers, controller.deletions) == ([[("t", error)]], [])
 
 
 def test_answered_once_where_time_is_over_first(controller: _Controller) -> None:

@@ -2,12 +2,12 @@
 
 Answered when the logs can no longer be reached and every live worker knows it, or with REQUEST_TIMED_OUT when that
 takes longer than the client waits; the deletion goes on. v5+ have error messages. With delete.topic.enable=false:
-INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED from then on.
+INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED from then on. Many topics take many steps (broker.steps).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -22,7 +22,7 @@ from odradek.cluster.errors import (
 )
 from odradek.cluster.snapshot import Snapshot
 from odradek.workers.administration import Controller, twice
-from odradek.workers.api import CONTROLLER, Api, message_class
+from odradek.workers.api import CONTROLLER, Api, message_class, pieces
 from odradek.workers.context import Context
 from odradek.workers.topology import NO_ID, asked_id, topic_uuid
 
@@ -37,18 +37,18 @@ class Asked(NamedTuple):
     refusal: str | None = None  # what is wrong with how it is named
 
 
-def handle(controller: Controller, request: Any, context: Context) -> Any:
-    asked = _asked(request, context.version, controller.snapshot)
-    _Deletion(controller, asked, context).start(request.timeout_ms)
-    return None
+def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
+    asked = yield from _asked(request, context.version, controller.snapshot)
+    yield from _Deletion(controller, asked, context).start(request.timeout_ms)
 
 
-def _asked(request: Any, version: int, snapshot: Snapshot) -> list[Asked]:
-    if version < BY_ID:
-        found = [Asked(name, NO_ID) for name in request.topic_names]
-    else:
-        found = [_by_name_or_id(topic, snapshot) for topic in request.topics]
+def _asked(request: Any, version: int, snapshot: Snapshot) -> Generator[None, None, list[Asked]]:
+    found: list[Asked] = []
+    for some in pieces(request.topic_names if version < BY_ID else request.topics):
+        found += [Asked(one, NO_ID) if version < BY_ID else _by_name_or_id(one, snapshot) for one in some]
+        yield
     repeated = twice(topic.name for topic in found if topic.name is not None and not topic.refusal)
+    yield
     return [
         topic._replace(refusal=topic.refusal or "Duplicate topic name.") if topic.name in repeated else topic
         for topic in dict.fromkeys(found)
@@ -72,17 +72,19 @@ class _Deletion:
         self._asked = asked
         self._context = context
         self._errors: dict[Asked, ApiError | None] = {}  # of those that are done
+        self._begun = False  # all of them are
         self._answered = False
         self._cancels: list[Callable[[], object]] = []
 
-    def start(self, timeout_ms: int) -> None:
-        for topic in self._asked:
-            error = self._refusal(topic)
-            if error is not None:
-                self._errors[topic] = error
-        for topic in self._asked:
-            if topic not in self._errors:
-                self._delete(topic)
+    def start(self, timeout_ms: int) -> Iterator[None]:
+        for some in pieces(self._asked):
+            refusals = {topic: self._refusal(topic) for topic in some}
+            self._errors |= {topic: error for topic, error in refusals.items() if error is not None}
+            yield
+        for topic in [topic for topic in self._asked if topic not in self._errors]:
+            self._delete(topic)
+            yield
+        self._begun = True
         self._cancels.append(self._controller.after(max(0, timeout_ms), self._answer))
         self._maybe_answer()
 
@@ -99,10 +101,19 @@ class _Deletion:
         return None
 
     def _delete(self, topic: Asked) -> None:
+        """Unless another request has deleted it meanwhile, and perhaps made another of its name."""
+        if error := self._refusal(topic) or self._replaced(topic):
+            self._errors[topic] = error
+            return
         try:
             self._cancels.append(self._controller.owner.delete_topic(str(topic.name), self._done(topic)))
         except ApiError as error:
             self._errors[topic] = error
+
+    def _replaced(self, topic: Asked) -> ApiError | None:
+        if topic.topic_id in (NO_ID, topic_uuid(self._controller.snapshot, str(topic.name))):
+            return None
+        return ApiError(UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
 
     def _done(self, topic: Asked) -> Callable[[ApiError | None], None]:
         def done(error: ApiError | None) -> None:
@@ -112,16 +123,24 @@ class _Deletion:
         return done
 
     def _maybe_answer(self) -> None:
-        if len(self._errors) == len(self._asked):
+        if self._begun and len(self._errors) == len(self._asked):
             self._controller.when_published(self._answer)
 
     def _answer(self) -> None:
         if self._answered:
             return
         self._answered = True
-        for cancel in self._cancels:
-            cancel()
-        results = [self._result(topic) for topic in self._asked]
+        self._context.begin(self._answering())
+
+    def _answering(self) -> Iterator[None]:
+        for some in pieces(self._cancels):
+            for cancel in some:
+                cancel()
+            yield
+        results: list[Any] = []
+        for asked in pieces(self._asked):
+            results += [self._result(topic) for topic in asked]
+            yield
         self._context.reply(message_class("DeleteTopicsResponse")(responses=results))
 
     def _result(self, topic: Asked) -> Any:

@@ -5,6 +5,7 @@ Kept for old clients and tools; IncrementalAlterConfigs took its place. In force
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from odradek.cluster.alter import SET, Change
@@ -15,18 +16,13 @@ from odradek.workers.config_changes import Resource
 from odradek.workers.context import Context
 
 
-def handle(controller: Controller, request: Any, context: Context) -> Any:
-    resources = [
-        Resource(
-            resource.resource_type,
-            resource.resource_name,
-            [Change(config.name, SET, config.value) for config in resource.configs],
-            replace=True,
-        )
-        for resource in request.resources
-    ]
-    config_changes.handle(controller, "AlterConfigsResponse", resources, request.validate_only, context)
-    return None
+def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
+    return config_changes.handle(controller, "AlterConfigsResponse", request, _resource, context)
+
+
+def _resource(resource: Any) -> Resource:
+    changes = [Change(config.name, SET, config.value) for config in resource.configs]
+    return Resource(resource.resource_type, resource.resource_name, changes, replace=True)
 
 
 API = Api(key=33, name="AlterConfigs", versions=(0, 2), runs_in=CONTROLLER, handle=handle)

@@ -6,6 +6,7 @@ Log levels (broker logger) are refused for now.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from odradek.cluster.alter import Change
@@ -16,18 +17,13 @@ from odradek.workers.config_changes import Resource
 from odradek.workers.context import Context
 
 
-def handle(controller: Controller, request: Any, context: Context) -> Any:
-    resources = [
-        Resource(
-            resource.resource_type,
-            resource.resource_name,
-            [Change(config.name, config.config_operation, config.value) for config in resource.configs],
-            replace=False,
-        )
-        for resource in request.resources
-    ]
-    config_changes.handle(controller, "IncrementalAlterConfigsResponse", resources, request.validate_only, context)
-    return None
+def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
+    return config_changes.handle(controller, "IncrementalAlterConfigsResponse", request, _resource, context)
+
+
+def _resource(resource: Any) -> Resource:
+    changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
+    return Resource(resource.resource_type, resource.resource_name, changes, replace=False)
 
 
 API = Api(key=44, name="IncrementalAlterConfigs", versions=(0, 1), runs_in=CONTROLLER, handle=handle)

@@ -1,40 +1,64 @@
 """AlterPartitionReassignments (key 45), versions 0 and 1 (KIP-455): move partitions to other replicas, or back (null).
 
 Answered by the controller once the moves have begun; ListPartitionReassignments tells how they go. v1 can forbid that
-the number of replicas changes (KIP-860).
+the number of replicas changes (KIP-860). Each partition is a change of its own, as in Kafka, and many take many steps
+(broker.steps). Where this broker ceases to be the controller between two of them, the client asks the next one for all
+of them again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from odradek.cluster.errors import INVALID_REPLICATION_FACTOR, NONE, ApiError
+from odradek.cluster.znodes import Partition
 from odradek.workers.administration import Controller
-from odradek.workers.api import CONTROLLER, Api, message_class
+from odradek.workers.api import CONTROLLER, Api, message_class, pieces
 from odradek.workers.context import Context
 
+FEW = 16  # moves that begin in one step: each waits for ZooKeeper
 
-def handle(controller: Controller, request: Any, context: Context) -> Any:
-    targets = {
-        (topic.name, part.partition_index): None if part.replicas is None else list(part.replicas)
-        for topic in request.topics
-        for part in topic.partitions
-    }
-    free = context.version < 1 or request.allow_replication_factor_change
-    refused = {} if free else _other_factors(controller, targets)
-    allowed = {partition: target for partition, target in targets.items() if partition not in refused}
+Targets = Mapping[Partition, Sequence[int] | None]
+
+
+def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
     response = message_class("AlterPartitionReassignmentsResponse")
+    targets = yield from _targets(request)
+    free = context.version < 1 or request.allow_replication_factor_change
+    refused: dict[Partition, ApiError] = {}
     try:
-        refused |= controller.owner.reassign(allowed)
+        for some in pieces(list(targets.items()), FEW):
+            refused |= _begun(controller, dict(some), free)
+            yield
     except ApiError as error:
-        return response(error_code=error.code, error_message=error.message, responses=[])
-    topics = [_topic(topic, refused) for topic in request.topics]
+        context.reply(response(error_code=error.code, error_message=error.message, responses=[]))
+        return
+    topics = yield from _topics(request, refused)
     answer = response(error_code=NONE, error_message=None, responses=topics)
     controller.when_published(lambda: context.reply(answer))
-    return None
 
 
-def _other_factors(controller: Controller, targets: dict[tuple[str, int], Any]) -> dict[tuple[str, int], ApiError]:
+def _targets(request: Any) -> Generator[None, None, Targets]:
+    targets: dict[Partition, Sequence[int] | None] = {}
+    for topic in request.topics:
+        for some in pieces(topic.partitions):
+            targets |= {
+                (topic.name, part.partition_index): None if part.replicas is None else list(part.replicas)
+                for part in some
+            }
+            yield
+    return targets
+
+
+def _begun(controller: Controller, targets: Targets, free: bool) -> dict[Partition, ApiError]:
+    """Begin some moves; those that were refused."""
+    refused = {} if free else _other_factors(controller, targets)
+    allowed = {partition: target for partition, target in targets.items() if partition not in refused}
+    return refused | controller.owner.reassign(allowed)
+
+
+def _other_factors(controller: Controller, targets: Targets) -> dict[Partition, ApiError]:
     found = {partition: controller.snapshot.partition(*partition) for partition in targets}
     return {
         partition: ApiError(INVALID_REPLICATION_FACTOR, "The replication factor is changed though it may not.")
@@ -43,18 +67,25 @@ def _other_factors(controller: Controller, targets: dict[tuple[str, int], Any]) 
     }
 
 
-def _topic(topic: Any, refused: dict[tuple[str, int], ApiError]) -> Any:
-    result = message_class("AlterPartitionReassignmentsResponse").ReassignableTopicResponse
-    parts = []
-    for part in topic.partitions:
-        error = refused.get((topic.name, part.partition_index))
-        code, message = (error.code, error.message) if error else (NONE, None)
-        parts.append(
-            result.ReassignablePartitionResponse(
-                partition_index=part.partition_index, error_code=code, error_message=message
-            )
-        )
-    return result(name=topic.name, partitions=parts)
+def _topics(request: Any, refused: Mapping[Partition, ApiError]) -> Generator[None, None, list[Any]]:
+    topic_class = message_class("AlterPartitionReassignmentsResponse").ReassignableTopicResponse
+    topics = []
+    for topic in request.topics:
+        parts: list[Any] = []
+        for some in pieces(topic.partitions):
+            parts += [
+                _part(topic_class, part.partition_index, refused.get((topic.name, part.partition_index)))
+                for part in some
+            ]
+            yield
+        topics.append(topic_class(name=topic.name, partitions=parts))
+        yield
+    return topics
+
+
+def _part(topic_class: Any, index: int, error: ApiError | None) -> Any:
+    code, message = (error.code, error.message) if error else (NONE, None)
+    return topic_class.ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message)
 
 
 API = Api(key=45, name="AlterPartitionReassignments", versions=(0, 1), runs_in=CONTROLLER, handle=handle)
