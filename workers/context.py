@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+FEW = 128  # elements of an answer that are made in one go
 PRINCIPAL = "User:ANONYMOUS"  # there is no authentication yet
 
 
@@ -52,6 +53,10 @@ class Context:
     def now_ms(self) -> int:
         """The wall clock."""
         return time.time_ns() // 1_000_000
+
+    def finish(self, work: Iterator[object], elements: int) -> None:
+        """Do the rest of a request, which answers with so many elements: few of them at once, many in steps."""
+        (self.begin if elements > FEW else at_once)(work)
 
     def reply(self, response: Any) -> None:
         """Answer a request whose handler returned None."""

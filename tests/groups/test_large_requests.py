@@ -22,6 +22,7 @@ from .test_transaction_apis import Coordinator
 MANY = 2000
 NAMES = [f"g{n}" for n in range(MANY)]
 COMMIT, FIND, COMMIT_IN_TRANSACTION = 8, 10, 28
+LEAVE, ADD, MARKERS, OFFSET_DELETE = 13, 24, 27, 47
 
 
 @pytest.fixture
@@ -103,6 +104,48 @@ def commit_partitions_in_transaction() -> Any:
     return commit("TxnOffsetCommit", ["no"], MANY, transactional_id="x", producer_id=1, producer_epoch=0)
 
 
+def add_to_transaction() -> Any:
+    request = message_class("AddPartitionsToTxnRequest")
+    topics = [request.AddPartitionsToTxnTopic(name="no", partitions=list(range(MANY)))]
+    return request(
+        v3_and_below_transactional_id="x", v3_and_below_producer_id=1, v3_and_below_producer_epoch=0,
+        v3_and_below_topics=topics,
+    )  # fmt: skip
+
+
+def add_to_transactions(verify: bool) -> Any:
+    request = message_class("AddPartitionsToTxnRequest")
+    row = request.AddPartitionsToTxnTransaction
+    topics = [row.AddPartitionsToTxnTopic(name="t", partitions=[0])]
+    rows = [
+        row(transactional_id=name, producer_id=1, producer_epoch=0, verify_only=verify, topics=topics) for name in NAMES
+    ]
+    return request(transactions=rows)
+
+
+def write_markers(markers: int, partitions: int, producer_id: int = 1) -> Any:
+    request = message_class("WriteTxnMarkersRequest")
+    marker = request.WritableTxnMarker
+    topics = [marker.WritableTxnMarkerTopic(name="no", partition_indexes=list(range(partitions)))]
+    one = marker(
+        producer_id=producer_id, producer_epoch=0, transaction_result=True, topics=topics, coordinator_epoch=0
+    )  # fmt: skip
+    return request(markers=[one] * markers)
+
+
+def leave() -> Any:
+    request = message_class("LeaveGroupRequest")
+    members = [request.MemberIdentity(member_id=name, group_instance_id=None) for name in NAMES]
+    return request(group_id="g", members=members)
+
+
+def forget_offsets(names: list[str], partitions: int) -> Any:
+    request = message_class("OffsetDeleteRequest")
+    topic = request.OffsetDeleteRequestTopic
+    parts = [topic.OffsetDeleteRequestPartition(partition_index=at) for at in range(partitions)]
+    return request(group_id="g", topics=[topic(name=name, partitions=parts) for name in names])
+
+
 def steps(coordinator: Coordinator, key: int, version: int, request: Any) -> tuple[list[int], Any]:
     """The lines of code of each step, and the answer."""
     answers: list[Any] = []
@@ -136,6 +179,15 @@ def steps(coordinator: Coordinator, key: int, version: int, request: Any) -> tup
         (LIST_TRANSACTIONS, 2, list_transactions),
         (FETCH, 9, fetch_groups),
         (FETCH, 9, fetch_nothing),
+        (ADD, 3, add_to_transaction),
+        (ADD, 5, lambda: add_to_transactions(True)),
+        (ADD, 5, lambda: add_to_transactions(False)),
+        (MARKERS, 1, lambda: write_markers(MANY, 1)),
+        (MARKERS, 1, lambda: write_markers(1, MANY)),
+        (MARKERS, 1, lambda: write_markers(1, MANY, -1)),
+        (LEAVE, 5, leave),
+        (OFFSET_DELETE, 0, lambda: forget_offsets(NAMES, 1)),
+        (OFFSET_DELETE, 0, lambda: forget_offsets(["no"], MANY)),
         (FETCH, 7, fetch_topics),
         (FETCH, 7, fetch_partitions),
         (FETCH, 7, fetch_all),
@@ -162,13 +214,10 @@ def test_no_step_is_much_of_a_large_request(coordinator: Coordinator, key: int, 
 
 
 def named(answer: Any) -> list[Any]:
-    """The largest list in an answer."""
-    lists = [
-        getattr(answer, name, None) or []
-        for name in ("groups", "results", "transaction_states", "topics", "coordinators")
-    ]
-    found = max(lists, key=len)
-    return found[0].partitions if len(found) == 1 else found
+    """The largest list in an answer, or in what is in its lists."""
+    lists = [getattr(answer, field.name) or [] for field in answer._struct._fields if field.is_array()]
+    within = [named(one) for rows in lists for one in rows if hasattr(one, "_struct")]
+    return max([*lists, *within], key=len, default=[])
 
 
 @pytest.mark.parametrize("count", [0, 1, 128, 129, 300])

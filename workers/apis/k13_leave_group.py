@@ -1,45 +1,52 @@
 """LeaveGroup (key 13), versions 0 to 5: one member leaves, or (v3+) many, static ones also by instance id alone.
 
-v5 says why. Up to v2 the member's error is the response's.
+v5 says why. Up to v2 the member's error is the response's. Many leave in many steps (broker.steps).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from odradek.groups.events import LeaveResult, Leaving
-from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.groups.errors import Error
+from odradek.groups.events import Leaving
+from odradek.workers.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.context import Context
 from odradek.workers.coordination import Coordinator
 
 MANY = 3
 
 
-def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     version = context.version
+    rows: list[Any] = []
+    error = Error.NONE
+    for some in [*pieces(request.members if version >= MANY else [request])] or [()]:
+        result = coordinator.groups.leave(request.group_id, _leaving(some, version), coordinator.now)
+        error = result.error
+        if error:
+            rows.clear()
+            break
+        if version < MANY:
+            error = result.members[0][1]
+        rows += [_row(*member) for member in result.members]
+        yield
+    context.reply(message_class("LeaveGroupResponse")(error_code=error, members=rows))
+
+
+def _leaving(members: Sequence[Any], version: int) -> list[Leaving]:
     if version < MANY:
-        members = [Leaving(request.member_id)]
-    else:
-        members = [
-            Leaving(member.member_id, member.group_instance_id, member.reason if version >= 5 else None)
-            for member in request.members
-        ]
-    result = coordinator.groups.leave(request.group_id, members, coordinator.now)
-    return _response(result, version)
-
-
-def _response(result: LeaveResult, version: int) -> Any:
-    response = message_class("LeaveGroupResponse")
-    error = result.error
-    if version < MANY and not error:
-        error = result.members[0][1]
-    members = [
-        response.MemberResponse(
-            member_id=leaving.member_id, group_instance_id=leaving.instance_id, error_code=member_error
-        )
-        for leaving, member_error in result.members
+        return [Leaving(member.member_id) for member in members]
+    return [
+        Leaving(member.member_id, member.group_instance_id, member.reason if version >= 5 else None)
+        for member in members
     ]
-    return response(error_code=error, members=members)
+
+
+def _row(leaving: Leaving, error: Error) -> Any:
+    return message_class("LeaveGroupResponse").MemberResponse(
+        member_id=leaving.member_id, group_instance_id=leaving.instance_id, error_code=error
+    )
 
 
 API = Api(key=13, name="LeaveGroup", versions=(0, 5), runs_in=COORDINATOR, handle=handle)

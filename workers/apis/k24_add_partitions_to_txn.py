@@ -3,12 +3,13 @@
 All are added or none: with one that does not exist, or is an internal topic's and asked for by a client, the others
 get OPERATION_NOT_ATTEMPTED. v2+ know PRODUCER_FENCED.
 v4+ are for brokers and name many transactions, to be added to or only verified (KIP-890). They are served to clients
-as well, under the rules of clients.
+as well, under the rules of clients. Many partitions or transactions take many steps (broker.steps); the partitions of
+one transaction are added in one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from odradek.cluster import topicnames
 from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
-from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.context import Context
 from odradek.workers.coordination import UNKNOWN, Coordinator, exists, for_old_producers
 
@@ -25,53 +26,60 @@ FENCED, MANY, ABORTABLE = 2, 4, 5
 Errors = dict[TopicPartition, Error]
 
 
-def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     """Answered when it is in `__transaction_state`."""
     if context.version >= MANY:
         return _many(coordinator, request, context)
+    return _one(coordinator, request, context)
+
+
+def _one(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     producer = Producer(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,
     )
+    response = message_class("AddPartitionsToTxnResponse")
 
-    def answer(errors: Errors, empty: Iterable[str] = ()) -> None:
+    def answering(errors: Errors, empty: Iterable[str]) -> Iterator[None]:
         said = {tp: for_old_producers(error, context.version, FENCED) for tp, error in errors.items()}
-        response = message_class("AddPartitionsToTxnResponse")
-        topics = _topics(said, response.AddPartitionsToTxnTopicResult, empty)
+        topics = yield from _topics(said, response.AddPartitionsToTxnTopicResult, empty)
         context.reply(response(results_by_topic_v3_and_below=topics))
 
-    topics = request.v3_and_below_topics
-    _add(coordinator, producer, topics, answer, _internal(topics))
-    return None
+    def answer(errors: Errors, empty: Iterable[str] = ()) -> None:
+        context.finish(answering(errors, empty), len(errors))
+
+    yield from _add(coordinator, producer, request.v3_and_below_topics, answer, is_client=True)
 
 
-def _internal(topics: Any) -> Errors:
-    """The errors of those that clients do not write to."""
-    return {tp: Error.TOPIC_AUTHORIZATION_FAILED for tp in _partitions(topics) if tp[0] in topicnames.INTERNAL}
+def _partitions(topics: Any) -> Generator[None, None, list[TopicPartition]]:
+    found: list[TopicPartition] = []
+    for topic in topics:
+        for some in pieces(topic.partitions):
+            found += [(topic.name, index) for index in some]
+            yield
+    return found
 
 
-def _partitions(topics: Any) -> list[TopicPartition]:
-    return [(topic.name, index) for topic in topics for index in topic.partitions]
-
-
-def _refused(coordinator: Coordinator, wanted: list[TopicPartition], internal: Errors | None = None) -> Errors:
-    """The errors of all of them where one does not exist, or is of `internal`."""
-    missing = {tp: UNKNOWN for tp in wanted if not exists(coordinator.snapshot, tp)}
-    wrong = {**missing, **(internal or {})}
+def _refused(
+    coordinator: Coordinator, wanted: list[TopicPartition], is_client: bool = False
+) -> Generator[None, None, Errors]:  # fmt: skip
+    """The errors of all of them where one does not exist, or is of a topic that clients do not write to."""
+    wrong: Errors = {}
+    for some in pieces(wanted):
+        wrong |= {tp: UNKNOWN for tp in some if not exists(coordinator.snapshot, tp)}
+        if is_client:
+            wrong |= {tp: Error.TOPIC_AUTHORIZATION_FAILED for tp in some if tp[0] in topicnames.INTERNAL}
+        yield
     return {tp: wrong.get(tp, Error.OPERATION_NOT_ATTEMPTED) for tp in wanted} if wrong else {}
 
 
 def _add(
-    coordinator: Coordinator,
-    producer: Producer,
-    topics: Any,
-    answer: Callable[..., None],
-    internal: Errors | None = None,
-) -> None:
+    coordinator: Coordinator, producer: Producer, topics: Any, answer: Callable[..., None], is_client: bool
+) -> Iterator[None]:  # fmt: skip
     """`answer(errors, topics that are named though none of their partitions is wanted)`."""
-    wanted = _partitions(topics)
-    if errors := _refused(coordinator, wanted, internal):
+    wanted = yield from _partitions(topics)
+    if errors := (yield from _refused(coordinator, wanted, is_client)):
         answer(errors)
         return
 
@@ -81,43 +89,62 @@ def _add(
     coordinator.transactions.add(producer, wanted, added, coordinator.now)
 
 
-def _topics(errors: Errors, topic_class: Any, empty: Iterable[str] = ()) -> list[Any]:
+def _topics(errors: Errors, topic_class: Any, empty: Iterable[str] = ()) -> Generator[None, None, list[Any]]:
     """Each topic once, with each of its partitions once, however often they were asked for."""
     partition_class = topic_class.AddPartitionsToTxnPartitionResult
     rows: dict[str, list[Any]] = {name: [] for name in empty}
-    for (name, index), error in errors.items():
-        rows.setdefault(name, []).append(partition_class(partition_index=index, partition_error_code=error))
-    return [topic_class(name=name, results_by_partition=found) for name, found in rows.items()]
+    for some in pieces(list(errors.items())):
+        for (name, index), error in some:
+            rows.setdefault(name, []).append(partition_class(partition_index=index, partition_error_code=error))
+        yield
+    topics: list[Any] = []
+    for named in pieces(list(rows.items())):
+        topics += [topic_class(name=name, results_by_partition=found) for name, found in named]
+        yield
+    return topics
 
 
-def _many(coordinator: Coordinator, request: Any, context: Context) -> Any:
-    response = message_class("AddPartitionsToTxnResponse")
+def _many(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     asked = request.transactions
-    is_broker = coordinator.snapshot.admitted.takes(context.listener, context.client_host)
-    results: dict[int, Any] = {}
+    is_client = not coordinator.snapshot.admitted.takes(context.listener, context.client_host)
+    results: dict[int, tuple[Errors, Iterable[str]]] = {}
 
-    def answer(place: int, transaction: Any, errors: Errors, empty: Iterable[str] = ()) -> None:
-        row = response.AddPartitionsToTxnResult
-        topics = _topics(errors, row.AddPartitionsToTxnTopicResult, empty)
-        results[place] = row(transactional_id=transaction.transactional_id, topic_results=topics)
+    def answer(place: int, errors: Errors, empty: Iterable[str] = ()) -> None:
+        results[place] = errors, empty
         if len(results) == len(asked):
-            rows = [results[at] for at in range(len(asked))]
-            context.reply(response(error_code=Error.NONE, results_by_transaction=rows))
+            elements = len(asked) + sum(len(found) for found, _ in results.values())
+            context.finish(_answering_many(asked, results, context), elements)
 
     for place, transaction in enumerate(asked):
         producer = Producer(transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
         if transaction.verify_only:
-            wanted = _partitions(transaction.topics)
-            answer(place, transaction, _verified(coordinator, producer, wanted, context.version))
+            wanted = yield from _partitions(transaction.topics)
+            answer(place, (yield from _verified(coordinator, producer, wanted, context.version)))
         else:
-            internal = {} if is_broker else _internal(transaction.topics)
-            _add(coordinator, producer, transaction.topics, partial(answer, place, transaction), internal)
-    return None if asked else response(error_code=Error.NONE, results_by_transaction=[])
+            yield from _add(coordinator, producer, transaction.topics, partial(answer, place), is_client)
+        yield
+    if not asked:
+        yield from _answering_many(asked, results, context)
 
 
-def _verified(coordinator: Coordinator, producer: Producer, wanted: list[TopicPartition], version: int) -> Errors:
+def _answering_many(
+    asked: Any, results: dict[int, tuple[Errors, Iterable[str]]], context: Context
+) -> Iterator[None]:  # fmt: skip
+    response = message_class("AddPartitionsToTxnResponse")
+    row = response.AddPartitionsToTxnResult
+    rows = []
+    for place, transaction in enumerate(asked):
+        topics = yield from _topics(results[place][0], row.AddPartitionsToTxnTopicResult, results[place][1])
+        rows.append(row(transactional_id=transaction.transactional_id, topic_results=topics))
+        yield
+    context.reply(response(error_code=Error.NONE, results_by_transaction=rows))
+
+
+def _verified(
+    coordinator: Coordinator, producer: Producer, wanted: list[TopicPartition], version: int
+) -> Generator[None, None, Errors]:  # fmt: skip
     """v4 does not know TRANSACTION_ABORTABLE."""
-    errors = _refused(coordinator, wanted) or coordinator.transactions.verify(producer, wanted)
+    errors = (yield from _refused(coordinator, wanted)) or coordinator.transactions.verify(producer, wanted)
     if version >= ABORTABLE:
         return errors
     return {tp: Error.INVALID_TXN_STATE if e is Error.TRANSACTION_ABORTABLE else e for tp, e in errors.items()}

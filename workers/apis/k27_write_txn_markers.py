@@ -17,12 +17,13 @@ looked up again at once, so that the retry finds it known (workers.strangers).
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
-from odradek.workers.api import COORDINATOR, Api, message_class
+from odradek.workers.api import COORDINATOR, Api, message_class, pieces
 from odradek.workers.context import Context
 from odradek.workers.coordination import UNKNOWN, Coordinator, Wanted, exists
 
@@ -34,14 +35,16 @@ MOST_OF_ADMINISTRATORS = 100  # partitions in one request; the tool names one
 log = logging.getLogger(__name__)
 
 
-def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
-    """See above."""
+def handle(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
+    """See above. Many markers take many steps (broker.steps)."""
     is_broker = coordinator.snapshot.admitted.takes(context.listener, context.client_host)
     if is_broker and not coordinator.admits_markers(context.client_id):
-        return _response(request, [dict.fromkeys(_wanted(one).partitions, GIVEN_UP) for one in request.markers])
+        late = [dict.fromkeys(_wanted(one).partitions, GIVEN_UP) for one in request.markers]
+        yield from _answering(request, late, context)
+        return
     outcomes: list[Outcome | None] = [None] * len(request.markers)
     left, refused = len(outcomes), 0
-    few = sum(len(topic.partition_indexes) for one in request.markers for topic in one.topics) <= MOST_OF_ADMINISTRATORS
+    named = sum(len(topic.partition_indexes) for one in request.markers for topic in one.topics)
 
     def done(place: int, outcome: Outcome) -> None:
         nonlocal left
@@ -50,20 +53,32 @@ def handle(coordinator: Coordinator, request: Any, context: Context) -> Any:
         if not is_broker and NOT_A_BROKER in outcome.values():
             coordinator.look_for_brokers()
         if not left:
-            context.reply(_response(request, outcomes))
+            context.finish(_answering(request, outcomes, context), len(outcomes) + named)
 
     for place, marker in enumerate(request.markers):
         wanted = _wanted(marker)._replace(only_open=not is_broker)
         if error := _nobody(marker):
-            done(place, {tp: error if exists(coordinator.snapshot, tp) else UNKNOWN for tp in wanted.partitions})
-        elif is_broker or (few and not wanted.commit):
+            done(place, (yield from _refusals(coordinator, list(wanted.partitions), error)))
+        elif is_broker or (named <= MOST_OF_ADMINISTRATORS and not wanted.commit):
             coordinator.write_markers(wanted, partial(done, place))
         else:
             refused += 1
             done(place, dict.fromkeys(wanted.partitions, NOT_A_BROKER))
+        yield
     if refused:
         log.warning("%d markers from %s are refused: no registered broker's address", refused, context.client_host)
-    return None if outcomes else _response(request, [])
+    if not outcomes:
+        yield from _answering(request, [], context)
+
+
+def _refusals(
+    coordinator: Coordinator, partitions: list[TopicPartition], error: Error
+) -> Generator[None, None, Outcome]:  # fmt: skip
+    refused: Outcome = {}
+    for some in pieces(partitions):
+        refused |= {tp: error if exists(coordinator.snapshot, tp) else UNKNOWN for tp in some}
+        yield
+    return refused
 
 
 def _nobody(marker: Any) -> Error:
@@ -80,29 +95,28 @@ def _wanted(marker: Any) -> Wanted:
     )
 
 
-def _response(request: Any, outcomes: list[Outcome | None]) -> Any:
+def _answering(request: Any, outcomes: Sequence[Outcome | None], context: Context) -> Iterator[None]:
     response = message_class("WriteTxnMarkersResponse")
     row = response.WritableTxnMarkerResult
-    topic_class = row.WritableTxnMarkerTopicResult
+    markers = []
+    for marker, outcome in zip(request.markers, outcomes, strict=True):
+        if topics := (yield from _topics(row.WritableTxnMarkerTopicResult, marker, outcome or {})):
+            markers.append(row(producer_id=marker.producer_id, topics=topics))
+        yield
+    context.reply(response(markers=markers))
+
+
+def _topics(topic_class: Any, marker: Any, outcome: Outcome) -> Generator[None, None, list[Any]]:
     partition_class = topic_class.WritableTxnMarkerPartitionResult
-
-    def topics(marker: Any, outcome: Outcome) -> list[Any]:
-        return [
-            topic_class(
-                name=topic.name,
-                partitions=[
-                    partition_class(partition_index=index, error_code=outcome[topic.name, index])
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in marker.topics
-            if topic.partition_indexes
-        ]
-
-    markers = [
-        (marker, topics(marker, outcome or {})) for marker, outcome in zip(request.markers, outcomes, strict=True)
-    ]
-    return response(markers=[row(producer_id=marker.producer_id, topics=found) for marker, found in markers if found])
+    topics = []
+    for topic in marker.topics:
+        partitions: list[Any] = []
+        for some in pieces(topic.partition_indexes):
+            partitions += [partition_class(partition_index=at, error_code=outcome[topic.name, at]) for at in some]
+            yield
+        if partitions:
+            topics.append(topic_class(name=topic.name, partitions=partitions))
+    return topics
 
 
 API = Api(key=27, name="WriteTxnMarkers", versions=(0, 1), runs_in=COORDINATOR, handle=handle)
