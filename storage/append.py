@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import time
 from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -212,7 +213,7 @@ def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Ba
     if batch.guard is not None and not transactions.may_open(partition, values, staged, batch, leo):
         partition.unverified.append(batch)
         return False
-    if staged.is_new(batch.producer_id) and not _admitted(partition, values, staged, batch):
+    if staged.is_new(batch.producer_id) and not _begins(partition, values, staged, batch):
         return False
     if batch.marker is not None:
         return transactions.stage_marker(partition, values, staged, batch, leo)
@@ -233,6 +234,19 @@ def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Ba
     if batch.transactional and values[slots.F_UNSTABLE] < 0:
         values[slots.F_UNSTABLE] = leo
     return True
+
+
+def _begins(partition: Partition, values: Fields, staged: Staged, batch: Batch) -> bool:
+    """Whether a producer that the partition does not know may begin with this batch."""
+    lowest = partition.lowest_sequences
+    if lowest and batch.sequence >= 0:
+        if lowest.refuses(batch.producer_id, batch.sequence, time.monotonic()):
+            batch.refuse(errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            batch.log_start = values[slots.F_LOG_START]
+            return False
+        if batch.transactional:
+            lowest.forget(batch.producer_id)
+    return _admitted(partition, values, staged, batch)
 
 
 def _admitted(partition: Partition, values: Fields, staged: Staged, batch: Batch) -> bool:

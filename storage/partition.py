@@ -26,6 +26,7 @@ from odradek.storage import names, renewal, repair, swap, truncate
 from odradek.storage.config import LogConfig
 from odradek.storage.faults import DamagedIndex
 from odradek.storage.index import OffsetIndex, TimeIndex
+from odradek.storage.lowest_sequences import LowestSequences
 from odradek.storage.openfile import OpenFile
 from odradek.storage.sequences import Producers
 
@@ -141,6 +142,7 @@ class Partition:
         self.pending: list = []  # a worker's batches of this round
         self.deferred = False  # they wait for the lock
         self.unverified: list = []  # of them, what the last append left out: see storage.transactions.may_open
+        self.lowest_sequences = LowestSequences()  # of batches that were refused then
         self.positions: dict[int, tuple[int, int]] = {}  # offset → (segment base, position), where readers stopped
         self.aborted: dict[int, tuple[int, list[AbortedTxn]]] = {}  # see storage.transactions
         self._generation = -1

@@ -8,12 +8,15 @@ Then they are appended before everything else that waits for the partition, so t
 
 The question goes to this broker's coordinator process, which passes it on where another broker coordinates. What it
 cannot find out now is answered NOT_ENOUGH_REPLICAS, as in Kafka: every client retries that, and it refreshes nothing.
-So is what would take more than `MOST_HELD` bytes of a worker: batches wait here also when their clients are gone.
+So is what would take more than `MOST_HELD` bytes of a worker: batches wait here also when their clients are gone. Where
+the partition does not know the producer, its later batches are refused until it has sent the refused ones again
+(storage.lowest_sequences).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.cluster import internal
 from odradek.ipc import forward
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 ABORTABLE = 11  # the first version of Produce that knows TRANSACTION_ABORTABLE
 ENABLED = "transaction.partition.verification.enable"
+EXPIRATION_MS = "producer.id.expiration.ms"
 MOST_HELD = 64 << 20
 _BESIDE = 1 << 10  # bytes of a batch and its question beside the records, roughly
 
@@ -66,14 +70,17 @@ class Verification:
         snapshot = self._worker.snapshot
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
-            self._enabled = bool(snapshot.broker_config(ENABLED, self._worker.config["broker.id"]))
+            self._enabled = bool(self._setting(ENABLED))
         return self._enabled
+
+    def _setting(self, name: str) -> Any:
+        return self._worker.snapshot.broker_config(name, self._worker.config["broker.id"])
 
     def hold(self, partition: Partition, batches: list[Pending]) -> None:
         """The append has left these out, in this order."""
         for batch in batches:
             if self._held + batch.size + _BESIDE > MOST_HELD:
-                self._refuse([batch], errors.COORDINATOR_NOT_AVAILABLE)
+                self._refuse(partition, [batch], errors.COORDINATOR_NOT_AVAILABLE)
             else:
                 self._hold(partition, batch)
 
@@ -112,14 +119,16 @@ class Verification:
         batches = self._waiting.pop(question)
         self._held -= sum(batch.size + _BESIDE for batch in batches)
         if error:
-            self._refuse(batches, error)
+            self._refuse(question.partition, batches, error)
             return
         for batch in batches:
             batch.guard = batches[0].guard
         self._worker.round.go_on(question.partition, batches)
 
-    def _refuse(self, batches: list[Pending], error: int) -> None:
+    def _refuse(self, partition: Partition, batches: list[Pending], error: int) -> None:
+        until_s = time.monotonic() + self._setting(EXPIRATION_MS) / 1000
         for batch in batches:
+            partition.lowest_sequences.note(batch.producer_id, batch.epoch, batch.sequence, until_s)
             batch.refuse(_for_client(error, batch.target.version), _why(error))
         self._worker.round.finish(batches)
 

@@ -15,7 +15,7 @@ from .raw.batches import batch
 from .raw.calls import list_offsets, produce, produce_request, producer_id, supports
 from .transactions import TRANSACTIONAL, Raw, await_stable, read, stable_end
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
+UNKNOWN_TOPIC_OR_PARTITION, OUT_OF_ORDER_SEQUENCE_NUMBER = 3, 45
 NOT_ENOUGH_REPLICAS, INVALID_REQUEST, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 19, 42, 47, 48
 INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE = 49, 53, 120
 SETTING = "transaction.partition.verification.enable"
@@ -76,6 +76,17 @@ def test_a_partition_that_was_not_added(broker: Any, wire: Wire, version: int, c
     assert raw.write(topic, b"x", version=version).error_code == 0
     assert raw.end() == 0
     await_stable(broker, topic)
+
+
+def test_a_producer_begins_no_later_than_it_was_refused(broker: Any, wire: Wire) -> None:
+    """Not even with batches that are not transactional."""
+    topic, raw = create_topic(broker), Raw(wire)
+    raw.sequence = 2
+    assert raw.write(topic, b"not added").error_code == INVALID_TXN_STATE
+    late, first = (batch([b"x"], producer=raw.id, epoch=raw.epoch, sequence=sequence) for sequence in (3, 2))
+    assert produce(wire, topic, late).error_code == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produce(wire, topic, first).error_code == 0
+    assert end_of(wire, topic) == (1, 1)
 
 
 def test_an_epoch_that_the_coordinator_has_fenced(broker: Any, wire: Wire) -> None:

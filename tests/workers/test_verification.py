@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
+from odradek.cluster import internal
+from odradek.ipc import forward
+from odradek.ipc.channel import Listener
 from odradek.protocol import errors
 from odradek.protocol.batch import TRANSACTIONAL
 from odradek.workers import verification
@@ -55,3 +59,24 @@ def test_what_is_held_takes_memory_beside_its_records(
     parts = [frame[4 + 4 + 2 + 1 + 4 + 4 :] for frame in client.answers(100)]
     assert [int.from_bytes(part[:2], "big") for part in parts] == [errors.NOT_ENOUGH_REPLICAS] * 100
     assert bench.worker.verification._held == 0
+
+
+def test_what_comes_behind_a_refused_batch_waits_for_its_retry(bench: Bench, client: Client) -> None:
+    """Where the partition does not know the producer, it would begin in the middle otherwise, and the retry fail."""
+    listener = Listener(bench.worker.process.run_dir / "coordinator.sock")
+    bench.worker._next_tick = 0.0
+    bench.turn(2)
+    link = listener.accept()
+    assert link is not None
+    found = []
+    for sequence, says in ((0, errors.NOT_COORDINATOR), (1, 0), (0, 0), (1, None)):
+        fields = {"producer": 1, "epoch": 0, "sequence": sequence, "attributes": TRANSACTIONAL}
+        client.send(client.frame(calls.produce_request("t", batches.batch([b"v"], **fields), transactional_id="x")))
+        if says is not None:
+            bench.turn(5)
+            (asked,) = map(forward.decode, link.receive())
+            link.send(forward.encode_reply(asked.token, internal.encode({"error": says})))
+        (answer,) = client.answers()
+        found.append(struct.unpack_from(">hq", answer, 4 + 4 + 2 + 1 + 4 + 4))
+    refused = [(errors.NOT_ENOUGH_REPLICAS, -1), (errors.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)]
+    assert found == [*refused, (errors.NONE, 0), (errors.NONE, 1)]
