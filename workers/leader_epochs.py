@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 def of(partition: Partition, values: tuple[int, ...]) -> EpochCache:
     """The epochs, that of the present leader among them, though it is noted with its first batch where one broker is
-    alone: it begins at the log end. Raises OSError, CheckpointError.
+    alone: it begins at the log end. The first begins at the log start, as in Kafka (LeaderEpochFileCache), though the
+    file is only cut at recovery. Raises OSError, CheckpointError.
     """
     cache = EpochCache.read(partition.directory)
+    cache.truncate_from_start(values[slots.F_LOG_START])
     if values[slots.F_EPOCH_NOTED] < values[slots.F_LEADER_EPOCH]:
         cache.assign(values[slots.F_LEADER_EPOCH], values[slots.F_LEO])
     return cache

@@ -147,6 +147,12 @@ def test_delete_records(broker: Any, wire: Wire, stepped: str) -> None:
     assert delete_records(wire, stepped, 3).low_watermark == 7, "never moves back"
 
 
+def test_an_epoch_whose_records_are_deleted_ends_where_the_log_begins(wire: Wire, stepped: str) -> None:
+    assert delete_records(wire, stepped, 7).low_watermark == 7
+    answer = epoch_end(wire, stepped, -2)  # below the first that there was
+    assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, -2, 7)
+
+
 def test_delete_all_records(wire: Wire, stepped: str) -> None:
     assert delete_records(wire, stepped, -1).low_watermark == 20
     assert [list_offsets(wire, stepped, at).offset for at in (EARLIEST, LATEST)] == [20, 20]
