@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import time
 from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
@@ -12,7 +13,8 @@ from uuid import UUID
 from kafka.errors import CorruptRecordError
 from odradek.protocol import interbroker
 
-from ..clients.raw.batches import parse
+from ..clients.raw.batches import NOW, parse
+from .values import TIMES
 
 MADE_UP = {
     "member_id": "member", "leader": "member", "producer_id": "producer", "v3_and_below_producer_id": "producer",
@@ -35,6 +37,10 @@ PARTS = ("partitions", "partition_responses", "results_by_partition", "partition
 SIGNS = {"log_append_time_ms", "start_timestamp", "last_timestamp", "transaction_start_time_ms"}
 """Times of the broker's clock: only whether there is one."""
 
+
+AHEAD_MS = 40  # how far the records of one batch are apart at most
+SENT_MS = {at + step for at in TIMES for step in range(AHEAD_MS + 1)}
+"""The times that records are sent with. Others between the beginning of this process and the present are a broker's."""
 
 HEAD = struct.Struct(">qiibIhiqqqhii")
 MARKERS = (bytes(4), b"\0\0\0\1")  # keys of control records: version 0, abort or commit
@@ -133,6 +139,8 @@ def _field(name: str, value: Any, names: Names) -> Any:
         return [_batches(bytes(value), names), _read(bytes(value))]
     if name in MADE_UP and not isinstance(value, list):
         return names.name(MADE_UP[name], value)
+    if name == "timestamp" and NOW < value <= time.time() * 1000 + 1 and value not in SENT_MS:
+        return "time"  # of a marker
     if name in SIGNS:
         return value if value in NOTHING else "time"
     return plain([] if name == "aborted_transactions" and value is None else value, names)

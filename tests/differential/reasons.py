@@ -19,7 +19,7 @@ from .plain import NOTHING
 CONVERTED = 4  # the first version of Fetch whose clients read every message format
 HARD_LIMIT = 3  # the first version of Fetch whose limit a first batch may exceed
 GZIP, LZ4 = 1, 3
-UNFIT = {-1, 2, 3, 17, 87}  # errors of a batch, or its partition, that cannot be stored whoever sends it
+UNFIT = {-1, 2, 3, 10, 17, 32, 87}  # errors of a batch, or its partition, that cannot be stored whoever sends it
 RECORD = 5  # fields of a record that was read; the first is its offset
 CODECS = 5  # none, gzip, snappy, lz4, zstd
 UNREADABLE = {-1, errors.CORRUPT_MESSAGE, errors.INVALID_RECORD}
@@ -230,12 +230,23 @@ def _begins_alike(field: Field) -> bool:
 
 def _numbered(difference: Difference) -> bool:
     if difference.step.api == "ListOffsets":  # Kafka looks for them by their time and does not find them
-        sent = [one for step, body in difference.produced for one in _in_produce(decoded(step, body))]
-        return all(field.theirs == -1 for field in difference.fields) and not all(map(_in_order, sent))
-    if difference.step.api != "Fetch":
+        return all(field.theirs == -1 for field in difference.fields) and _sent_out_of_order(difference)
+    if difference.step.api != "Fetch" or not all(field.path.endswith("/records") for field in difference.fields):
         return False
-    lists = [(field.ours, field.theirs) for field in difference.fields if field.path.endswith("/records")]
-    return len(lists) == len(difference.fields) and all(_gap_only_there(ours, theirs) for ours, theirs in lists)
+    pairs = [(field.ours, field.theirs) for field in difference.fields]
+    if all(isinstance(ours, tuple) for ours, _ in pairs):  # as many in Kafka, in the same order
+        return all(_other_offset(ours, theirs) for ours, theirs in pairs) and _sent_out_of_order(difference)
+    return all(_gap_only_there(ours, theirs) for ours, theirs in pairs)
+
+
+def _sent_out_of_order(difference: Difference) -> bool:
+    sent = [one for step, body in difference.produced for one in _in_produce(decoded(step, body))]
+    return not all(map(_in_order, sent))
+
+
+def _other_offset(ours: Any, theirs: Any) -> bool:
+    """One record, which differs in nothing but its offset."""
+    return len(ours) == len(theirs) == RECORD and ours[0] != theirs[0] and ours[1:] == theirs[1:]
 
 
 def _gap_only_there(ours: Any, theirs: Any) -> bool:
