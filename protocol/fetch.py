@@ -57,7 +57,10 @@ _PART_12 = struct.Struct(">iiqiqi")
 
 
 def parse(buf: memoryview, at: int, end: int, version: int) -> FetchRequest:
-    """The request whose body lies in buf[at:end]; WireError, struct.error or IndexError when malformed."""
+    """The request whose body lies in buf[at:end]; WireError, struct.error or IndexError when malformed.
+
+    Bytes behind it are passed over, as Kafka does.
+    """
     flexible = version >= FLEXIBLE
     replica, session, epoch, isolation, limit = -1, 0, -1, 0, NO_LIMIT
     if version < 15:
@@ -84,8 +87,8 @@ def parse(buf: memoryview, at: int, end: int, version: int) -> FetchRequest:
         rack = text or b""
     if flexible:
         replica, at = _top_tags(buf, at, end, version, replica)
-    if at != end:
-        raise wire.WireError(f"fetch request of {end - at} bytes too many")
+    if at > end:
+        raise wire.WireError("fetch request runs past its frame")
     return FetchRequest(replica, wait, least, limit, isolation, session, epoch, parts, forgotten, rack)
 
 

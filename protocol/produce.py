@@ -42,7 +42,10 @@ class ProduceRequest(NamedTuple):
 
 
 def parse(buf: memoryview, at: int, end: int, version: int) -> ProduceRequest:
-    """The request whose body lies in buf[at:end]; WireError or struct.error when malformed."""
+    """The request whose body lies in buf[at:end]; WireError or struct.error when malformed.
+
+    Bytes behind it are passed over, as Kafka does.
+    """
     flexible = version >= FLEXIBLE
     transactional_id: bytes | None = None
     if version >= 3:
@@ -67,8 +70,8 @@ def parse(buf: memoryview, at: int, end: int, version: int) -> ProduceRequest:
             at, tagged = wire.pass_tags(buf, at, end, tagged)
     if flexible:
         at = wire.skip_tags(buf, at, end)
-    if at != end:
-        raise wire.WireError(f"produce request of {end - at} bytes too many")
+    if at > end:
+        raise wire.WireError("produce request runs past its frame")
     return ProduceRequest(acks, timeout, transactional_id, parts, prefix_end)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ..harness.wire import header
+from ..harness.wire import decode_response, header
 from .admin import create_topic
-from .raw.batches import batch
-from .raw.calls import produce, produce_request
+from .raw.batches import batch, parse
+from .raw.calls import fetch_request, produce, produce_request
 
 PRODUCE_BODY_CUT = struct.pack(">hhih1s", 0, 7, 1, 1, b"c") + b"\xff\xff\0\1\0\0\0\1\0\0\0\1\0\5to"
 BAD = {
@@ -41,6 +41,24 @@ def test_only_that_connection_ends(broker: Any, name: str) -> None:
     for at, bystander in enumerate(bystanders):
         assert produce(bystander, topic, batch([b"x"])).base_offset == at
         bystander.close()
+
+
+def behind(request: Any) -> bytes:
+    """The frame of a request, with more in it than that."""
+    request.with_header(correlation_id=0, client_id="tests")
+    frame = bytes(request.encode(header=True)) + b"more"
+    return struct.pack(">i", len(frame)) + frame
+
+
+def test_what_stands_behind_a_request_is_passed_over(broker: Any) -> None:
+    """More than once, since a request like the last one is not decoded."""
+    topic = create_topic(broker)
+    with broker.wire() as wire:
+        for at in range(3):
+            for request in (produce_request(topic, batch([b"x"])), fetch_request(topic, 0)):
+                wire.send_raw(behind(request))
+                answer = decode_response(request, wire.read_frame())
+            assert len(parse(answer.responses[0].partitions[0].records)) == at + 1
 
 
 def test_noise(broker: Any) -> None:
