@@ -84,7 +84,9 @@ def parse(buf: memoryview, at: int, end: int, version: int) -> FetchRequest:
     rack = b""
     if version >= 11:
         text, at = wire.string(buf, at, end, flexible)
-        rack = text or b""
+        if text is None:
+            raise wire.WireError("rack id is null")
+        rack = text
     if flexible:
         replica, at = _top_tags(buf, at, end, version, replica)
     if at > end:
@@ -112,10 +114,10 @@ def _parts(buf: memoryview, at: int, end: int, version: int) -> tuple[list[Fetch
     flexible = version >= FLEXIBLE
     parts: list[FetchPart] = []
     tagged = 0
-    topics, at = wire.count(buf, at, end, flexible)
+    topics, at = wire.present(buf, at, end, flexible)
     for _ in range(topics):
         topic, at = _topic(buf, at, end, version)
-        partitions, at = wire.count(buf, at, end, flexible)
+        partitions, at = wire.present(buf, at, end, flexible)
         wire.check_elements(topics + len(parts) + partitions)
         for _ in range(partitions):
             part, at = _part(buf, at, topic, version)
@@ -145,10 +147,10 @@ def _forgotten(buf: memoryview, at: int, end: int, version: int) -> tuple[list[t
     flexible = version >= FLEXIBLE
     forgotten: list[tuple[bytes, int]] = []
     tagged = 0
-    topics, at = wire.count(buf, at, end, flexible)
+    topics, at = wire.present(buf, at, end, flexible)
     for _ in range(topics):
         topic, at = _topic(buf, at, end, version)
-        partitions, at = wire.count(buf, at, end, flexible)
+        partitions, at = wire.present(buf, at, end, flexible)
         wire.check_elements(topics + len(forgotten) + partitions)
         for _ in range(partitions):
             forgotten.append((topic, wire.I32.unpack_from(buf, at)[0]))

@@ -51,12 +51,12 @@ def parse(buf: memoryview, at: int, end: int, version: int) -> ProduceRequest:
     if version >= 3:
         transactional_id, at = wire.string(buf, at, end, flexible)
     acks, timeout = _HEAD.unpack_from(buf, at)
-    topics, at = wire.count(buf, at + 6, end, flexible)
+    topics, at = wire.present(buf, at + 6, end, flexible)
     parts: list[Part] = []
     prefix_end, tagged = at, 0
     for _ in range(topics):
         topic, at = _topic(buf, at, end, version, flexible)
-        partitions, at = wire.count(buf, at, end, flexible)
+        partitions, at = wire.present(buf, at, end, flexible)
         wire.check_elements(topics + len(parts) + partitions)
         for _ in range(partitions):
             (index,) = wire.I32.unpack_from(buf, at)

@@ -92,6 +92,14 @@ def count(buf: memoryview, at: int, end: int, flexible: bool) -> tuple[int, int]
     return length, at
 
 
+def present(buf: memoryview, at: int, end: int, flexible: bool) -> tuple[int, int]:
+    """`count` of an array that may not be null."""
+    length, at = count(buf, at, end, flexible)
+    if length < 0:
+        raise WireError("array is null")
+    return length, at
+
+
 def check_elements(number: int) -> None:
     """WireError when a request has more elements, nested ones included, or tagged fields than one may have."""
     if number > MOST_ELEMENTS:

@@ -122,6 +122,15 @@ def test_every_cut_of_a_produce_request_is_malformed(version: int) -> None:
     ]
 
 
+@pytest.mark.parametrize("version", PRODUCE)
+def test_an_array_of_a_produce_request_is_not_null(version: int) -> None:
+    topics, flexible = produce_body(version, -1, 5, None, {}), version >= produce.FLEXIBLE
+    null = topics[:-2] + b"\0\0" if flexible else topics[:-4] + b"\xff" * 4
+    assert produce.parse(*around(topics), version).parts == []
+    with pytest.raises(wire.WireError, match="array is null"):
+        produce.parse(*around(null), version)
+
+
 results = st.builds(
     PartResult,
     topic=st.just(b""), partition=index, error=int16, base_offset=int64, append_time=int64, log_start=int64,
@@ -267,6 +276,26 @@ def test_every_cut_of_a_fetch_request_is_malformed(version: int) -> None:
         with pytest.raises(MALFORMED):
             fetch.parse(memoryview(body[:end]), 0, end, version)
     assert fetch.parse(memoryview(body + b"\0"), 0, len(body) + 1, version) == fetch.parse(*around(body), version)
+
+
+@pytest.mark.parametrize("version", FETCH)
+def test_an_array_of_a_fetch_request_is_not_null(version: int) -> None:
+    """Nor is the rack; as each is the last that the request has, its null is what no request begins with."""
+    body = fetch_body(version, {}, {}, max_wait_ms=1, min_bytes=1, rack_id="")
+    assert fetch.parse(*around(body), version).parts == []
+    size = 1 if version >= fetch.FLEXIBLE else 4
+    arrays = 1 + (version >= 7)
+    behind = (size if size == 1 else 2) * (version >= 11) + (version >= fetch.FLEXIBLE)
+    for number in range(arrays):
+        at = len(body) - behind - size * (number + 1)
+        null = body[:at] + (b"\0" if size == 1 else b"\xff" * 4) + body[at + size :]
+        with pytest.raises(wire.WireError, match="array is null"):
+            fetch.parse(*around(null), version)
+    if version >= 11:
+        at = len(body) - behind
+        null = body[:at] + (b"\0\0" if size == 1 else b"\xff\xff")
+        with pytest.raises(wire.WireError, match="rack id is null"):
+            fetch.parse(*around(null), version)
 
 
 fetched = st.builds(
