@@ -230,6 +230,8 @@ def test_metadata_by_id_before_ids_count(broker: Any, wire: Wire) -> None:
     number = topic_id(wire, create_topic(broker))
     (only,) = described(wire, 10, topic_id=number)
     assert (only.error_code, only.name, only.topic_id) == (INVALID_REQUEST, "", number)
+    _, other = described(wire, 10, topic_id=number, name="__consumer_offsets")
+    assert (other.error_code, other.name, other.is_internal) == (INVALID_REQUEST, "__consumer_offsets", False)
 
 
 def test_metadata_by_id_and_by_name(broker: Any, wire: Wire) -> None:

@@ -120,11 +120,15 @@ def _names_badly(request: Any, version: int) -> bool:
 
 
 def _refused(request: Any) -> Any:
+    """The answer to a request that cannot be, as Kafka makes it: without a look at any topic."""
     response = message_class("MetadataResponse")
     topics = [
-        _missing(topic.name or "", errors.INVALID_REQUEST, UUID(bytes=topology.asked_id(topic) or bytes(16)))
+        response.MetadataResponseTopic(
+            error_code=errors.INVALID_REQUEST, name=topic.name or "", is_internal=False, partitions=[],
+            topic_id=UUID(bytes=topology.asked_id(topic) or bytes(16)),
+        )
         for topic in request.topics
-    ]
+    ]  # fmt: skip
     return response(brokers=[], cluster_id=None, controller_id=-1, topics=topics)
 
 
