@@ -22,13 +22,15 @@ COMMON: Pools = {
     "partition_index": INDEXES, "partition_indexes": INDEXES, "index": INDEXES, "partition": INDEXES,
     "partitions": INDEXES, "acks": [-1, -1, -1, -1, 1, 1, 0], "timeout_ms": (5000,), "max_wait_ms": (0, 10),
     "min_bytes": (0, 1), "max_bytes": [1 << 20, 1 << 20, 200, 0], "partition_max_bytes": [1 << 20, 1 << 20, 100, 0],
-    "fetch_offset": [0, 0, 0, 1, 2, 3, 5, 100, -1], "offset": [0, 1, 2, 3, -1, -2, 100], "replica_id": (-1,),
+    "fetch_offset": [0, 0, 0, 1, 2, 3, 5, 100, -1], "offset": [0, 1, 2, 3, -1, -2, 100],
+    "replica_id": (-1, -1, -1, -1, -2, -3),
     "current_leader_epoch": [-1, -1, -1, -1, 0, 1], "last_fetched_epoch": [-1, -1, -1, 0, 1],
     "leader_epoch": [0, 1, -1], "log_start_offset": (-1, 0), "timestamp": [-1, -2, -3, -4, 0, 1, NOW - 1, NOW, NOW + 1],
     "max_num_offsets": [1, 2], "session_epoch": [-1, 0, 0], "session_id": [0], "isolation_level": (0, 1, 1),
     "rack_id": (b"",), "producer_id": [-1], "producer_epoch": [-1], "v3_and_below_producer_id": [-1],
     "v3_and_below_producer_epoch": [-1], "transaction_timeout_ms": [60_000, 60_000, 60_000, 0, 900_001],
-    "committed_offset": [0, 1, 5], "committed_leader_epoch": [-1, 0, 5, -2], "committed_metadata": [b"", b"m"],
+    "committed_offset": [0, 1, 5], "committed_leader_epoch": [-1, 0, 5, -2],
+    "committed_metadata": [b"", b"m", b"m" * 4096, b"m" * 4097],
     "metadata": (SUBSCRIPTION,), "session_timeout_ms": [60_000, 60_000, 60_000, 99, 1_800_001],
     "rebalance_timeout_ms": (60_000,), "protocol_type": [b"consumer"], "protocol_name": [b"range"],
     "protocols.name": [b"range", b"range", b"sticky", b"roundrobin"], "member_id": [b""], "generation_id": [-1],
@@ -37,7 +39,8 @@ COMMON: Pools = {
     "states_filter": [b"Stable", b"Empty"], "state_filters": [b"Ongoing", b"Empty"],
     "response_partition_limit": [1, 2, 2000], "include_topic_authorized_operations": (0,),
     "include_cluster_authorized_operations": (0,), "include_authorized_operations": (0,),
-    "types_filter": [b"classic"], "duration_filter": (-1,), "assignment": [b"a"],
+    "types_filter": [b"classic", b"classic", b"consumer", b"Classic", b"x"], "duration_filter": (-1,),
+    "assignment": [b"a"],
 }  # fmt: skip
 CHANGES: Pools = {
     "num_partitions": [1, 2, 3, -1, 0],
@@ -46,7 +49,7 @@ CHANGES: Pools = {
     "replicas": [0, 0, 0, 1],
     "count": [2, 3, 4, 1, 0],
     "timeout_ms": (15_000,),
-    "resource_type": [2],
+    "resource_type": [2] * 14 + [0, 3, 4, 8, 16, 32],
     "config_operation": [0, 0, 1, 2, 3],
     "configs.name": [name.encode() for name in OF_TOPICS],
     "configuration_keys": [name.encode() for name in OF_TOPICS],
@@ -54,7 +57,15 @@ CHANGES: Pools = {
 }
 OF_TRANSACTIONS: Pools = {"transactional_share": [0.8], "markers.count": (1,)}
 """Kafka does not answer a WriteTxnMarkers whose last marker has no partition to be written to, if another one has."""
+OWN = {"log.dirs", "listeners", "broker.id", "zookeeper.connect", "metric.reporters", "num.partitions",
+       "auto.create.topics.enable"}  # fmt: skip
+"""Configs that only one of the two has, or was started with."""
 OF_ONE_BROKER: Pools = {
+    "configuration_keys": [name.encode() for name in OF_BROKERS if name not in OWN],
+    "configuration_keys.count": (1, 2, 3), "never_null": ("configuration_keys",),
+    "CreateAcls.resource_type": [2, 3, 4, 5, 6, 1], "resource_type_filter": [1, 2, 3, 4, 5, 6],
+    "resource_pattern_type": [3, 4, 1, 2], "pattern_type_filter": [1, 2, 3, 4], "permission_type": [1, 2, 3],
+    "operation": [*range(1, 15)],
     "resource_type": [4], "resource_name": [b"", b"", b"0", b"1", b"x"], "validate_only": (1,),
     "config_operation": [0, 0, 0, 1, 2, 3], "configs.name": [name.encode() for name in OF_BROKERS],
     "client_software_name": [b"client", b"a-b.c", b"-", b"a b", b""], "client_software_version": [b"1.0", b"1.0-", b""],
@@ -86,12 +97,16 @@ FAMILIES = (
                       "DeleteRecords": 1, "DescribeTopicPartitions": 1, "ElectLeaders": 1, "DescribeLogDirs": 1,
                       "AlterPartitionReassignments": 1, "ListPartitionReassignments": 1, "OffsetForLeaderEpoch": 1,
                       "DescribeProducers": 1}, CHANGES),
-    Family("brokers", {"IncrementalAlterConfigs": 5, "AlterConfigs": 3, "DescribeCluster": 1, "DescribeAcls": 1,
-                       "CreateAcls": 1, "DeleteAcls": 1, "DescribeClientQuotas": 1, "DescribeUserScramCredentials": 1,
-                       "FindCoordinator": 1, "ListGroups": 1, "ListTransactions": 1, "ListConfigResources": 1,
-                       "ApiVersions": 1},
+    Family("brokers", {"IncrementalAlterConfigs": 5, "AlterConfigs": 3, "DescribeConfigs": 3, "DescribeCluster": 1,
+                       "DescribeAcls": 1, "CreateAcls": 1, "DeleteAcls": 1, "DescribeClientQuotas": 1,
+                       "DescribeUserScramCredentials": 1, "FindCoordinator": 1, "ListGroups": 1,
+                       "ListTransactions": 1, "ListConfigResources": 1, "ApiVersions": 1},
            OF_ONE_BROKER),
 )  # fmt: skip
+
+INTERNAL_IN = ("Metadata.name", "Produce.name", "OffsetCommit.name", "TxnOffsetCommit.name", "AddPartitionsToTxn.name",
+               "DescribeTopicPartitions.name")  # fmt: skip
+"""Fields that name an internal topic now and then, whose records no other sequence is to change."""
 
 LANDED = {"records", "groups", "transactions", "topics", "brokers"}
 """Families without a difference that has no reason; the others are played only where all are (`-m long`)."""
@@ -123,11 +138,13 @@ def pools(family: Family, suffix: str, names: list[str], ids: list[bytes]) -> Po
     end = suffix.encode()
     topics = [name.encode() for name in names]
     known = [*topics, *topics, *topics, b"no-" + end]
-    made = [*topics, b"v-" + end, b"v-" + end, b"w-" + end]
+    made = [*topics, b"v-" + end, b"v-" + end, b"w-" + end, b"v.x-" + end, b"v_x-" + end]
     fields = ("topic", "name", "topics", "topic_name", "topic_names", "resource_name")
     named: dict[str, Any] = dict.fromkeys(fields, known) | {"topic_id": ids, "unknown": [b"a-" + end, b"b-" + end]}
     metadata = [bytes(16), bytes(16), *ids]
-    return {**COMMON, **named, "CreateTopics.name": made, "Metadata.topic_id": metadata, **family.pools}
+    internal = {field: [*known, *known, b"__consumer_offsets", b"__transaction_state"] for field in INTERNAL_IN}
+    of_apis: dict[str, Any] = {"CreateTopics.name": made, "Metadata.topic_id": metadata, **internal}
+    return {**COMMON, **named, **of_apis, **family.pools}
 
 
 LOWEST = {"OffsetCommit": 1, "OffsetFetch": 1}

@@ -24,6 +24,7 @@ PROBE = 18  # ApiVersions, sent behind a request that gets no answer: the connec
 PLAIN_HEADS = {"ApiVersions"}  # who asks does not know yet what the broker knows
 WAITS_S = 0.3  # for a request that waits for other clients
 ANSWER_S = 20.0
+CLIENT_IDS = ("tests", "tests", "", None, "Ωδ", "x" * 300)
 SETTLED_S = 3.0  # until both are through with what they do in the background
 LEARNT = 4
 MEMBER_ID_REQUIRED = 79
@@ -57,6 +58,14 @@ class Difference(NamedTuple):
         return decoded(self.step, self.body)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the request can be decoded."""
+        try:
+            return self.request is not None
+        except (ValueError, IndexError, struct.error):
+            return False
+
+    @property
     def fields(self) -> list[Field]:
         """The fields that differ."""
         return fields(self.ours, self.theirs)
@@ -68,6 +77,14 @@ class Difference(NamedTuple):
 def decoded(step: Step, body: bytes) -> Any:
     """The request of a step."""
     return requests.decode(request_class(step.api), step.version, memoryview(body))
+
+
+class Played(NamedTuple):
+    """What became of a sequence: answers that were alike, differences that it went on after, the one it ended with."""
+
+    alike: int
+    passed: Sequence[Difference]
+    last: Difference | None
 
 
 class _Asked(NamedTuple):
@@ -82,8 +99,11 @@ class _Asked(NamedTuple):
 class Client:
     """One client at one broker: a connection, and what it knows."""
 
-    def __init__(self, address: Address, pools: Pools, learns: Mapping[str, Sequence[str]], names: Names) -> None:
+    def __init__(
+        self, address: Address, pools: Pools, learns: Mapping[str, Sequence[str]], names: Names, client_id: str | None
+    ) -> None:  # fmt: skip
         self._address = address
+        self._client_id = client_id
         self._pools: dict[str, Any] = {k: v if isinstance(v, tuple) else list(v) for k, v in pools.items()}
         self._learns = learns
         self._names = names
@@ -104,10 +124,11 @@ class Client:
         request = request_class(step.api)
         values = Values(dice, self._pools, dice.choice(SPICES), step.api, step.version, self._sequences)
         flexible = request.flexible_version_q(step.version)
-        body = valid_body(request, step.version, values)
+        body = values.cut(valid_body(request, step.version, values))
         silent = request.API_KEY == 0 and _acks(step.version, body) == 0
         self.body = body
-        self._frame = _framed(header(request.API_KEY, step.version, CORRELATION, flexible=flexible) + body)
+        head = header(request.API_KEY, step.version, CORRELATION, flexible=flexible, client=self._client_id)
+        self._frame = _framed(head + body)
         if silent:
             self._frame += _framed(header(PROBE, 0, CORRELATION))
         self._asked = _Asked(self._sock, step, silent, body)
@@ -224,44 +245,56 @@ class Pair:
 
     def __init__(
         self, ours: Address, theirs: Address, learns: Mapping[str, Sequence[str]],
-        waiting: frozenset[str],
+        waiting: frozenset[str], passes: Callable[[Difference], bool],
     ) -> None:  # fmt: skip
+        """`waiting`: APIs whose requests may wait for others. A sequence goes on after a difference that `passes`."""
         self._addresses = ours, theirs
+        self._passes = passes
         self._learns = learns
         self._waiting = waiting
 
     def play(
         self, played: Script, pools: tuple[Pools, Pools], suffix: str, settled: Callable[[], None]
-    ) -> tuple[int, Difference | None]:
-        """How many answers were alike, and the first difference; what comes after that says nothing."""
+    ) -> Played:  # fmt: skip
+        """Send it all, up to the first difference that does not pass; what comes after that says nothing."""
         names = Names(pools[0]["topic_id"], suffix), Names(pools[1]["topic_id"], suffix)
-        clients = [
-            [Client(a, {**p, **own}, self._learns, n) for a, p, n in zip(self._addresses, pools, names, strict=True)]
-            for own in played.clients
-        ]
+        dice = random.Random(played.name)
+        clients = [self._both(own, pools, names, dice.choice(CLIENT_IDS)) for own in played.clients]
         before: list[tuple[Step, Any]] = []
         produced: list[tuple[Step, bytes]] = []
+        passed: list[Difference] = []
         try:
             for step in played.steps:
                 if (late := self._late(clients, before)) is not None:
-                    return len(before), late
+                    return Played(len(before), passed, late)
                 ours, theirs = self._step(clients[step.client], step)
                 body = clients[step.client][0].body
                 if fields(ours, theirs):
-                    return len(before), Difference(step, ours, theirs, before, body, produced)
-                before.append((step, ours))
-                if step.api == "Produce":
+                    difference = Difference(step, ours, theirs, before, body, tuple(produced))
+                    if not self._passes(difference):
+                        return Played(len(before), passed, difference)
+                    passed.append(difference)
+                else:
+                    before.append((step, ours))
+                if step.api == "Produce" and isinstance(ours, dict):
                     produced.append((step, body))
                 if step.api == "Produce" and ours == "closed":
-                    return len(before), None  # without an answer nobody knows what was stored before the fault
+                    break  # without an answer nobody knows what was stored before the fault
                 if step.api in CHANGES:
                     time.sleep(SPREAD_S)
                     settled()
-            return len(before), self._late(clients, before)
+            return Played(len(before), passed, self._late(clients, before))
         finally:
             for pair in clients:
                 for client in pair:
                     client.end()
+
+    def _both(
+        self, own: Pools, pools: tuple[Pools, Pools], names: tuple[Names, Names], client_id: str | None
+    ) -> list[Client]:  # fmt: skip
+        """A client of each broker, of the same name."""
+        both = zip(self._addresses, pools, names, strict=True)
+        return [Client(address, {**common, **own}, self._learns, of, client_id) for address, common, of in both]
 
     def _late(self, clients: list[list[Client]], before: list[tuple[Step, Any]]) -> Difference | None:
         """The first difference of the answers that requests left waiting have got by now."""
@@ -294,6 +327,9 @@ class Pair:
                     client.again()
             ours = pair[0].take(ANSWER_S) if late[0] else ours
             theirs = pair[1].take(ANSWER_S) if late[1] else theirs
+        if "closed" in (ours, theirs):
+            for client in pair:
+                client.close()
         for client, answer in zip(pair, (ours, theirs), strict=True):
             if ours == theirs == "none":
                 client.park()

@@ -1,7 +1,8 @@
-"""Differences that stay, each with its reason. A sequence ends with one: the brokers may differ from then on."""
+"""Differences that stay, each with its reason. A sequence ends with one that may leave the brokers unlike."""
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -20,16 +21,21 @@ CONVERTED = 4  # the first version of Fetch whose clients read every message for
 HARD_LIMIT = 3  # the first version of Fetch whose limit a first batch may exceed
 GZIP, LZ4 = 1, 3
 UNFIT = {-1, 2, 3, 10, 17, 32, 87}  # errors of a batch, or its partition, that cannot be stored whoever sends it
-RECORD = 5  # fields of a record that was read; the first is its offset
+RECORD = 6  # fields of a record that was read; the first is its offset
 CODECS = 5  # none, gzip, snappy, lz4, zstd
 UNREADABLE = {-1, errors.CORRUPT_MESSAGE, errors.INVALID_RECORD}
 SMALL = 200  # bytes, the limits of the pools that hardly a batch fits
 MOST = 1 << 24  # bytes of unpacked records
 REBALANCE_IN_PROGRESS, NO_GROUP = 27, 69
+CLIENT_METRICS = 16
 NOT_JOINED = {23, 79}  # INCONSISTENT_GROUP_PROTOCOL; MEMBER_ID_REQUIRED, after which one may leave
 ACLS = {"DescribeAcls", "CreateAcls", "DeleteAcls"}
+READS = {"ListOffsets", "OffsetForLeaderEpoch", "DescribeConfigs", "ElectLeaders", "Metadata", "DescribeGroups"}
 ACL_CODES = ("resource_type", "resource_type_filter", "resource_pattern_type", "pattern_type_filter", "operation",
              "permission_type")  # fmt: skip
+
+
+CONFIG_READ_ONLY = re.compile(r"configs\[(.*)\]/read_only$")
 
 
 class Reason(NamedTuple):
@@ -84,7 +90,7 @@ def _is_sound(one: bytes) -> bool:
     if attributes & ~(COMPRESSION | TRANSACTIONAL) or last != count - 1:
         return False
     try:
-        rows = [record(at, row.value, row.key, row.timestamp - base) for at, row in enumerate(parse(one))]
+        rows = [record(at, row.value, row.key, row.timestamp - base, row.headers) for at, row in enumerate(parse(one))]
         return len(rows) == count and b"".join(rows) == codecs.decompress(_codec(one), one[HEADER_SIZE:], MOST)
     except Exception:  # whatever the two readers say of what is no batch
         return False
@@ -155,11 +161,40 @@ def _no_operation(difference: Difference) -> bool:
 
 
 def _without_effect(difference: Difference) -> bool:
+    if difference.step.api == "DescribeConfigs":
+        left = [field for field in difference.fields if not _is_no_default(difference, field)]
+        return bool(left) and all(_without_effect_here(field) for field in left)
     if difference.step.api not in ("AlterConfigs", "IncrementalAlterConfigs"):
         return False
     keys = [configdef.broker_key(config.name) for config in _configs(difference)]
     refused = all(_is_code(field, {errors.INVALID_REQUEST}, {0}) for field in difference.fields)
     return refused and any(key is not None and key.change == configdef.READ_ONLY for key in keys)
+
+
+def _without_effect_here(field: Field) -> bool:
+    """Whether a config is told to be read-only, and is."""
+    found = CONFIG_READ_ONLY.search(field.path)
+    key = configdef.broker_key(found[1]) if found else None
+    return key is not None and key.change == configdef.READ_ONLY and field.ours is True
+
+
+def _of_client_metrics(difference: Difference) -> bool:
+    """Of no other resource, but that all that are asked for with them are refused."""
+    if difference.step.api == "DescribeConfigs":
+        asked = any(resource.resource_type == CLIENT_METRICS for resource in difference.request.resources)
+        return asked and errors_in(difference.ours) == {errors.INVALID_REQUEST}
+    if difference.step.api not in ("AlterConfigs", "IncrementalAlterConfigs"):
+        return False
+    ours, theirs = (_by_type(answer) for answer in (difference.ours, difference.theirs))
+    return {kind for kind in {*ours, *theirs} if ours.get(kind) != theirs.get(kind)} == {CLIENT_METRICS}
+
+
+def _by_type(answer: Any) -> dict[int, list[Any]]:
+    """The rows of an answer for each type of resource."""
+    found: dict[int, list[Any]] = {}
+    for row in answer["responses"] if isinstance(answer, dict) else ():
+        found.setdefault(row["resource_type"], []).append(row)
+    return found
 
 
 def _configs(difference: Difference) -> list[Any]:
@@ -343,10 +378,13 @@ def _is_code(field: Field, ours: set[int], theirs: set[int]) -> bool:
 
 
 def _no_default(difference: Difference) -> bool:
-    step = difference.step
-    return (step.api, step.version) == ("DescribeConfigs", 0) and all(
-        field.path.endswith("/is_default") and field.ours and not field.theirs for field in difference.fields
-    )
+    return all(_is_no_default(difference, field) for field in difference.fields)
+
+
+def _is_no_default(difference: Difference, field: Field) -> bool:
+    version = difference.step.api, difference.step.version
+    is_flag = field.path.endswith("/is_default") and field.ours and not field.theirs
+    return version == ("DescribeConfigs", 0) and bool(is_flag)
 
 
 def _unknown_acl(difference: Difference) -> bool:
@@ -440,7 +478,12 @@ REASONS = (
     ),
     Reason("ListOffsets version 0 for less than no offsets ends in an exception in Kafka", _fewer_than_none),
     Reason("A config operation that there is not ends in an exception in KRaft, for all of a request", _no_operation),
-    Reason("A dynamic config that would do nothing in this broker is refused", _without_effect),
+    Reason("A dynamic config that would do nothing in this broker is read-only, and refused", _without_effect),
+    Reason("Clients have no metrics subscriptions here (KIP-714), so that they have no configs", _of_client_metrics),
+    Reason(
+        "Records that are not sound, for an internal topic that no client may write to: either of the two is told",
+        _one_code("Produce", {17}, {2, 43, 76, 87}),
+    ),
     Reason(
         "Acks that there are not, with records or a transaction that cannot be: either of the two errors is told",
         _one_code("Produce", {errors.INVALID_REQUIRED_ACKS}, set(range(1, 128))),
@@ -509,8 +552,29 @@ REASONS = (
 )
 
 
+def passes(difference: Difference) -> bool:
+    """Whether a sequence goes on after this difference: it has a reason, and both brokers are as they were before."""
+    if not reason(difference):
+        return False
+    if difference.step.api in ACLS:
+        return True
+    if not isinstance(difference.ours, dict) or not isinstance(difference.theirs, dict):
+        return False
+    if all(_both_refused(field) for field in difference.fields):
+        return True
+    if difference.step.api == "Fetch":  # of a session the next request would differ
+        return all(field.path.startswith("/responses") for field in difference.fields)
+    return difference.step.api in READS
+
+
+def _both_refused(field: Field) -> bool:
+    return field.path.endswith("error_code") and 0 not in (field.ours, field.theirs)
+
+
 def reason(difference: Difference) -> Reason | None:
     """Why a difference stays; None when it is to be mended. Partitions of a Produce may each have a reason."""
+    if not difference.is_whole:
+        return None
     found = _of_all(difference)
     if found is None and difference.step.api == "Produce" and isinstance(difference.ours, dict):
         each = [_of_all(part) for part in _by_partition(difference)]

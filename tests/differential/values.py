@@ -36,6 +36,12 @@ LATEST_SHARE = 0.8
 STRICT = {"session_id"}
 """Fields with values of their pool only: the id of a session that nobody gave out ends in an exception in Kafka."""
 MOST = 17
+HEADERS: tuple[tuple[tuple[str, bytes | None], ...], ...] = (
+    (), (), (), (), (("h", b"v"),), (("", None), ("h", b"")), (("Ω", b"v" * 70), ("h", b"1"), ("h", b"2")),
+)  # fmt: skip
+LARGE = (1_048_507, 1_048_508, 1_048_515, 1_048_516, 1_048_517, 1_100_000)
+"""Bytes of a value whose batch is about as large as max.message.bytes."""
+LARGE_SHARE = 0.01
 ALL_IF_EMPTY = "DescribeTopicPartitions"
 TRANSACTIONAL, CONTROL, APPEND_TIME = 1 << 4, 1 << 5, 1 << 3
 
@@ -94,9 +100,15 @@ class Values(OddValues):
         assert pool
         return pool[-1] if name in LEARNT and self.dice.random() < LATEST_SHARE else self.dice.choice(pool)
 
+    def cut(self, body: bytes) -> bytes:
+        """The request's body, rarely cut short or with something behind it."""
+        if not self.odd() or not self.odd():
+            return body
+        return self.dice.choice((body[: self.dice.randrange(len(body) + 1)], body + b"\0", body + b"more"))
+
     def null(self, name: str) -> bool:
         """Kafka does not answer a Produce request without records."""
-        return name != "records" and super().null(name)
+        return name != "records" and name not in self._pools.get("never_null", ()) and super().null(name)
 
     def repeats(self, name: str, size: int) -> int:
         never = name in NEVER_TWICE or self._api in ONE_BY_ONE
@@ -141,11 +153,19 @@ class Values(OddValues):
     def _records(self) -> bytes:
         if self.odd():
             return self.dice.choice((b"", b"x", bytes(61), self._batch()[:-1], 2 * self._batch(), self._old()))
-        return self._batch() if self._version >= 3 else self._old()
+        return self._batch() if self._version >= 3 else self._set()
+
+    def _set(self) -> bytes:
+        """Of Produce below version 3: a message set, rarely one that is made of several, or of a newer format."""
+        if self.dice.random() < 0.85:
+            return self._old()
+        return b"".join(self.dice.choice((self._old, self._batch))() for _ in range(self.dice.choice((1, 2, 2, 3))))
 
     def _batch(self) -> bytes:
         dice = self.dice
         values = [dice.choice((b"x", b"", None, b"y" * 50)) for _ in range(dice.choice((1, 1, 2, 3, 40)))]
+        if dice.random() < LARGE_SHARE:
+            values = [b"z" * dice.choice(LARGE)]
         fields: dict[str, Any] = {"timestamp": dice.choice(TIMES) if self.odd() else NOW, "step": dice.choice((0, 1))}
         if dice.random() < 0.6:
             fields |= self._producer(len(values))
@@ -155,7 +175,8 @@ class Values(OddValues):
             )
         bits = fields.pop("bits", 0) | (dice.choice((CONTROL, APPEND_TIME, 6, 1 << 6, -1 << 15)) if self.odd() else 0)
         key = dice.choice((None, b"k", b"k"))
-        payload = b"".join(record(at, value, key, at * fields["step"]) for at, value in enumerate(values))
+        headers = dice.choice(HEADERS)
+        payload = b"".join(record(at, value, key, at * fields["step"], headers) for at, value in enumerate(values))
         if self.odd():
             payload = self._poisoned(payload)
         if dice.random() < 0.3 and not bits & 7:

@@ -120,10 +120,13 @@ class Wire:
         return decode_response(request, self.read_frame())
 
 
-def header(key: int, version: int, correlation: int, *, flexible: bool = False, client: str = CLIENT_ID) -> bytes:
+def header(
+    key: int, version: int, correlation: int, *, flexible: bool = False, client: str | None = CLIENT_ID
+) -> bytes:  # fmt: skip
     """A request header v1, or v2 when `flexible`."""
-    name = client.encode()
-    packed = struct.pack(f">hhih{len(name)}s", key, version, correlation, len(name), name)
+    name = (client or "").encode()
+    size = -1 if client is None else len(name)
+    packed = struct.pack(f">hhih{len(name)}s", key, version, correlation, size, name)
     return packed + b"\0" if flexible else packed
 
 

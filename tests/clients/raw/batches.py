@@ -24,6 +24,7 @@ class Parsed(NamedTuple):
     key: bytes | None
     value: bytes | None
     magic: int
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 def varint(value: int) -> bytes:
@@ -37,9 +38,16 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def record(at: int, value: bytes | None, key: bytes | None = None, timestamp_delta: int = 0) -> bytes:
-    """One record of magic 2 without headers."""
-    body = b"\0" + varint(timestamp_delta) + varint(at) + _sized(key) + _sized(value) + varint(0)
+def record(
+    at: int,
+    value: bytes | None,
+    key: bytes | None = None,
+    timestamp_delta: int = 0,
+    headers: Sequence[tuple[str, bytes | None]] = (),
+) -> bytes:
+    """One record of magic 2."""
+    body = b"\0" + varint(timestamp_delta) + varint(at) + _sized(key) + _sized(value) + varint(len(headers))
+    body += b"".join(_sized(name.encode()) + _sized(each) for name, each in headers)
     return varint(len(body)) + body
 
 
@@ -130,5 +138,5 @@ def parse(data: bytes | None) -> list[Parsed]:
     found = []
     for one in MemoryRecords(bytes(data or b"")):
         assert one.validate_crc()
-        found += [Parsed(r.offset, r.timestamp, r.key, r.value, one.magic) for r in one]
+        found += [Parsed(r.offset, r.timestamp, r.key, r.value, one.magic, tuple(r.headers)) for r in one]
     return found
