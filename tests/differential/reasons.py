@@ -28,7 +28,12 @@ SMALL = 200  # bytes, the limits of the pools that hardly a batch fits
 MOST = 1 << 24  # bytes of unpacked records
 REBALANCE_IN_PROGRESS, NO_GROUP = 27, 69
 CLIENT_METRICS = 16
-NOT_JOINED = {23, 79}  # INCONSISTENT_GROUP_PROTOCOL; MEMBER_ID_REQUIRED, after which one may leave
+LEFT_BEHIND = {
+    "JoinGroup": {23, 79},  # INCONSISTENT_GROUP_PROTOCOL; MEMBER_ID_REQUIRED, after which one may leave
+    "OffsetCommit": {errors.OFFSET_METADATA_TOO_LARGE},
+    "TxnOffsetCommit": {errors.OFFSET_METADATA_TOO_LARGE},
+}
+"""Errors with which Kafka makes a group that is not there before it answers them."""
 ACLS = {"DescribeAcls", "CreateAcls", "DeleteAcls"}
 READS = {"ListOffsets", "OffsetForLeaderEpoch", "DescribeConfigs", "ElectLeaders", "Metadata", "DescribeGroups"}
 ACL_CODES = ("resource_type", "resource_type_filter", "resource_pattern_type", "pattern_type_filter", "operation",
@@ -326,8 +331,8 @@ def _superseded(difference: Difference) -> bool:
 
 
 def _nothing_left(difference: Difference) -> bool:
-    """Of a group that a JoinGroup has made who did not join, being refused or having left again."""
-    asked = any(step.api == "JoinGroup" and errors_in(answer) & NOT_JOINED for step, answer in difference.before)
+    """Of a group that a JoinGroup has made who did not join, being refused or having left again; or refused offsets."""
+    asked = any(errors_in(answer) & LEFT_BEHIND.get(step.api, set()) for step, answer in difference.before)
     return asked and _is_gone(difference)
 
 
@@ -519,8 +524,8 @@ REASONS = (
         _superseded,
     ),
     Reason(
-        "An empty group without offsets, made by who did not join it after all, stays in Kafka until that cleans up; "
-        "here there is none",
+        "An empty group without offsets, made by who did not join it after all or whose offsets were refused, stays in "
+        "Kafka until that cleans up; here there is none",
         _nothing_left,
     ),
     Reason("Protocols with as many votes: which of them wins is the order of a hash table in Kafka", _tie),
