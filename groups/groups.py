@@ -256,6 +256,8 @@ class Groups(Ownership):
         if not error and group is None:
             if request.generation < 0:
                 group = self._create(request.group)  # a "simple" group, which has offsets and no members
+            elif request.producer is not None:  # for which Kafka makes the group, and finds no such member in it
+                error = Error.UNKNOWN_MEMBER_ID
             else:
                 error = Error.GROUP_ID_NOT_FOUND if request.unknown_group_is_not_found else Error.ILLEGAL_GENERATION
         if not error and group is not None:

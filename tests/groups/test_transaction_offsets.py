@@ -132,7 +132,7 @@ def test_a_group_of_members_takes_offsets_of_nobody_in_particular() -> None:
     assert commit(member_id=leader, generation=1) is Error.NONE
     assert commit(member_id=leader, generation=9) is Error.ILLEGAL_GENERATION
     assert commit(member_id="stranger", generation=1) is Error.UNKNOWN_MEMBER_ID
-    assert commit(group="none", generation=1) is Error.ILLEGAL_GENERATION
+    assert commit(group="none", generation=1) is Error.UNKNOWN_MEMBER_ID
     world.join(leader)
     assert commit(member_id=leader, generation=1) is Error.NONE, "also while they join again"
 
