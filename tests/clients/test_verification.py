@@ -56,6 +56,14 @@ def test_without_a_transactional_id_the_whole_request_is_refused(broker: Any, wi
     assert [end_of(wire, topic, partition) for partition in (0, 1)] == [(0, 0), (0, 0)]
 
 
+def test_without_a_transactional_id_whatever_else_is_wrong(broker: Any, wire: Wire) -> None:
+    topic, raw = create_topic(broker), Raw(wire)
+    fields = {"producer": raw.id, "epoch": raw.epoch, "sequence": 0, "attributes": TRANSACTIONAL}
+    for wrong in ({"break_crc": True}, {"count": 7}, {"payload": b"x"}):
+        answer = produce(wire, topic, batch([b"x"], **fields, **wrong))
+        assert answer.error_code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED, wrong
+
+
 def test_what_is_no_whole_batch_is_not_transactional(broker: Any, wire: Wire) -> None:
     raw = Raw(wire)
     data = batch([b"x"], producer=raw.id, epoch=raw.epoch, sequence=0, attributes=TRANSACTIONAL)

@@ -330,7 +330,10 @@ def _open(worker: Worker, batch: Pending) -> None:
 
     worker.loop.spend(batch.connection)
     partition = batch.target.partition
-    if not slowpath.prepare(batch, partition, batch.target.version):
+    if batch.target.transactional_id is None and _is_transactional(batch.view, 0, batch.size):
+        batch.refuse(UNNAMED)  # whatever else is wrong with it
+        worker.round.finish((batch,))
+    elif not slowpath.prepare(batch, partition, batch.target.version):
         worker.round.finish((batch,))
     elif batch.transactional:
         _add_transactional(worker, batch)
@@ -439,11 +442,15 @@ def _is_unnamed(buffer: memoryview, request: produce.ProduceRequest) -> bool:
     """Whether it has transactional batches, whole ones, but no transactional id: Kafka refuses all that is in it."""
     if request.transactional_id is not None:
         return False
-    large = (part for part in request.parts if part.size >= HEADER_SIZE)
-    headers = ((part.size, HEADER.unpack_from(buffer, part.start)) for part in large)
-    return any(
-        header[3] == 2 and header[5] & TRANSACTIONAL and header[1] + LOG_OVERHEAD <= size for size, header in headers
-    )
+    return any(_is_transactional(buffer, part.start, part.size) for part in request.parts)
+
+
+def _is_transactional(buffer: memoryview, at: int, size: int) -> bool:
+    """Whether the first batch of so many bytes is a whole one, and transactional."""
+    if size < HEADER_SIZE:
+        return False
+    header = HEADER.unpack_from(buffer, at)
+    return bool(header[3] == 2 and header[5] & TRANSACTIONAL and header[1] + LOG_OVERHEAD <= size)
 
 
 def _why(worker: Worker, pending: Pending, request: produce.ProduceRequest, version: int, admin: bool) -> int:
