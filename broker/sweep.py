@@ -1,7 +1,7 @@
 """Finding a process that holds a partition's lock and does not go on: stopped, or waiting for a dead disk.
 
 Whoever waits for a lock notes since when in the slot; whoever gets it, or works on with it, clears the note (ipc.slots
-has what may come between; storage.renewal). A note older than `odradek.lock.stall.ms` on a lock that is still held, by
+has what may come between; ipc.renewal). A note older than `odradek.lock.stall.ms` on a lock that is still held, by
 the same process at two looks, is a stuck holder. Killing it frees the lock, and the next holder repairs the partition.
 The default is long because the disk may be slow, and a process that waits for it is not to blame; one that was stopped
 is found sooner (broker.stopped). One that is being debugged is left alone.

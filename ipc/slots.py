@@ -9,7 +9,7 @@ Layout    : regions `slots-<k>` of CHUNK slots, STRIDE words each:
 Owner     : the controller hands slots out and takes them back; it grows the table by whole regions.
 Writers   : fields, dirty and holder: who holds the partition's byte in partition.lock. Waiter bytes: each role sets
             its own, appenders clear any. `contended`: a process that waits for the lock sets it at each try, unless it
-            is set; the process that gets the lock clears it, and clears it again while it works (storage.renewal).
+            is set; the process that gets the lock clears it, and clears it again while it works (ipc.renewal).
             The damaged segment: any reader sets it, the janitor clears it.
 Lock      : partition.lock, byte = slot number (ipc.locks). Readers take none.
 Crash rule: a writer fills the copy that is not current, then stores sequence + 1 as one aligned 8-byte store

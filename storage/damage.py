@@ -11,7 +11,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from odradek.storage import names, renewal
+from odradek.ipc import renewal
+from odradek.storage import names
 from odradek.storage.durable import FILES, Files, pread_exact, remove, truncate
 from odradek.storage.rebuild import Scanned
 from odradek.storage.scan import find_batch_after

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from odradek.ipc import slots
+from odradek.ipc import renewal, slots
 from odradek.ipc.slots import Fields, SlotState
-from odradek.storage import checkpoints, disks, machine, recovery, renewal
+from odradek.storage import checkpoints, disks, machine, recovery
 from odradek.storage.log import Log
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.storage.recovered_state import described

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from odradek.ipc import roles, slots
+from odradek.ipc import renewal, roles, slots
 from odradek.ipc.locks import TAKEN
 from odradek.ipc.slots import DELETING, DIRTY, F_INCARNATION, F_STATE, GROWTH, NOBODY, Fields, Slot, SlotState
-from odradek.storage import names, renewal, repair, swap, truncate
+from odradek.storage import names, repair, swap, truncate
 from odradek.storage.config import LogConfig
 from odradek.storage.faults import DamagedIndex
 from odradek.storage.index import OffsetIndex, TimeIndex

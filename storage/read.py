@@ -11,10 +11,9 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from odradek.ipc import slots
+from odradek.ipc import renewal, slots
 from odradek.ipc.slots import F_ACTIVE_BASE, F_ACTIVE_SIZE, F_GENERATION, F_LEO
 from odradek.protocol.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD
-from odradek.storage import renewal
 from odradek.storage.index import OffsetIndex
 from odradek.storage.openfile import FileSlice, OpenFile
 

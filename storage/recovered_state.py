@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.storage import renewal, transactions
+from odradek.ipc import renewal
+from odradek.storage import transactions
 from odradek.storage.sequences import recovered as shared_producers
 
 if TYPE_CHECKING:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.ipc import renewal
 from odradek.ipc.slots import F_LEO, F_PSTATE_GEN, F_PSTATE_LEO
 from odradek.protocol import batch
-from odradek.storage import read, renewal
+from odradek.storage import read
 from odradek.storage.producers import parse_marker
 from odradek.storage.sequences import OWN, PLAIN, TRANSACTIONAL, Staged
 

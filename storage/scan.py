@@ -23,7 +23,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
-from odradek.storage import renewal
+from odradek.ipc import renewal
 from odradek.storage.durable import pread_exact
 
 HEADER_V2 = Struct(">qiibIhiqqqhii")

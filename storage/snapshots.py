@@ -17,7 +17,8 @@ from struct import Struct, error
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
-from odradek.storage import names, renewal
+from odradek.ipc import renewal
+from odradek.storage import names
 from odradek.storage.durable import FILES, Files, StrPath, read_file, remove, replace
 from odradek.storage.producers import ProducedBatch, ProducerEntry, previous_sequence
 

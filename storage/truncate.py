@@ -39,9 +39,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from odradek.ipc import slots
+from odradek.ipc import renewal, slots
 from odradek.ipc.slots import SlotState
-from odradek.storage import active_cut, disks, names, read, recovery, renewal, roll, snapshots
+from odradek.storage import active_cut, disks, names, read, recovery, roll, snapshots
 from odradek.storage.durable import FILES, pread_exact
 from odradek.storage.durable import truncate as cut_file
 from odradek.storage.recovered_state import described

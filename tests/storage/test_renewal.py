@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek.ipc import slots
+from odradek.ipc import renewal, slots
 from odradek.ipc.producers import ProducerTable
-from odradek.storage import damage, opening, read, renewal, roll, snapshots, swap, truncate
+from odradek.storage import damage, opening, read, roll, snapshots, swap, truncate
 from odradek.storage.durable import FILES
 from odradek.storage.partition import Busy, Partition
 from odradek.storage.scan import READ_SIZE, Scan
