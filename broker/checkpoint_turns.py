@@ -18,7 +18,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -67,7 +67,7 @@ def lower(partition: Partition, fields: Fields) -> None:
     not synced yet. All in one turn, the checkpoints first: who dies between them has published nothing, so that its
     successor lowers all; and the janitor, which looks at the slot when it is its turn, brings no old line back once
     it is published. Caller holds the partition's lock, and so waits for nobody's sync: Busy where another writes.
-    OSError as the disk does.
+    Its own four syncs renew the lock (storage.durable). OSError as the disk does.
     """
     with Turns(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
         _lower(partition, checkpoints.RECOVERY_POINT, fields[F_FLUSHED], fields[F_FLUSHED])
@@ -82,10 +82,9 @@ def lower_cleaner_point(partition: Partition, values: Fields, offset: int) -> No
     would take what came behind it for clean at its next start (see broker.cleaner_offsets). A round of the cleaner may
     be at its end just now: the cut is announced in the slot (`truncations`; `values` follow) in the same turn, so that
     it writes no line over this one. No round goes beyond the sealed segments: the usual cut, in the active one, needs
-    no turn, and the file is read for it only when it has changed. Errors as above.
+    no turn. Errors as above.
     """
-    folder = os.path.dirname(partition.directory)
-    if offset >= values[F_ACTIVE_BASE] and _read(_cleaner_file(folder).read).get(_key(partition), 0) <= offset:
+    if offset >= values[F_ACTIVE_BASE] and _line(partition, checkpoints.CLEANER) <= offset:
         return
     fields = partition.slot.fields()
     with Turns(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
@@ -96,30 +95,38 @@ def lower_cleaner_point(partition: Partition, values: Fields, offset: int) -> No
 
 
 def _lower(partition: Partition, name: str, most: int, offset: int) -> None:
-    """Where checkpoint `name` says more than `most`, have it say `offset`."""
-    offsets, key = _offsets(partition, name), _key(partition)
-    if offsets.get(key, 0) > most:
-        checkpoints.write_offsets(os.path.dirname(partition.directory), name, {**offsets, key: offset})
+    """Where checkpoint `name` says more than `most`, have it say `offset`. It is our turn."""
+    if _line(partition, name) > most:
+        folder = os.path.dirname(partition.directory)
+        checkpoints.write_offsets(folder, name, {**_read(folder, name), _key(partition): offset})
 
 
 def _key(partition: Partition) -> tuple[str, int]:
     return partition.topic, partition.index
 
 
-def _offsets(partition: Partition, name: str) -> checkpoints.Offsets:
-    return _read(lambda: checkpoints.read_offsets(os.path.dirname(partition.directory), name))
+def _line(partition: Partition, name: str) -> int:
+    """What checkpoint `name` says of a partition, 0 without a line: its lines are read when there is another file.
 
-
-def _read(read: Callable[[], checkpoints.Offsets]) -> checkpoints.Offsets:
+    A thousand logs may be cut at once when their leader changes, and the file has a line for each log there is.
+    """
     try:
-        return read()
+        return _file(os.path.dirname(partition.directory), name).read().get(_key(partition), 0)
     except CheckpointError:  # nobody goes by it
-        return {}
+        return 0
 
 
 @cache
-def _cleaner_file(log_dir: str) -> OffsetFile:
-    return OffsetFile(log_dir, checkpoints.CLEANER)
+def _file(log_dir: str, name: str) -> OffsetFile:
+    return OffsetFile(log_dir, name)
+
+
+def _read(log_dir: str, name: str) -> checkpoints.Offsets:
+    """The lines of the file that is there, to be written again."""
+    try:
+        return checkpoints.read_offsets(log_dir, name)
+    except CheckpointError:
+        return {}
 
 
 def of_logs_here(log_dir: str, offsets: checkpoints.Offsets, known: Container[tuple[str, int]]) -> checkpoints.Offsets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,45 @@ def test_cuts_in_the_active_segment_do_not_read_the_cleaners_checkpoint_again(
         assert read(log.data, checkpoints.CLEANER) == {("t", 0): 0}, "not even one that lies in the active segment"
     finally:
         log.close()
+
+
+def test_cuts_of_logs_that_no_checkpoint_speaks_of_do_not_read_it_again(
+    log: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into sealed segments, and below what is synced. It is read once, and when there is another."""
+    read, reads = checkpoints.read_offsets, list[str]()
+
+    def reading(log_dir: Any, name: str) -> checkpoints.Offsets:
+        reads.append(name)
+        return read(log_dir, name)
+
+    for name in checkpoints.OFFSET_CHECKPOINTS:
+        checkpoints.write_offsets(log.data, name, {("other", 0): 7})
+    monkeypatch.setattr(checkpoints, "read_offsets", reading)
+    for offset in (8, 6, 4):
+        copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), offset))
+    assert sorted(reads) == sorted([checkpoints.CLEANER, checkpoints.RECOVERY_POINT, checkpoints.LOG_START])
+    checkpoints.write_offsets(log.data, checkpoints.CLEANER, {("other", 0): 7, ("t", 0): 4})
+    copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 2))
+    assert read(log.data, checkpoints.CLEANER) == {("other", 0): 7, ("t", 0): 0}
+
+
+def test_who_lowers_the_checkpoints_goes_on_with_each_sync(log: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may take a slow disk seconds: the process that holds the lock is not taken for stuck."""
+    synced: list[bool] = []
+    fsync, slot = os.fsync, log.partition().slot
+
+    def slow(fd: int) -> None:
+        synced.append(bool(slot.words[slot.at + slots.CONTENDED]))
+        slot.contended(1)
+        fsync(fd)
+
+    for name in (checkpoints.CLEANER, checkpoints.LOG_START):
+        checkpoints.write_offsets(log.data, name, {("t", 0): 8})
+    slot.update(log_start=8)
+    monkeypatch.setattr(os, "fsync", slow)
+    copies.change(log.partition(), EPOCH, copies.cut_to(log.partition(), 2))
+    assert len(synced) >= 6 and not any(synced)
 
 
 @pytest.mark.parametrize("janitor_writes", [True, False])
