@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from odradek.ipc import renewal
 from odradek.ipc.slots import Fields, SlotState
 from odradek.storage.flush import Flush, log_end
 from odradek.storage.partition import Busy, Partition
@@ -26,7 +27,8 @@ def patiently(partition: Partition) -> Iterator[Fields]:
     else:
         raise Busy
     try:
-        yield values
+        with renewal.of(partition.slot):
+            yield values
     finally:
         partition.release()
 

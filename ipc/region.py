@@ -18,11 +18,12 @@ import os
 import zlib
 
 import posix_ipc
-from odradek.ipc import memory_order
+from odradek.ipc import memory_order, renewal
 
 MAGIC = 0x6F64726164656B31  # "odradek1"
 LAYOUT = 3
 HEADER = 64
+_PIECE = 16 << 20  # bytes: the kernel clears them, and a partition's lock may be held meanwhile
 
 
 class RegionError(Exception):
@@ -114,7 +115,7 @@ def _kind(kind: str) -> int:
 
 def _reserve(fd: int, size: int, name: str) -> None:
     try:
-        os.posix_fallocate(fd, 0, size)
+        _allocate(fd, size)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -122,6 +123,16 @@ def _reserve(fd: int, size: int, name: str) -> None:
             errno.ENOSPC,
             f"/dev/shm has no room for {size} bytes ({name}): enlarge it (mount -o remount,size=…) or free some",
         ) from None
+
+
+def _allocate(fd: int, size: int) -> None:
+    """What cannot fit is refused before it takes the memory of others, piece by piece."""
+    room = os.fstatvfs(fd)
+    if room.f_blocks and size > room.f_bavail * room.f_frsize:  # none: /dev/shm has no limit
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    for start in range(0, size, _PIECE):
+        os.posix_fallocate(fd, start, min(_PIECE, size - start))
+        renewal.renew()
 
 
 def unlink(name: str) -> bool:

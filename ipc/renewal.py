@@ -1,8 +1,12 @@
 """Whoever holds a partition's lock for long says that it goes on, so that it is not taken for stuck (ipc.slots).
 
-Recoveries, truncations and repairs go through megabytes under the lock. With each MiB or less that is read or copied,
-and with some thousand producers, they take away the note of who waits, who then notes its wait anew: only a holder that
-gets nowhere for `odradek.lock.stall.ms` is killed, as one whose disk hangs.
+Recoveries, truncations, repairs and rolls go through megabytes under the lock, or through a million producers. With
+some MiB that are read or copied, with some thousand producers, with each fsync, rename and file read whole
+(storage.durable) they take away the note of who waits, who then notes its wait anew: only a holder that gets nowhere
+for `odradek.lock.stall.ms` is killed, as one whose disk hangs.
+
+`Partition.locked` and whoever else may take long under a lock say with `of` whose lock this thread holds. An append,
+which takes some microseconds, does so where it rolls its segment or lets the producer table grow.
 
 Owner: the thread that holds the lock; what it reads knows nothing of partitions.
 """

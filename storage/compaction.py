@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.ipc import slots
+from odradek.ipc import renewal, slots
 from odradek.storage import checkpoints, cleanable, index_files, names, swap, transactions
 from odradek.storage.cleanable import Range, Rules, Segment
 from odradek.storage.cleaned_segment import CleanedSegment
@@ -163,7 +163,8 @@ class Compaction:
                 raise Moved("the log was truncated before the lock was taken")
             self._truncations, self._active_base = state.truncations, state.active_base
             self._flushed = state.flushed
-            swap.discard(self.partition.directory)
+            with renewal.of(self.partition.slot):
+                swap.discard(self.partition.directory)
             bases = list(self.partition.bases(state.active_base, state.generation))
         finally:
             self.partition.release()
@@ -299,7 +300,8 @@ class Compaction:
         yield from self._locked()
         try:
             table = self.partition.producers.table(self._values[slots.F_PSTATE_GEN])
-            entries = list(table.entries()) if table is not None else []
+            with renewal.of(self.partition.slot):
+                entries = list(table.entries()) if table is not None else []
         finally:
             self.partition.release()
         cleaner.producers = {
@@ -358,7 +360,8 @@ class Compaction:
             if not self.partition.config.compacted:
                 raise Moved("its cleanup.policy is no longer compact")
             self._writing = -1  # first: where a rename fails, `.cleaned` files tell repair to undo the others
-            swap.put_in_place(self.partition, values, replaced)
+            with renewal.of(self.partition.slot):
+                swap.put_in_place(self.partition, values, replaced)
             self.swaps += 1
         finally:
             self.partition.release()

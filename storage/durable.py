@@ -3,6 +3,8 @@
 All writes of this package's cold path go through one `Files` object, a thin seam over the system
 calls, so that a test can hand in one whose next write or fsync fails (tests/storage/faulty.py).
 
+Whoever holds a partition's lock meanwhile renews it with each of these steps (ipc.renewal).
+
 Crash rule: `replace` leaves at most a `<name>.tmp` behind, which recovery removes.
 """
 
@@ -14,7 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from odradek.ipc import renewal
+
 StrPath = str | os.PathLike[str]
+_PIECE = 4 << 20  # bytes read or written in one call: whoever holds a partition's lock says in between that it goes on
 
 
 class Files:
@@ -40,15 +45,18 @@ class Files:
 
     def fsync(self, fd: int) -> None:
         os.fsync(fd)
+        renewal.renew()
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
     def rename(self, old: StrPath, new: StrPath) -> None:
         os.replace(old, new)
+        renewal.renew()
 
     def unlink(self, path: StrPath) -> None:
         os.unlink(path)
+        renewal.renew()
 
     def sync_dir(self, directory: StrPath) -> None:
         """Makes creations, renames and removals in `directory` survive a power failure."""
@@ -78,7 +86,9 @@ def replace(path: StrPath, data: bytes | bytearray, *, sync: bool = True, files:
     beside = path.with_name(path.name + ".tmp")
     try:
         with files.opened(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
-            files.pwrite(fd, data, 0)
+            for at in range(0, len(data), _PIECE):
+                files.pwrite(fd, memoryview(data)[at : at + _PIECE], at)
+                renewal.renew()
             if sync:
                 files.fsync(fd)
         files.rename(beside, path)
@@ -116,9 +126,10 @@ def pread_exact(fd: int, size: int, offset: int) -> bytes:
     """Up to `size` bytes at `offset`; fewer only when the file ends before."""
     parts = []
     while size:
-        part = os.pread(fd, size, offset)
+        part = os.pread(fd, min(size, _PIECE), offset)
         if not part:
             break
+        renewal.renew()
         parts.append(part)
         size, offset = size - len(part), offset + len(part)
     return b"".join(parts)

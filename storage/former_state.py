@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from odradek.ipc import renewal
 from odradek.storage import epochs
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.durable import FILES, Files
@@ -69,7 +70,7 @@ def forget_compacted(directory: Path, sizes: Mapping[int, int], state: LogState,
     stable offset, so that a transaction that began below is over, also when its beginning is deleted.
     """
     bases = list(sizes)
-    for producer_id, entry in state.replay.producers.items():
+    for producer_id, entry in renewal.along(state.replay.producers.items()):
         first = entry.txn_first_offset
         if 0 <= first < clean_upto <= leo:
             entry.txn_first_offset = -1

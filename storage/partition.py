@@ -172,7 +172,8 @@ class Partition:
             self.note_wait()
             raise
         try:
-            yield values
+            with renewal.of(self.slot):
+                yield values
         finally:
             self.release()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from odradek.ipc import renewal
 from odradek.ipc.slots import F_PSTATE_GEN
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def reserve(partition: Partition, values: Fields, ids: Collection[int]) -> None:
     if not missing or producers.has_room(former, missing):
         return
     published = partition.slot.fields()  # and not `values`, which may be ahead of what is written
-    published[F_PSTATE_GEN] = values[F_PSTATE_GEN] = producers.grow(former, ids, partition.config.producers_max)
+    with renewal.of(partition.slot):
+        published[F_PSTATE_GEN] = values[F_PSTATE_GEN] = producers.grow(former, ids, partition.config.producers_max)
     partition.slot.publish(published)
     producers.retire(former)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from odradek.ipc import renewal
 from odradek.ipc.producers import TIMESTAMP, ProducerTable
 
 Key = TypeVar("Key")
@@ -133,4 +134,4 @@ def _by_age(logs: Sequence[LogFacts]) -> Iterator[tuple[int, int, int, int]]:
 def kept_producers(table: ProducerTable, now_ms: int, expiration_ms: int = PRODUCER_EXPIRATION_MS) -> list[int]:
     """The places of producers that wrote something within `expiration_ms`, or have an open transaction."""
     words, oldest = table.words, now_ms - expiration_ms
-    return [at for at in table.places() if words[at + TIMESTAMP] > oldest or table.txn_first(at) >= 0]
+    return [at for at in renewal.along(table.places()) if words[at + TIMESTAMP] > oldest or table.txn_first(at) >= 0]

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from odradek.ipc import slots
+from odradek.ipc import renewal, slots
 from odradek.storage import epochs, names, snapshots
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.durable import FILES, Files
@@ -31,6 +31,11 @@ def roll(partition: Partition, values: Fields, now_ms: int, base: int = -1) -> N
     """
     if base < 0 and not values[slots.F_ACTIVE_SIZE]:
         return
+    with renewal.of(partition.slot):
+        _roll(partition, values, base)
+
+
+def _roll(partition: Partition, values: Fields, base: int) -> None:
     partition.slot.dirty = _ROLLING
     partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION], make=True)  # a new log has no files yet
     seal_time_index(partition, values)

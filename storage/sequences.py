@@ -364,5 +364,7 @@ def recovered(producers: Mapping[int, producers_file.ProducerEntry]) -> list[Pro
 def _newest(entries: list[ProducerEntry], most: int) -> list[ProducerEntry]:
     if len(entries) <= most:
         return entries
+    renewal.renew()
     entries.sort(key=lambda entry: entry.batches[-1].last_offset if entry.batches else -1, reverse=True)
+    renewal.renew()
     return entries[: most // 2] + [entry for entry in entries[most // 2 :] if entry.txn_first >= 0]

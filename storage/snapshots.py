@@ -38,7 +38,7 @@ class SnapshotError(Exception):
 
 def encode(producers: Mapping[int, ProducerEntry]) -> bytes:
     """The contents of a snapshot file."""
-    body = COUNT.pack(len(producers)) + b"".join(_pack(*item) for item in producers.items())
+    body = COUNT.pack(len(producers)) + b"".join(_pack(*item) for item in renewal.along(producers.items()))
     return HEAD.pack(VERSION, crc32c(body)) + body
 
 

@@ -33,7 +33,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from odradek.ipc import slots
+from odradek.ipc import renewal, slots
 from odradek.storage import names, trim
 from odradek.storage.durable import FILES, remove
 from odradek.storage.scan import Scan
@@ -96,6 +96,7 @@ def _replaced(directory: str, base: int) -> list[int]:
 def _move_in(directory: str, base: int, others: Iterable[int]) -> None:
     for other in others:
         trim.put_aside(directory, other)
+        renewal.renew()
     for kind in _KINDS:
         _rename(directory, base, kind, names.SWAP, "")
 

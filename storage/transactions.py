@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.ipc import slots
+from odradek.ipc import renewal, slots
 from odradek.ipc.producers import COORDINATOR_EPOCH, EPOCH, MARKED
 from odradek.protocol import errors
 from odradek.protocol.records import control
@@ -167,7 +167,9 @@ def cut(path: str, log_end: int) -> None:
         data = read_file(path)
     except FileNotFoundError:
         return
-    kept = sum(1 for version, *row in txn_rows(data) if version or AbortedTxn(*row).last_offset < log_end)
+    kept = sum(
+        1 for version, *row in renewal.along(txn_rows(data)) if version or AbortedTxn(*row).last_offset < log_end
+    )
     if len(data) > kept * TXN_ENTRY.size:
         os.truncate(path, kept * TXN_ENTRY.size)
 

@@ -11,7 +11,7 @@ import os
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from odradek.ipc import slots
+from odradek.ipc import renewal, slots
 from odradek.storage import names
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def rename_below(directory: str, bases: list[int], log_start: int) -> int:
         if following > log_start:
             break
         put_aside(directory, base)
+        renewal.renew()
         gone += 1
     return gone
 
@@ -65,6 +66,7 @@ def put_orphans_aside(directory: str) -> None:
     logs = {file.offset for file in files if file.kind == names.LOG}
     for base in {file.offset for file in files if file.kind in names.INDEXES} - logs:
         put_aside(directory, base)
+        renewal.renew()
 
 
 def put_aside(directory: str, base: int) -> None:

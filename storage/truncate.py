@@ -90,9 +90,10 @@ def _truncate(partition: Partition, values: Fields, offset: int) -> None:
 def restart(partition: Partition, values: Fields, offset: int) -> None:
     """Let all of the log go; it is empty and begins at `offset`. Raises OSError as `truncate`."""
     bases = list(partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]))
-    with _changing(partition, values):
+    with renewal.of(partition.slot), _changing(partition, values):
         for one in snapshots.snapshot_offsets(partition.directory):
             _put_aside(partition.directory, one, (names.SNAPSHOT,))
+            renewal.renew()
         _put_segments_aside(partition.directory, bases)
         _reopen(partition, values, offset)
 
@@ -168,6 +169,7 @@ def _copy(path: os.PathLike[str], target: os.PathLike[str], size: int) -> None:
 def _put_segments_aside(directory: str, bases: Iterable[int]) -> None:
     for base in sorted(bases, reverse=True):
         _put_aside(directory, base, (names.LOG, *names.INDEXES))
+        renewal.renew()
     FILES.sync_dir(directory)
 
 

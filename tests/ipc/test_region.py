@@ -6,7 +6,7 @@ import os
 
 import pytest
 from odradek.ipc import region
-from odradek.ipc.region import Region, RegionError
+from odradek.ipc.region import NoRoom, Region, RegionError
 
 
 def test_attach_sees_what_was_written(prefix: str) -> None:
@@ -42,6 +42,15 @@ def test_too_large_for_dev_shm_is_an_error_not_a_signal(prefix: str) -> None:
     with pytest.raises((RegionError, OSError)):
         Region.create(prefix + "huge", 1 << 46, "test", 5)
     assert not os.path.exists("/dev/shm" + prefix + "huge")
+
+
+def test_what_cannot_fit_takes_no_memory(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken piece by piece: nothing else would stop before all there is was taken."""
+    taken: list[tuple[int, ...]] = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda *arguments: taken.append(arguments))
+    with pytest.raises(NoRoom, match="no room for"):
+        Region.create(prefix + "huge", 1 << 46, "test", 5)
+    assert not taken
 
 
 def test_it_is_private(prefix: str) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek.ipc import renewal, slots
+from odradek.broker import aging
+from odradek.ipc import producers, region, renewal, slots
 from odradek.ipc.producers import ProducerTable
-from odradek.storage import damage, opening, read, roll, snapshots, swap, truncate
-from odradek.storage.durable import FILES
+from odradek.storage import append, compaction, damage, opening, read, roll, snapshots, swap, trim, truncate
+from odradek.storage.durable import FILES, read_file, replace
 from odradek.storage.partition import Busy, Partition
 from odradek.storage.scan import READ_SIZE, Scan
 
@@ -168,3 +170,143 @@ def test_what_is_put_aside_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with partition.locked(), renewal.of(partition.slot):
             damage._copy_from(source, 0, target, FILES)
         assert waiter.seen == [False] * 5
+
+
+class Renewals:
+    """How often each slot's note was taken away by who held its lock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count: dict[int, int] = {}
+        renew = slots.Slot.renew
+
+        def counted(slot: slots.Slot) -> None:
+            self.count[slot.number] = self.count.get(slot.number, 0) + 1
+            renew(slot)
+
+        monkeypatch.setattr(slots.Slot, "renew", counted)
+
+    def of(self, partition: Partition, what: Callable[[], Any]) -> int:
+        """How often in the course of `what`, which goes on elsewhere with a table of ten producers."""
+        before = self.count.get(partition.slot.number, 0)
+        what()
+        assert not getattr(renewal._thread, "slot", None), "nothing is held any more"
+        return self.count.get(partition.slot.number, 0) - before
+
+
+@pytest.fixture
+def renewals(monkeypatch: pytest.MonkeyPatch) -> Renewals:
+    """With each producer, as with each thousand of a million."""
+    monkeypatch.setattr(renewal, "_MANY", 1)
+    return Renewals(monkeypatch)
+
+
+def ten_producers(world: Live) -> Partition:
+    partition = world.partition()
+    for producer in range(10):
+        put(partition, batch(b"x", producer=producer, sequence=0))
+    return partition
+
+
+def _appended(partition: Partition, *batches: Any) -> Callable[[], None]:
+    """As a worker appends them: without `Partition.locked`."""
+
+    def act() -> None:
+        values = partition.acquire()
+        append.append(partition, values, batches, NOW)
+        partition.release()
+
+    return act
+
+
+def test_an_append_that_rolls_goes_on_with_each_producer_of_the_snapshot(tmp_path: Path, renewals: Renewals) -> None:
+    with live(tmp_path) as world:
+        partition = ten_producers(world)
+        partition.config = dataclasses.replace(partition.config, segment_bytes=1)
+        assert renewals.of(partition, _appended(partition, batch(b"y"))) >= 10
+        assert partition.state().active_base == 10
+
+
+@pytest.mark.parametrize("most", [100, 10])
+def test_an_append_that_lets_the_table_grow_goes_on_with_each_producer(
+    tmp_path: Path, renewals: Renewals, most: int
+) -> None:
+    """Also where the older half of them is forgotten."""
+    with live(tmp_path, odradek_producers_max=most) as world:
+        partition = ten_producers(world)
+        generation = partition.state().pstate_gen
+        assert renewals.of(partition, _appended(partition, batch(b"y", producer=10, sequence=0))) >= 10
+        assert partition.state().pstate_gen == generation + 1
+
+
+def test_an_append_to_a_segment_with_room_takes_no_time_to_say_so(tmp_path: Path, renewals: Renewals) -> None:
+    with live(tmp_path) as world:
+        partition = ten_producers(world)
+        assert renewals.of(partition, _appended(partition, batch(b"y", producer=1, sequence=1))) == 0
+
+
+def test_who_forgets_idle_producers_goes_on(tmp_path: Path, renewals: Renewals) -> None:
+    with live(tmp_path) as world:
+        partition = ten_producers(world)
+        assert renewals.of(partition, lambda: aging.expire_producers(partition, NOW * 2, 1)) >= 10
+
+
+def test_who_looks_at_producers_goes_on(tmp_path: Path, renewals: Renewals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy for DescribeProducers, and the oldest open transaction."""
+    monkeypatch.setattr(producers, "_TOGETHER", 4)
+    with live(tmp_path) as world:
+        partition = ten_producers(world)
+
+        def look() -> None:
+            with partition.locked() as values:
+                table = partition.producers.table(values[slots.F_PSTATE_GEN])
+                assert table is not None
+                copy = table.copied()
+                assert list(copy.entries()) == list(table.entries()) and len(copy.places()) == 10
+                assert table.first_unstable() == -1
+
+        assert renewals.of(partition, look) >= 12
+
+
+def test_memory_for_a_large_table_is_taken_in_pieces(
+    tmp_path: Path, renewals: Renewals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(region, "_PIECE", 1 << 12)
+    with live(tmp_path) as world:
+        partition = world.partition()
+        with renewal.of(partition.slot):
+            table = ProducerTable.create(f"{world.prefix}large", 1, 1000)
+        assert renewals.count[partition.slot.number] >= 60
+        assert table.words[-1] == 0
+        table.close()
+
+
+def test_who_deletes_many_segments_goes_on(tmp_path: Path, renewals: Renewals) -> None:
+    with live(tmp_path, segment_bytes=1) as world:
+        partition = ten_producers(world)
+
+        def delete() -> None:
+            with partition.locked() as values:
+                assert trim.advance(partition, values, 9) == 9
+
+        assert renewals.of(partition, delete) >= 9
+
+
+def test_who_replaces_a_file_goes_on_with_each_call(tmp_path: Path, renewals: Renewals) -> None:
+    """Written and synced, renamed, and the directory synced."""
+    with live(tmp_path) as world:
+        partition = world.partition()
+
+        def act() -> None:
+            with partition.locked():
+                replace(tmp_path / "file", bytes(10 * MIB))
+                assert len(read_file(tmp_path / "file")) == 10 * MIB
+
+        assert renewals.of(partition, act) >= 3 + 3 + 3
+
+
+def test_a_compaction_goes_on_with_each_producer(tmp_path: Path, renewals: Renewals) -> None:
+    with live(tmp_path, segment_bytes=1, cleanup_policy="compact") as world:
+        partition = ten_producers(world)
+        work = compaction.Compaction(partition, compaction.look(partition, 0, NOW), compaction.Memory(1 << 20), NOW)
+        assert renewals.of(partition, lambda: list(work.steps())) >= 10
+        assert work.swaps
