@@ -232,11 +232,21 @@ def _shared_memory(config: BrokerConfig, locks: RoleLocks, run_dir: Path) -> Sha
         raise BootError(str(error)) from None
 
 
-def _take_mark(log_dir: str) -> bool:
-    """Whether the former run ended cleanly here. The mark goes now: if this run dies, it has not."""
+def _take_mark(shared: Shared, number: int, log_dir: str) -> bool:
+    """Whether the former run ended cleanly in a log directory. The mark goes now: if this run dies, it has not.
+
+    A directory whose mark cannot be removed for good is offline, as for Kafka: the next start would trust whatever this
+    run leaves. One that is offline keeps its mark, as nothing is changed there.
+    """
+    if number in shared.failed_dirs():
+        return False
     try:
         return checkpoints.take_clean_shutdown(log_dir)
-    except OSError:  # an offline directory
+    except OSError as error:
+        log.error(
+            "log directory %s is offline: %s cannot be removed: %s", log_dir, checkpoints.CLEAN_SHUTDOWN, error.strerror
+        )
+        shared.fail_dir(number)
         return False
 
 
@@ -249,6 +259,6 @@ def _listen(config: BrokerConfig, run_dir: Path, locks: RoleLocks, shared: Share
             config["socket.receive.buffer.bytes"] if "socket.receive.buffer.bytes" in config.given else -1,
         )
         config = config.with_ports(sockets.bound_ports(listening))
-    config = config.with_clean([_take_mark(folder) for folder in config.log_dirs])
+    config = config.with_clean([_take_mark(shared, *place) for place in enumerate(config.log_dirs)])
     config.save(run_dir)
     return Boot(config, run_dir, locks, shared, listening)

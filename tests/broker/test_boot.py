@@ -1,0 +1,82 @@
+"""What a start finds in the log directories before there is a process."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odradek.broker import boot
+from odradek.broker import config as configuration
+from odradek.broker.boot import Boot
+from odradek.storage import checkpoints, logdirs
+from odradek.storage.durable import FILES
+
+
+@contextmanager
+def booted(folder: Path) -> Iterator[Boot]:
+    """Two log directories that a clean stop has left; no sockets, no processes."""
+    paths = [folder / name for name in ("one", "two")]
+    for path in paths:
+        path.mkdir(exist_ok=True)
+    settings = {"log.dirs": ",".join(map(str, paths)), "odradek.run.dir": str(folder / "run")}
+    lock, locked = logdirs.lock_dir, list[int]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logdirs, "lock_dir", lambda *args, **options: locked.append(lock(*args, **options)) or locked[-1])
+        made = boot.prepare(configuration.resolve(settings), listen=False)
+    try:
+        yield made
+    finally:
+        made.leave()
+        for fd in locked:  # as the end of the process does
+            os.close(fd)
+
+
+def marks(folder: Path) -> list[bool]:
+    return [(folder / name / checkpoints.CLEAN_SHUTDOWN).exists() for name in ("one", "two")]
+
+
+def leave_marks(folder: Path) -> None:
+    with booted(folder):
+        pass
+    for name in ("one", "two"):
+        checkpoints.mark_clean_shutdown(folder / name)
+
+
+def test_the_mark_of_a_clean_stop_counts_once(tmp_path: Path) -> None:
+    leave_marks(tmp_path)
+    for clean in (True, False):
+        with booted(tmp_path) as made:
+            assert made.config.clean == (clean, clean) and marks(tmp_path) == [False, False]
+
+
+@pytest.mark.parametrize("call", ["unlink", "sync_dir"])
+def test_a_log_directory_that_keeps_its_mark_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    """If this run dies, the next start would skip the recovery of what it has written."""
+    leave_marks(tmp_path)
+    real = getattr(type(FILES), call)
+
+    def refusing(files: Any, path: Any) -> None:
+        if str(path).startswith(str(tmp_path / "two")):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        real(files, path)
+
+    monkeypatch.setattr(type(FILES), call, refusing)
+    with booted(tmp_path) as made:
+        assert made.config.clean == (True, False) and made.shared.failed_dirs() == [1]
+        assert f"{tmp_path / 'two'} is offline: {checkpoints.CLEAN_SHUTDOWN} cannot be removed" in caplog.text
+
+
+def test_a_log_directory_that_is_offline_keeps_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_marks(tmp_path)
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "two" and access(path, mode))
+    with booted(tmp_path) as made:
+        assert made.config.clean == (True, False) and made.shared.failed_dirs() == [1]
+    assert marks(tmp_path) == [False, True]
