@@ -119,19 +119,24 @@ def _changing(partition: Partition, values: Fields) -> Iterator[None]:
     partition.slot.dirty = TRUNCATING
     try:
         yield
-    except OSError as error:
-        log.error("%r: truncation failed: %s", partition, error)
+    except BaseException as error:  # of ours, too: whoever repairs makes the same generation of the producers' table
         partition.close_files()
         partition.producers.forget()
-        if disks.is_broken(error):
-            _take_offline(partition, values)
-            partition.owner.disk_failed(values[slots.F_LOG_DIR])
+        if isinstance(error, OSError):
+            _failed(partition, values, error)
         raise
     if values[slots.F_STATE] == slots.OFFLINE:
         from odradek.storage.partition import Unrepaired
 
         raise Unrepaired(f"{partition!r} is damaged")
     partition.slot.dirty = 0
+
+
+def _failed(partition: Partition, values: Fields, error: OSError) -> None:
+    log.error("%r: truncation failed: %s", partition, error)
+    if disks.is_broken(error):
+        _take_offline(partition, values)
+        partition.owner.disk_failed(values[slots.F_LOG_DIR])
 
 
 def _take_offline(partition: Partition, values: Fields) -> None:

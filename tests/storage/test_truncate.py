@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odradek.ipc import slots
-from odradek.storage import check, checkpoints, compaction, names, recovery, truncate
+from odradek.storage import check, checkpoints, compaction, names, recovery, transactions, truncate
 from odradek.storage.epochs import EpochCache
 from odradek.storage.partition import Busy, Partition
 
@@ -453,6 +453,32 @@ def test_producers_of_a_cut_that_failed_are_those_that_another_has_mended(tmp_pa
             pass
         receive(partition, data[half:])
         assert differences(world) == []
+
+
+@pytest.mark.parametrize("offset", [3, 9])
+def test_a_fault_of_ours_in_a_cut_leaves_no_table_that_another_makes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    """Its generation is the one that the process publishes that mends it: in sealed segments and in the active one."""
+
+    def faulty(*_: object) -> int:
+        raise MemoryError
+
+    with follower(tmp_path, segment_bytes=700) as world:
+        first, second = world.partition(), world.partition(1)
+        receive(first, b"".join(sent(n, producer=(5, 0, n)) for n in range(10)))
+        monkeypatch.setattr(transactions, "count", faulty)
+        with pytest.raises(MemoryError):
+            cut(first, offset)
+        monkeypatch.undo()
+        cut(second, offset)
+        receive(second, sent(offset, producer=(5, 0, offset)))
+        assert second.state().pstate_gen == 2
+        for one in (first, second):
+            with one.locked() as values:
+                table = one.producers.table(values[slots.F_PSTATE_GEN])
+                assert table is not None
+                assert table.last_sequence(table.find(5)) == offset
 
 
 def test_killed_at_random_again_and_again(tmp_path: Path) -> None:
