@@ -164,12 +164,26 @@ class _Recovery:
         self.state.epochs = epochs
         self._mend_trusted()
         active = self._scan_unsure() if self.scanned_from is not None else None
+        if active is not None and log_start <= active.next_offset < recovery_point and self._trusted_some():
+            self.notes.append(f"the log ends before its recovery point {recovery_point}: checked all of it")
+            active = self._scan_unsure()
         if active is None and self.sizes:
             active = last_segment.as_it_is(self.directory, *list(self.sizes.items())[-1], self.interval)
         if active is None or active.next_offset < log_start:
             active = self._start_over(log_start, active)
         self._describe(active)
         self.out.log_start = max(log_start, next(iter(self.sizes)))
+
+    def _trusted_some(self) -> bool:
+        """Trusts no segment any more; whether some were.
+
+        A recovery point beyond the log's end is damaged, or records are gone that were on the disk: truncations lower
+        it first (broker.checkpoint_turns). What it says of other segments is worth nothing then, but it excuses none
+        of what is missing there: damage in them is refused, as if the machine had not been down.
+        """
+        trusted = self.scanned_from != min(self.sizes)
+        self.scanned_from = min(self.sizes)
+        return trusted
 
     def _first_unsure(self, recovery_point: int) -> int | None:
         """Base of the first segment to check batch by batch, None when all can be trusted."""

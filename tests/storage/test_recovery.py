@@ -202,6 +202,24 @@ def test_a_cleaners_checkpoint_that_cannot_be_excuses_no_gap(log: Path, absurd: 
     assert found.leo == 100 and "machine" in found.notes[0]
 
 
+@pytest.mark.parametrize("beyond", [551, 1 << 52, (1 << 63) - 1])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_recovery_point_that_cannot_be_vouches_for_nothing(log: Path, beyond: int, restarted: bool) -> None:
+    """As a damaged checkpoint may say. The indexes look right: only reading the segment shows the damage."""
+    spoil(segment(log, 0), 500)
+    assert recover(log, CONFIG, recovery_point=550, restarted=restarted).leo == 550
+    with pytest.raises(CorruptLog):
+        recover(log, CONFIG, recovery_point=beyond, restarted=restarted)
+
+
+def test_a_recovery_point_beyond_the_end_costs_a_sound_log_nothing(log: Path) -> None:
+    expected = facts(recover(log, CONFIG, recovery_point=0))
+    found = recover(log, CONFIG, recovery_point=1 << 52)
+    assert facts(found) == expected and found.notes == [
+        f"the log ends before its recovery point {1 << 52}: checked all of it"
+    ]
+
+
 def test_a_cleaners_checkpoint_may_be_the_logs_end(log: Path) -> None:
     """After a truncation to there, which left the last segment that was compacted as the active one."""
     for base, size in ((0, 118 * 100), (200, 118 * 200)):
