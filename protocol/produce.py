@@ -143,7 +143,7 @@ def response(version: int, correlation: int, results: list[PartResult]) -> bytes
     topics: dict[bytes, list[PartResult]] = {}
     for result in results:
         topics.setdefault(result.topic, []).append(result)
-    out = [wire.I32.pack(correlation), b"\x00" if flexible else b"", wire.pack_count(len(topics), flexible)]
+    out = [b"", wire.I32.pack(correlation), b"\x00" if flexible else b"", wire.pack_count(len(topics), flexible)]
     for topic, parts in topics.items():
         out.append(topic if version >= TOPIC_IDS else wire.pack_string(topic, flexible))
         out.append(wire.pack_count(len(parts), flexible))
@@ -152,8 +152,8 @@ def response(version: int, correlation: int, results: list[PartResult]) -> bytes
     if version >= 1:
         out.append(wire.I32.pack(0))
     out.append(b"\x00" if flexible else b"")
-    body = b"".join(out)
-    return wire.I32.pack(len(body)) + body
+    out[0] = wire.I32.pack(sum(map(len, out)))
+    return b"".join(out)
 
 
 def _part(part: PartResult, version: int, flexible: bool) -> bytes:

@@ -45,6 +45,26 @@ def test_frames_a_byte_at_a_time(bench: Bench, client: Client) -> None:
     assert values_in(client) == [b"slow"]
 
 
+def test_the_rest_of_a_large_answer_is_not_copied() -> None:
+    """A socket takes little of it at a time, and as often would all of the rest be copied."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        connection = one_connection.Connection(ours, "PLAINTEXT", "h", 1)
+        answer, received = os.urandom(8 << 20), b""
+        connection.queue_all([answer, b"end"])
+        while connection.out:
+            connection.flush()
+            if len(connection.out) == 2:
+                (rest, _) = connection.out
+                assert isinstance(rest, memoryview)
+                assert rest.obj is answer
+            received += theirs.recv(1 << 20)
+        while len(received) < len(answer) + 3:
+            received += theirs.recv(1 << 20)
+        assert (received, connection.out_size) == (answer + b"end", 0)
+
+
 def test_many_frames_at_once_are_answered_in_order(bench: Bench, client: Client) -> None:
     data, expected = b"", []
     for n in range(200):
