@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,6 +32,7 @@ from odradek.broker.topic_ids import TopicIds
 from odradek.broker.topics import Topics
 from odradek.cluster import znodes
 from odradek.cluster.leadership import Change, Leadership
+from odradek.cluster.telling import Replica
 from odradek.cluster.tree import Event, Tree, TreeError
 from odradek.cluster.znodes import Malformed, Partition
 
@@ -261,19 +262,22 @@ class Elected:
 
     # -- decisions
 
-    def settle(self, decide: Decide, new: bool = False) -> int:
-        """Write what `decide` says and tell it, until it says nothing more; how many partitions were changed."""
-        with self._done_or_stale():
-            return self._settled(decide, new)
+    def settle(self, decide: Decide, new: bool = False, stop: Mapping[Replica, bool] | None = None) -> int:
+        """Write what `decide` says and tell it, until it says nothing more; how many partitions were changed.
 
-    def _settled(self, decide: Decide, new: bool) -> int:
+        If any are, the replicas of `stop` are not told of it, but to stop.
+        """
+        with self._done_or_stale():
+            return self._settled(decide, new, stop)
+
+    def _settled(self, decide: Decide, new: bool, stop: Mapping[Replica, bool] | None) -> int:
         changed = 0
         for _ in range(_TRIES):
             changes = decide()
             if not changes or self._stale_office():
                 return changed
             done, refused = self.fenced.write(self.leadership, changes)
-            self.telling.changed(done, done if new else ())
+            self.telling.changed(done, done if new else (), stop)
             changed += len(done)
             if not refused:
                 return changed

@@ -63,6 +63,7 @@ class Elections:
         """Have others lead what `broker` leads, if they can, and take it out of ISRs: it stops."""
         state = self._elected.leadership
         stopped = state.controlled_shutdown(broker).stopped
-        self._elected.settle(lambda: state.controlled_shutdown(broker).changes)
+        stop = {(partition, broker): False for partition in stopped}  # and hear of no epoch that begins now
+        changed = self._elected.settle(lambda: state.controlled_shutdown(broker).changes, stop=stop)
         # All hear that its replicas are offline, also those that were not in sync: it must not come into ISRs now.
-        self._elected.telling.stop({(partition, broker): False for partition in stopped}, shown=stopped)
+        self._elected.telling.stop({} if changed else stop, shown=stopped)

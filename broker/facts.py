@@ -27,7 +27,7 @@ class Facts:
     def begin_anew(self) -> None:
         """Know nothing but what the tree says now, and which topics were being deleted."""
         former = self.leadership
-        self.leadership = Leadership(former.controller_epoch)
+        self.leadership = Leadership(former.controller_epoch, former.lives)
         self.leadership.deleting, self.leadership.unread = former.deleting, former.unread
         self.read_topics(self.topics())
 

@@ -15,6 +15,8 @@ version one is refused; if it is the later one, the next look reads what the ear
 what the slot says of the ISR's size, by which min.insync.replicas is kept.
 
 Who joins must have fetched just now: a follower's row outlives it, and says nothing of the log that it comes back with.
+That is no proof, as this process may be stopped, or the write be slow: another leader epoch is (cluster.lives). A
+controller that is Apache Kafka's begins none.
 Nor does who is offline by the controller's word: a broker in controlled shutdown fetches for a while after it has left
 the ISRs, and acks=all would wait for it when it is gone.
 

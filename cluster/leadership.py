@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from odradek.cluster import elections
 from odradek.cluster.elections import NO_LEADER
+from odradek.cluster.lives import Lives
 from odradek.cluster.znodes import Partition, PartitionState, TopicNode
 
 Unclean = Callable[[str], bool]  # unclean.leader.election.enable of a topic
@@ -60,8 +61,10 @@ class Shutdown(NamedTuple):
 class Leadership:
     """All topics, partitions and brokers, as the controller of `controller_epoch` knows them."""
 
-    def __init__(self, controller_epoch: int) -> None:
+    def __init__(self, controller_epoch: int, lives: Lives | None = None) -> None:
+        """`lives`: what this controller knows of brokers' lives from before it read everything again."""
         self.controller_epoch = controller_epoch
+        self.lives = Lives() if lives is None else lives
         self.topics: dict[str, TopicNode] = {}
         self.standings: dict[Partition, Standing] = {}
         self.live: dict[int, int] = {}  # registered brokers and their epochs, with those that shut down
@@ -99,6 +102,7 @@ class Leadership:
     def _forget(self, name: str, node: TopicNode) -> None:
         """How its partitions stood. Another topic of that name may have replicas where this one's were offline."""
         partitions = [(name, index) for index in node.replicas]
+        self.lives.forget(partitions)
         for partition in partitions:
             self.standings.pop(partition, None)
         for replicas in self.offline.values():
@@ -112,12 +116,21 @@ class Leadership:
         """`change` is in the tree, as `version` of its node; what stands now."""
         standing = change.after._replace(version=version)
         self.standings[change.partition] = standing
+        if change.before is None or change.before.leader_epoch < standing.leader_epoch:
+            told = self.live.keys() - self.shutting_down
+            self.lives.begun(change.partition, set(self.replicas(change.partition)) - told)
         return standing
 
     def started(self, brokers: Mapping[int, int]) -> None:
         """Brokers have registered: ids and epochs. One known with another epoch must have `died` before."""
         self.live.update(brokers)
         self.suspected.difference_update(brokers)
+        unheard = {broker: self.lives.unheard(broker) for broker in brokers}
+        again = [broker for broker, epoch in brokers.items() if self.lives.begin(broker, epoch)]
+        for partition, now in self.standings.items() if again else ():
+            for broker in set(again).intersection(self.replicas(partition)).difference(now.isr):
+                if partition not in unheard[broker]:
+                    self.lives.outlive(partition, now.leader_epoch, broker)
 
     def died(self, brokers: Iterable[int], suspected: bool = False) -> None:
         """Registrations are gone; or `suspected`: they are there, but their brokers seem not to be.
@@ -201,8 +214,10 @@ class Leadership:
         return _some(self._after_loss(partition, unclean) for partition in self.partitions())
 
     def brokers_started(self, unclean: Unclean, topics: Iterable[str] | None = None) -> list[Change]:
-        """After `started`, or when `unclean` has changed for `topics`: leaders for partitions without, if any can."""
-        return _some(self._elected(partition, unclean) for partition in self.partitions(topics))
+        """After `started`, or when `unclean` has changed for `topics`: leaders for partitions without, if any can;
+        another epoch where a former life of who has started may be about to join the isr.
+        """
+        return _some(self._elected(one, unclean) or self._renewed(one) for one in self.partitions(topics))
 
     def begun_again(self, epochs: Mapping[Partition, int]) -> list[Change]:
         """Another epoch for each that is still in this one, under the same leader."""
@@ -232,9 +247,10 @@ class Leadership:
         change, now = self._elected(partition, unclean), self.standings.get(partition)
         if change or now is None:
             return change
-        there, replicas = self.there(partition), self.replicas(partition)
-        isr = [broker for broker in now.isr if broker in there] or [broker for broker in now.isr if broker in replicas]
-        return self.change(partition, now.leader if now.leader in there else NO_LEADER, isr or now.isr)
+        there, replicas, members = self.there(partition), self.replicas(partition), self._members(partition, now)
+        isr = [broker for broker in members if broker in there] or [broker for broker in members if broker in replicas]
+        change = self.change(partition, now.leader if now.leader in there else NO_LEADER, isr or members)
+        return change or self._renewed(partition)
 
     def _elected(self, partition: Partition, unclean: Unclean) -> Change | None:
         now = self.standings.get(partition)
@@ -244,8 +260,20 @@ class Leadership:
             return None
         replicas, online = self.replicas(partition), self.online(partition)
         lossy = unclean(partition[0]) and self.may_lose(partition)
-        elected = elections.offline(replicas, now.isr, online, lossy)
+        elected = elections.offline(replicas, self._members(partition, now), online, lossy)
         return self.change(partition, elected.leader, elected.isr) if elected else None
+
+    def _renewed(self, partition: Partition) -> Change | None:
+        """Another epoch, where followers may be about to join the isr by what their former lives have fetched."""
+        now = self.standings.get(partition)
+        if now is None or not self.led(partition) or not self.lives.outlived(partition, now.leader_epoch):
+            return None
+        return self.change(partition, now.leader, self._members(partition, now), anew=True)
+
+    def _members(self, partition: Partition, now: Standing) -> Sequence[int]:
+        """The isr but for those that are in it by what a former life of theirs has fetched, if others are."""
+        outlived = self.lives.outlived(partition, now.leader_epoch) - {now.leader}
+        return tuple(broker for broker in now.isr if broker not in outlived) or now.isr
 
     def _without(self, partition: Partition, now: Standing, broker: int) -> Change | None:
         if now.leader != broker:

@@ -36,9 +36,10 @@ LATE = "late_orders,elect,kill_controller_process,kill,move,delete,create"
 STOPPED = "stop_workers"
 ASIDE = "fetchers,elect,cut_link,cut_one_way,kill"
 POWER = "lose_power,elect,cut_link,kill_controller_process,isolate"
+BACK = "lose_power_joining,lose_power_for_a_moment,elect,cut_link,kill_controller_process,isolate"
 MANY = "die_at,fail_dir,elect_unclean,min_isr,move_back,delete_records,stop"
 
-KINDS = [DISKS, RESTARTED, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY, ASIDE, POWER]
+KINDS = [DISKS, RESTARTED, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY, ASIDE, POWER, BACK]
 
 
 def run(first: int, count: int, only: str = "") -> None:
@@ -99,6 +100,11 @@ def test_truncations_beside_the_loop() -> None:
 def test_losses_of_power() -> None:
     """A controller that takes office counts on no log of who was away since a state was written: seed 26 finds that."""
     run(0, 28, POWER)
+
+
+def test_losses_of_power_that_nobody_notices() -> None:
+    """A write that took a follower into the ISR came behind its next registration: seed 8 finds that."""
+    run(0, 12, BACK)
 
 
 @pytest.mark.parametrize("only", KINDS)
@@ -348,6 +354,61 @@ def test_a_leader_that_lost_power_unseen_leads_in_another_epoch() -> None:
         assert leader.registered
         after = cluster.state("u", 0)
         assert (after.leader, after.leader_epoch > before.leader_epoch) == (leader.number, True)
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+@pytest.mark.parametrize("lands", ["before", "after"])
+def test_what_a_follower_said_before_it_lost_power_does_not_take_it_into_the_isr(lands: str, taken_over: bool) -> None:
+    """Its leader is about to write that it is in sync. Before that is in the tree, or just after, it loses its log's
+    end with the power, and is registered again.
+
+    It lacks what is acknowledged, and would lead if the leader died. (KIP-903 has it for KRaft.)
+    """
+    with calm() as cluster:
+        world, cuts, (leader, other) = cluster.world, cluster.network.cuts, others(cluster)
+        office = next(one for one in cluster.brokers.values() if one not in (leader, other))
+        apart = {(leader.number, other.number), (other.number, leader.number)}
+        cluster.create_topic("u", {0: [leader.number, other.number]})
+        world.run(world.now + 2.0)
+        cuts.update(apart)
+        cluster.produce("u", 0, to=leader.number, acks_all=False)
+        until(cluster, lambda: cluster.state("u", 0).isr == [leader.number])
+        cluster.produce("u", 0, to=leader.number, acks_all=True)
+        until(cluster, lambda: cluster.counts["acknowledged"] == 1)
+        write, done = leader.session.each, []
+
+        def restart() -> None:
+            other.die("loses power", vanish=True)
+            cluster.invariants.lost_power(other.number, other.disk.lose_unsynced(min))
+            cluster.zookeeper.expire(other.session)
+            if taken_over:
+                office.die("is killed")
+            cuts.update(apart)
+            world.elapse(0.01)
+            other.start()
+            until(cluster, lambda: other.registered)
+            world.elapse(0.3)
+
+        def each(transactions: Any) -> Any:
+            if done or not transactions or transactions[0][0].path != znodes.state_path("u", 0):
+                return write(transactions)
+            done.append(transactions)
+            if lands == "after":
+                restart()
+                return write(transactions)
+            results = write(transactions)
+            restart()
+            return results
+
+        leader.session.each = each
+        cuts.difference_update(apart)
+        until(cluster, lambda: done)
+        world.run(world.now + 3.0)
+        state = cluster.state("u", 0)
+        assert (state.leader, state.isr) == (leader.number, [leader.number])
+        cuts.difference_update(apart)
+        world.run(world.now + 3.0)
+        assert cluster.state("u", 0).isr == [leader.number, other.number]
 
 
 @pytest.mark.parametrize("deposed", [True, False])

@@ -175,6 +175,7 @@ class Session(Tree):
 
         def write() -> list[str | Stat | None]:
             self._world.effect()
+            self._servers.under_way(self, operations)
             results = self._servers.apply(self, operations)
             self._world.effect()
             return results

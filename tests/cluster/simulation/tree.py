@@ -40,7 +40,9 @@ class Seen(NamedTuple):
 
 
 class ZooKeeper:
-    """The servers. `written(session, operation, before)` is called for each write that is done."""
+    """The servers. `written(session, operation, before)` is called for each write that is done, `under_way(session,
+    operations)` before writes are: time may pass there.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -51,6 +53,7 @@ class ZooKeeper:
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
         self.sessions: dict[int, Session] = {}
         self.written: Callable[[Session | None, Operation, bytes | None], None] = lambda *_: None
+        self.under_way: Callable[[Session, Sequence[Operation]], None] = lambda *_: None
         self.fired: list[tuple[int, list[tuple[str, str]]]] = []  # what watches see, by zxid
         self._past: dict[str, list[tuple[int, Seen | None]]] = defaultdict(list)  # by path; by zxid, what was from then
         self._last = 100

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from odradek.cluster import znodes
+from odradek.cluster.tree import Operation, Set
 
 from .kinds import Kinds
 
@@ -43,10 +47,64 @@ class DiskFaults(Kinds):
         random, brokers = self.world.random, list(self.cluster.brokers.values())
         for broker in random.sample(brokers, random.choice((1, 1, 2, len(brokers)))):
             if broker.up:
-                broker.die("loses power", vanish=True)
-                self.cluster.invariants.lost_power(broker.number, broker.disk.lose_unsynced(random.randint))
-                broker.boots_at = self.world.now + _BOOT_S
+                self._lose_power(broker, _BOOT_S)
                 self._soon(5.0, lambda one=broker: self._start(one))
+
+    def _lose_power(self, broker: Any, boot_s: float) -> None:
+        broker.die("loses power", vanish=True)
+        self.cluster.invariants.lost_power(broker.number, broker.disk.lose_unsynced(self.world.random.randint))
+        broker.boots_at = self.world.now + boot_s
+
+    def do_lose_power_for_a_moment(self) -> None:
+        """A host is back before anybody can notice, whose session had been lost before, or is to end."""
+        broker = self._any()
+        if broker.up:
+            self._lose_power_for_a_moment(broker, self.world.chance(0.5))
+
+    def _lose_power_for_a_moment(self, broker: Any, forgotten: bool) -> None:
+        """`forgotten`: by ZooKeeper."""
+        self._lose_power(broker, 0.01)
+        if forgotten and broker.session is not None:
+            self.cluster.zookeeper.expire(broker.session)
+        self.world.after(self.world.between(0.01, 0.1), None, lambda: self._start(broker))
+
+    def do_lose_power_joining(self) -> None:
+        """A follower loses power while the next write that takes it into an ISR is on its way, and is back soon, but
+        does not reach its leader. That, or the controller, may die then.
+        """
+        self.cluster.zookeeper.under_way = self._under_way
+
+    def _under_way(self, session: Any, operations: Sequence[Operation]) -> None:
+        follower = self._joining(operations[-1])
+        if follower is None or self.cluster.invariants.exempt or self.over:
+            return
+        self.cluster.zookeeper.under_way = lambda *_: None
+        self._lose_power_for_a_moment(follower, True)
+        ways = {(session.broker, follower.number), (follower.number, session.broker)}
+        self.cluster.network.cuts.update(ways)
+        self.world.after(2.0, None, lambda: self.cluster.network.cuts.difference_update(ways))
+        if self.world.chance(0.5):
+            dying = self.cluster.brokers[session.broker] if self.world.chance(0.5) else self._any()
+            self._soon(2.0, lambda: self._killed(dying))
+        self._wait_until_registered(follower, self.world.random.choice((0.01, 3.0, 3.0)))
+
+    def _joining(self, operation: Operation) -> Any:
+        """A broker that the write of a state node takes into the ISR, if it is up."""
+        former = self.cluster.invariants.states.get(operation.path)
+        if former is None or not isinstance(operation, Set):
+            return None
+        joining = sorted(set(znodes.decode_state(operation.data).isr) - set(former.isr))
+        return next((self.cluster.brokers[one] for one in joining if self.cluster.brokers[one].up), None)
+
+    def _wait_until_registered(self, broker: Any, most: float) -> None:
+        for _ in range(int(most / 0.05)):  # where many processes wait already, no time passes
+            if not broker.registered:
+                self.world.elapse(0.05)
+        self.world.elapse(self.world.random.choice((0.0, 0.01, 0.1)))
+
+    def _killed(self, broker: Any) -> None:
+        broker.die("is killed")
+        self._soon(3.0, lambda: self._start(broker))
 
     def do_fail_dir(self) -> None:
         """One or two log directories of a broker fail: somebody notices, or who writes there next. A later start may
