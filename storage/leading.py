@@ -50,8 +50,7 @@ def _goes_on(values: Fields, epoch: int) -> bool:
     another broker may have led, unnoticed here: followers may have truncated what they had fetched from this log, and
     acks=all that waits for them must not be answered by what they had.
     """
-    leads = values[slots.F_STATE] == slots.LEADER and values[slots.F_LED_SINCE] >= 0
-    return leads and epoch <= values[slots.F_LEADER_EPOCH] + 1
+    return values[slots.F_STATE] == slots.LEADER and epoch <= values[slots.F_LEADER_EPOCH] + 1
 
 
 def _known(values: Fields, epoch: int, followers: Sequence[int], isr: Sequence[int]) -> Sequence[int]:

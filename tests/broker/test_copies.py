@@ -70,6 +70,17 @@ def dies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, log: B
     return within
 
 
+@pytest.mark.parametrize("now", [{"leader_epoch": EPOCH + 1}, {"state": slots.LEADER}])
+def test_what_was_decided_in_a_former_epoch_is_not_done(log: Bench, now: dict[str, int]) -> None:
+    """The leader of this one counts on what it was told since: a log that is cut behind its back lacks what is
+    acknowledged."""
+    partition = log.partition()
+    partition.slot.update(**now)
+    with pytest.raises(copies.Outdated):
+        copies.change(partition, EPOCH, copies.cut_to(partition, 4))
+    assert partition.state().leo == 10
+
+
 def test_a_death_leaves_no_checkpoint_above_a_cut(log: Bench, dies: Callable[[str], None]) -> None:
     dies("truncate")
     with pytest.raises(Died):

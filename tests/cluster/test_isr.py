@@ -200,3 +200,54 @@ def test_the_watermark_rises_between_a_look_and_the_lock(
     scene.look()
     assert (scene.isr(), scene.row[5]) == (isr, isr)
     assert scene.led.standing() == (IN if 2 in isr else OUT)
+
+
+def caught_up(scene: Scene, standing: int = OUT) -> None:
+    """The follower has fetched all there is, a moment ago."""
+    slot = scene.led.slot
+    replicas.stand(slot, {2: standing})
+    now_ms = time.monotonic_ns() // 1_000_000
+    replicas.fetched(slot, slot.fields(), replicas.find(slot, 2), slot.state().leo, 0, slot.state().leo, now_ms)
+
+
+def test_the_watermark_waits_for_a_follower_before_the_tree_says_that_it_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process may die, or find the lock taken, behind the write: the follower may be elected all the same."""
+    scene = Scene([1])
+    monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
+    caught_up(scene)
+    write = scene.tree.each
+    seen = []
+
+    def each(transactions: Any) -> Any:
+        seen.append((scene.led.standing(), scene.led.slot.state().voters, scene.isr()))
+        return write(transactions)
+
+    monkeypatch.setattr(scene.tree, "each", each)
+    scene.look()
+    assert (seen, scene.isr()) == ([(JOINING, 2, [1])], [1, 2])
+
+
+@pytest.mark.parametrize(("isr", "known"), [([1], replicas.UNKNOWN), ([1, 2], 5)])
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_who_is_out_of_sync_fetches_in_the_next_epoch_before_it_may_join(
+    epoch: int, isr: list[int], known: int
+) -> None:
+    """It may have died, and come back without the end of its log: that is why the epoch began (cluster.lives)."""
+    scene = Scene([1])
+    caught_up(scene)
+    values = scene.led.slot.fields()
+    leading.lead(scene.led, values, epoch, [2], isr, 0)  # type: ignore[arg-type]
+    assert replicas.read(scene.led.slot)[0].leo == (known if epoch else 5)
+
+
+def test_who_ends_before_the_epoch_began_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies between may be committed by the former leader's word, though the watermark here is below."""
+    scene = Scene([1])
+    monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
+    caught_up(scene)
+    scene.led.slot.update(epoch_start=6, leo=6, hw=0)
+    scene.look()
+    assert scene.isr() == [1]
+    caught_up(scene)
+    scene.look()
+    assert scene.isr() == [1, 2]

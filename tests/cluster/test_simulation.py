@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from odradek.cluster import znodes
+from odradek.cluster.state import EPOCH
 from odradek.cluster.tree import Set
 from odradek.cluster.view import Told
 from odradek.ipc import replicas, slots
+from odradek.protocol.errors import FENCED_LEADER_EPOCH
 from odradek.workers.followers import Progress
 
 from .simulation.cluster import Cluster
@@ -409,6 +411,39 @@ def test_what_a_follower_said_before_it_lost_power_does_not_take_it_into_the_isr
         cuts.difference_update(apart)
         world.run(world.now + 3.0)
         assert cluster.state("u", 0).isr == [leader.number, other.number]
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_slot_takes_no_role_of_a_former_epoch_though_the_view_is_older(leader: int) -> None:
+    """The controller process died before it published what it had made of the slot. Its successor knows the epoch
+    before, and a late order comes: to lead in that again, or to follow and be cut."""
+    with calm() as cluster:
+        late = decided(cluster, leader, [1, 2, 3])
+        order = decided(cluster, 1, [1, 2, 3])
+        told(cluster, 1, order)
+        until(cluster, lambda: slot(cluster, 1).state().leader_epoch == order.leader_epoch)
+        controller: Any = cluster.brokers[1].controller
+        replicas_here = controller.owner._replicas
+        replicas_here.view.row("t", 0)[EPOCH] = late.leader_epoch - 1
+        assert replicas_here.become(late) == FENCED_LEADER_EPOCH
+        state = slot(cluster, 1).state()
+        assert (state.state, state.leader_epoch) == (slots.LEADER, order.leader_epoch)
+
+
+def test_a_replica_that_was_moved_away_and_back_is_not_stopped_by_the_order_to_delete_it() -> None:
+    """That came late. It would take the log of a member of the ISR."""
+    with calm() as cluster:
+        former = cluster.state("t", 0).leader_epoch
+        order = decided(cluster, 1, [1, 2, 3])
+        for broker in (1, 2, 3):
+            told(cluster, broker, order)
+        until(cluster, lambda: slot(cluster, 2).state().leader_epoch == order.leader_epoch)
+        follower: Any = cluster.brokers[2]
+        log = follower.disk.find("t", (cluster.topic("t").id, 0))
+        assert follower.controller.owner._replicas.stop("t", 0, former, True) == FENCED_LEADER_EPOCH
+        assert follower.disk.find("t", (cluster.topic("t").id, 0)) is log
+        assert follower.controller.owner._replicas.stop("t", 0, former, False) == FENCED_LEADER_EPOCH
+        assert slot(cluster, 2).state().leader_epoch == order.leader_epoch
 
 
 @pytest.mark.parametrize("deposed", [True, False])
