@@ -28,12 +28,18 @@ from odradek.storage.reserve import Reserve
 
 
 def open_controller(me: Process) -> Controller:
-    """Take over the metadata: the tree, the partitions' directories and slots. Raises OdradekError."""
-    if me.config.clustered:
-        return _join(me)
+    """Take over the metadata: the tree, the partitions' directories and slots.
+
+    Raises BootError, and OdradekError where the next try may do: on a full disk, and of all that goes wrong while the
+    broker runs. It has run as it is configured, its workers go on without a controller, and they must not end with it.
+    """
     try:
-        return _open_alone(me)
-    except TreeUnavailable as error:  # as on a full disk: the next try may do
+        return _join(me) if me.config.clustered else _open_alone(me)
+    except TreeUnavailable as error:
+        raise OdradekError(str(error)) from None
+    except BootError as error:
+        if _former(me) is None:
+            raise
         raise OdradekError(str(error)) from None
 
 

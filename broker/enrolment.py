@@ -13,7 +13,6 @@ from pathlib import Path
 from odradek.broker import joining, listeners
 from odradek.broker.brokers import read_registered
 from odradek.broker.checkpoint_turns import Turns
-from odradek.broker.errors import BootError
 from odradek.broker.member import Member
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.process import Process
@@ -35,7 +34,7 @@ _NOT_YET = PartitionState(NO_LEADER, -1, [], 0)
 
 
 def enrol(me: Process, former: Snapshot | None) -> Member:
-    """The member that this process is from now on. Raises BootError.
+    """The member that this process is from now on. Raises as `joining.open_tree`.
 
     `former`: what a controller process before this one has published into this broker's memory, whose session and
     slots are gone on with. That session is left as it is where ZooKeeper fails for the moment: the next process goes on
@@ -47,7 +46,7 @@ def enrol(me: Process, former: Snapshot | None) -> Member:
     except (TreeError, Malformed) as error:
         if former is None or not isinstance(error, TreeUnavailable):
             tree.close()
-        raise BootError(f"ZooKeeper at {me.config['zookeeper.connect']}: {error!r}") from None
+        raise joining.failed(me.config, error) from None
 
 
 def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:

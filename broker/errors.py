@@ -3,7 +3,7 @@
 OK = 0
 FAILED = 1
 USAGE = 2
-FATAL_BOOT = 3  # starting again cannot help: no supervisor, ours or systemd, should try
+FATAL_BOOT = 3  # of a broker that starts: starting again cannot help, no supervisor, ours or systemd, should try
 INTERRUPTED = 130
 
 

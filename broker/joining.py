@@ -17,13 +17,13 @@ from typing import Any
 
 from odradek.broker import listeners
 from odradek.broker.config import BrokerConfig
-from odradek.broker.errors import BootError
+from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.process import wait_for
 from odradek.cluster import znodes
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import Tree, TreeError
+from odradek.cluster.tree import Tree, TreeError, TreeUnavailable
 from odradek.cluster.znodes import BrokerNode
-from odradek.cluster.zookeeper import ConnectError, ZooKeeperTree
+from odradek.cluster.zookeeper import ConnectError, NoAnswer, ZooKeeperTree
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,10 @@ Credentials = tuple[int, bytes]
 
 
 def open_tree(config: BrokerConfig, former: Credentials | None = None) -> ZooKeeperTree:
-    """The metadata tree at zookeeper.connect. Raises BootError."""
+    """The metadata tree at zookeeper.connect. Raises BootError, and OdradekError where the next try may do.
+
+    After a power failure brokers may start before ZooKeeper does.
+    """
     session_ms = config["zookeeper.session.timeout.ms"]
     connect_ms = config["zookeeper.connection.timeout.ms"] or session_ms
     auth = config["odradek.zookeeper.auth"]
@@ -43,8 +46,16 @@ def open_tree(config: BrokerConfig, former: Credentials | None = None) -> ZooKee
         return ZooKeeperTree(
             config["zookeeper.connect"], session_ms, connect_ms, auth, config["zookeeper.set.acl"], former
         )
+    except NoAnswer as error:
+        raise OdradekError(str(error)) from None
     except ConnectError as error:
         raise BootError(str(error)) from None
+
+
+def failed(config: BrokerConfig, error: Exception) -> OdradekError:
+    """What to raise where the tree gave `error` and this process cannot begin without an answer."""
+    kind = OdradekError if isinstance(error, TreeUnavailable) else BootError
+    return kind(f"ZooKeeper at {config['zookeeper.connect']}: {error!r}")
 
 
 def save_session(run_dir: Path, credentials: Credentials) -> None:
@@ -80,7 +91,7 @@ def forget_session(run_dir: Path) -> None:
 
 
 def settle(config: BrokerConfig, former_id: int | None, cluster_id: str | None) -> tuple[int, str]:
-    """(broker id, cluster id) of a broker that is about to start. Raises BootError.
+    """(broker id, cluster id) of a broker that is about to start. Raises as `open_tree`.
 
     `former_id` and `cluster_id` are what its log directories say; the cluster's own id is told whatever they say, and
     is made from theirs where the cluster is new.
@@ -96,7 +107,7 @@ def settle(config: BrokerConfig, former_id: int | None, cluster_id: str | None) 
         broker = _broker_id(tree, config, former_id)
         _refuse_second(tree, broker, config)
     except TreeError as error:
-        raise BootError(f"ZooKeeper at {config['zookeeper.connect']}: {error!r}") from None
+        raise failed(config, error) from None
     finally:
         tree.close()
     return broker, known

@@ -140,10 +140,12 @@ class Supervisor:
         self._events.publish("died", process=name, pid=death.pid, reason=death.reason, expected=expected)
         if self._stopping:
             return
+        if self._ready:  # it has run as it is configured: it is started again until it does
+            return
         if is_fatal(death):
             log.error("%s cannot run as it is configured: stopping", name)
             self._exit_code, self._stopping = FATAL_BOOT, True
-        elif not self._ready and self._children.deaths(death.role) >= MOST_BOOT_DEATHS:
+        elif self._children.deaths(death.role) >= MOST_BOOT_DEATHS:
             log.error("%s has died %d times before the broker was ready: giving up", name, MOST_BOOT_DEATHS)
             self._exit_code, self._stopping = FAILED, True
 

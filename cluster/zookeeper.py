@@ -60,6 +60,10 @@ class ConnectError(Exception):
     """ZooKeeper cannot be used; the message says what to change."""
 
 
+class NoAnswer(ConnectError):
+    """No server of it answers, which another time it may."""
+
+
 class _Watch(NamedTuple):
     """What kazoo calls, in a thread of its own. Equal ones are one to it: a deleted node is told once."""
 
@@ -110,7 +114,7 @@ class ZooKeeperTree(Tree):
         client.add_listener(self._state_changed)
         try:
             if not _began(client, patience):
-                raise ConnectError(f"no ZooKeeper answers at {hosts} (zookeeper.connect)")
+                raise NoAnswer(f"no ZooKeeper answers at {hosts} (zookeeper.connect)")
         except BaseException as error:
             self._give_up(client)
             if isinstance(error, KazooException):

@@ -231,6 +231,20 @@ def test_fatal_boot_error_of_a_child_stops_the_broker(standin: Standin) -> None:
     assert not standin.shm()
 
 
+def test_a_child_that_ran_before_cannot_stop_the_broker(standin: Standin) -> None:
+    """Whatever it says that it misses, it had it: the others go on, and it is started again until it runs."""
+    standin.start()
+    others = {other: standin.role_pid(other) for other in ROLES if other != "janitor"}
+    refused = standin.data / "janitor.exit"
+    refused.write_text(str(FATAL_BOOT))
+    os.kill(standin.role_pid("janitor"), signal.SIGKILL)
+    wait_until(lambda: standin.text.count("exit code 3") >= 2, 60, "it to be tried again")
+    refused.unlink()
+    wait_until(lambda: standin.processes()["janitor"]["state"] == "running", 60, "it to run again")
+    assert {other: standin.role_pid(other) for other in others} == others
+    assert standin.stop() == 0
+
+
 def test_a_child_that_never_lives_ends_the_boot(standin: Standin) -> None:
     standin.data.mkdir()
     (standin.data / "worker-1.exit").write_text("1")

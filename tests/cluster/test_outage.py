@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from odradek.broker.outage import CHANGES, MOST, PATIENCE_S, Outage
 
@@ -22,6 +22,7 @@ from ..harness.wire import Wire
 from ..harness.zookeeper import ZooKeeper
 
 CREATE_TOPICS, UPDATE_METADATA = 19, 6
+QUICK = {"zookeeper_connection_timeout_ms": 3000}
 NOT_CONTROLLER = 41
 
 
@@ -75,7 +76,7 @@ def test_no_more_wait_than_there_is_room_for() -> None:
 
 @pytest.fixture
 def broker(zookeeper: ZooKeeper, tmp_path: Path) -> Iterator[Broker]:
-    running = Broker(tmp_path / "broker", broker_id=0, zookeeper_connect=zookeeper.connect)
+    running = Broker(tmp_path / "broker", broker_id=0, zookeeper_connect=zookeeper.connect, **QUICK)
     try:
         yield running.start()
     finally:
@@ -139,6 +140,34 @@ def test_who_waits_too_long_is_told_to_try_again_and_what_is_away(zookeeper: Zoo
     assert found == {key: {NOT_CONTROLLER} for key in keys}
     texts = [str(answer.to_dict()) for answer in answers.values()]
     assert all("zookeeper.connect" in text and "disk" not in text for text in texts)
+
+
+@pytest.mark.needs("java-3.9.1")
+@pytest.mark.timeout(120)
+def test_a_controller_process_that_finds_no_zookeeper_does_not_end_the_broker(
+    zookeeper: ZooKeeper, broker: Broker
+) -> None:
+    """It was killed in an outage. Workers go on, and when ZooKeeper is back so does the next controller process."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    wait_until(lambda: admin.list_topics(timeout=20).controller_id == 0, 30, "a controller")
+    admin.create_topics([NewTopic("before", 1, 1)])["before"].result(60)
+    zookeeper.kill()
+    wait_until(lambda: "the connection to ZooKeeper is lost" in broker.log, 30, "the broker to notice")
+    broker.kill_role("controller")
+    wait_until(lambda: broker.log.count("no ZooKeeper answers at") >= 2, 60, "it to be tried again")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("before", b"x")
+    assert producer.flush(30) == 0
+    zookeeper.start()
+    wait_until(lambda: _made(admin, "after"), 60, "a topic to be made")
+
+
+def _made(admin: AdminClient, topic: str) -> bool:
+    try:
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+    except KafkaException:
+        return False
+    return True
 
 
 @pytest.mark.needs("java-3.9.1")
