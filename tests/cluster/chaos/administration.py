@@ -38,6 +38,7 @@ def moved_off(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
 @contextmanager
 def moved_off_while_down(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
     """It is killed, and starts again when nothing that it has is its own any more."""
+    ground.administrator.settle()  # a deletion of before waits for it, and the move that it waits for behind that
     ground.broker(broker).kill()
     _reassign(ground, [one for one in ground.ids if one != broker])
     yield
