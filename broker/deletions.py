@@ -1,8 +1,9 @@
 """Deleting topics, as the elected controller does it (Kafka's TopicDeletionManager).
 
-Somebody makes a node under /admin/delete_topics. Once every broker with a replica is there, all are told that the
-topic is going and each deletes its replicas; then the topic's nodes go. If a broker dies in between, it begins again
-when that broker is back, even if it had answered: it may have a log now that it had not then, as a disk was mended.
+Somebody makes a node under /admin/delete_topics. Once every broker with a replica is there, all are told that the topic
+is going and each deletes its replicas; then the topic's nodes go. If a broker dies in between, it begins again when
+that broker is back, even if it had answered: it may have a log now that it had not then, as a disk was mended. It also
+begins again with the next request for a deletion if a broker could not do it, or the topic has other replicas by then.
 Whatever happens, no replica of the topic is left that could come back to life. Any broker may make a topic of that name
 as soon as there is none: nothing of the former is left then that would take it away again.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,7 @@ from odradek.cluster.tree import Delete, NoNode, Operation, TreeError, TreeUnava
 
 if TYPE_CHECKING:
     from odradek.broker.elected import Elected
+    from odradek.cluster.znodes import TopicNode
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +34,21 @@ _TOGETHER = 500  # deletions of nodes in one transaction: ZooKeeper takes a MiB
 Done = Callable[[ApiError | None], None]
 
 
+@dataclass
+class _Begun:
+    """A topic as it was when its brokers were told, and those that have not answered."""
+
+    node: TopicNode
+    missing: set[int]
+    refused: bool = False  # by one of them
+
+
 class Deletions:
     """Topics on their way out."""
 
     def __init__(self, elected: Elected) -> None:
         self._elected = elected
-        self._pending: dict[str, set[int]] = {}  # begun: brokers that have not answered
+        self._pending: dict[str, _Begun] = {}
         self._unread: set[str] = set()  # topics that shall go, whose nodes make no sense
         self._waiting: dict[str, dict[int, Done]] = {}
         self._numbers = itertools.count()
@@ -55,6 +67,9 @@ class Deletions:
     def read(self) -> None:
         """Which topics shall go; whatever was begun begins again."""
         self._pending.clear()
+        self._read_marks()
+
+    def _read_marks(self) -> None:
         names = self._elected.tree.children(znodes.DELETE_TOPICS, watch=True)
         self._unread = self._leadership.unread.intersection(names)
         for name in names:
@@ -65,14 +80,21 @@ class Deletions:
     def changed(self) -> None:
         """Somebody asks for deletions."""
         self._elected.topics.changed()
-        self.read()
-        self.go_on()
+        self._look_again()
 
     def readable(self, topics: Collection[str]) -> None:
         """The nodes of these make sense: they are among the topics now, and may have been to go before."""
         if not self._unread.isdisjoint(topics):
-            self.read()
-            self.go_on()
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """What is under way goes on: it would be told from the start with each of many topics."""
+        self._read_marks()
+        for topic, begun in list(self._pending.items()):
+            deleting = topic in self._leadership.deleting
+            if not deleting or begun.refused or self._leadership.topics[topic] != begun.node:
+                del self._pending[topic]
+        self.go_on()
 
     def interrupted(self, brokers: Collection[int]) -> None:
         """Brokers died: what they have a part in begins again later.
@@ -97,8 +119,8 @@ class Deletions:
         return {broker for some in node.replicas.values() for broker in some} if node else set()
 
     def _begin(self, topic: str, brokers: set[int]) -> None:
-        self._pending[topic] = set(brokers)
-        replicas = self._leadership.topics[topic].replicas
+        node = self._leadership.topics[topic]
+        self._pending[topic], replicas = _Begun(node, set(brokers)), node.replicas
         stop = {((topic, index), broker): True for index, some in replicas.items() for broker in some}
         shown = [(topic, index) for index in replicas]
         self._elected.telling.stop(stop, shown, lambda *answer: self._answered(topic, *answer))
@@ -106,14 +128,15 @@ class Deletions:
             self._elected.attempt(lambda: self._finish(topic))
 
     def _answered(self, topic: str, broker: int, error: int, errors: Errors) -> None:
-        missing = self._pending.get(topic)
-        if missing is None:
+        begun = self._pending.get(topic)
+        if begun is None:
             return
         if error or errors:
             log.warning("broker %d could not delete topic %s: %d %s", broker, topic, error, errors)
+            begun.refused = True
             return
-        missing.discard(broker)
-        if not missing:
+        begun.missing.discard(broker)
+        if not begun.missing:
             self._elected.attempt(lambda: self._finish(topic))
 
     def _finish(self, topic: str) -> None:

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from odradek.broker.deletions import Deletions
+from odradek.cluster.znodes import TopicNode
+from odradek.protocol import errors
 
 
 def _deletions() -> Deletions:
@@ -73,3 +75,73 @@ def test_who_dies_after_its_answer_is_asked_again() -> None:
     leadership.topics.clear()  # by hand, before all have answered
     deletions.interrupted([1])
     assert not deletions._pending
+
+
+class Scene:
+    """A controller that is asked to delete topics of two brokers, and what it has them stop."""
+
+    def __init__(self) -> None:
+        self.deletions = _deletions()
+        self.stopped: list[str] = []  # topics, in order
+        self.answers: list[Any] = []
+        self.marked: list[str] = []
+        elected: Any = self.deletions._elected
+        elected.tree.children = lambda path, watch: list(self.marked)
+        elected.topics = SimpleNamespace(changed=lambda: None)
+        elected.telling = SimpleNamespace(stop=self._stop)
+        elected.attempt = lambda action: action()
+        self.leadership: Any = elected.leadership
+        self.leadership.live, self.leadership.deleting, self.leadership.unread = {1: 0, 2: 0}, set(), set()
+        self.leadership.drop_topic = self._drop
+
+    def _stop(self, replicas: dict[Any, bool], shown: object, answered: Any) -> None:
+        self.stopped.append(next(iter(replicas))[0][0])
+        self.answers.append(answered)
+
+    def _drop(self, topic: str) -> None:
+        self.marked.remove(topic)
+        del self.leadership.topics[topic]
+
+    def delete(self, *topics: str) -> None:
+        for topic in topics:
+            self.leadership.topics[topic] = TopicNode(None, {0: [1, 2]})
+            self.marked.append(topic)
+            self.deletions.changed()
+
+
+def test_each_of_many_topics_is_told_once() -> None:
+    """The requests of the others, and the end of each deletion, are changes of what is to be deleted too."""
+    scene, topics = Scene(), [f"t{number}" for number in range(20)]
+    scene.delete(*topics)
+    for answered in scene.answers:
+        answered(1, 0, {})
+        answered(2, 0, {})
+        scene.deletions.changed()
+    assert scene.stopped == topics
+    assert not scene.leadership.topics and not scene.deletions._pending
+
+
+def test_a_deletion_that_a_broker_could_not_do_begins_again_with_the_next_change() -> None:
+    scene = Scene()
+    scene.delete("t")
+    scene.answers[0](1, 0, {})
+    scene.answers[0](2, errors.KAFKA_STORAGE_ERROR, {})
+    assert scene.stopped == ["t"]
+    scene.deletions.changed()
+    assert scene.stopped == ["t", "t"]
+
+
+def test_a_deletion_of_a_topic_that_has_other_replicas_by_now_begins_again() -> None:
+    scene = Scene()
+    scene.delete("t")
+    scene.leadership.topics["t"] = TopicNode(None, {0: [1, 2], 1: [2, 1]})
+    scene.deletions.changed()
+    assert scene.stopped == ["t", "t"]
+
+
+def test_a_deletion_that_is_called_off_is_forgotten() -> None:
+    scene = Scene()
+    scene.delete("t")
+    scene.marked.clear()
+    scene.deletions.changed()
+    assert not scene.deletions._pending
