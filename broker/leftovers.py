@@ -7,12 +7,14 @@ Of any other nobody knows whether it may go: the tree may have been restored fro
 It stays as it is, is named at each start, and is put aside when a topic of its name is made (partition_dirs: `create`).
 
 Owner     : the controller, before anything is published.
-Crash rule: a note goes once no directory of that id is left to rename, and stays while a log directory cannot be used.
+Crash rule: a note goes once no directory of that id is left to rename, and stays while a log directory, or the id of a
+            partition's, cannot be read.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.cluster import znodes
@@ -24,19 +26,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_UNREADABLE = b""
+
 
 def finish_deletions(state: ClusterState, dirs: PartitionDirs) -> None:
     """Retire the directories of topics that were deleted, and name those of no topic. Raises TreeUnavailable."""
     unknown = [key for key in dirs.found() if not _is_known(state, *key)]
     deleted = {znodes.uuid_bytes(name): name for name in state.unrenamed()}
+    others = []
     for topic, partition in unknown:
-        if dirs.topic_id(topic, partition) in deleted:
+        if _topic_id(dirs, topic, partition) in deleted:
             log.info("%s-%d: its topic is deleted, finishing that", topic, partition)
             dirs.put_away(topic, partition, dirs.retire)
-    _name_others(dirs, [key for key in unknown if key in dirs and dirs.topic_id(*key) not in deleted])
-    if not dirs.failed:
-        left = {dirs.topic_id(*key) for key in dirs.found()}
+        else:
+            others.append((topic, partition))
+    _name_others(dirs, others)
+    if deleted and not dirs.failed:
+        _forget(state, deleted, {_topic_id(dirs, *key) for key in dirs.found()})
+
+
+def _forget(state: ClusterState, deleted: Mapping[bytes, str], left: Collection[bytes | None]) -> None:
+    if _UNREADABLE not in left:
         state.forget_unrenamed([name for topic_id, name in deleted.items() if topic_id not in left])
+
+
+def _topic_id(dirs: PartitionDirs, topic: str, partition: int) -> bytes | None:
+    """One that the disk does not give may be any: its directory stays, and so do all notes."""
+    try:
+        return dirs.topic_id(topic, partition)
+    except OSError as error:
+        log.error("%s-%d: the topic id of its directory cannot be read: %s", topic, partition, error)
+        return _UNREADABLE
 
 
 def _is_known(state: ClusterState, topic: str, partition: int) -> bool:

@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -196,6 +196,36 @@ def test_a_directory_of_no_topic_is_named_and_stays(tmp_path: Path, caplog: pyte
         assert left(tmp_path / "data") == ["t-00"]
         (text,) = warnings(caplog)
         assert str(tmp_path / "data" / "t-0") in text and "not served" in text
+
+
+def test_an_id_that_cannot_be_read_holds_up_no_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither that of a topic that is known, nor any other's, which may be of a deleted topic: the notes stay."""
+    with owned(tmp_path) as owner:
+        for name in ("t", "u"):
+            list(owner.create_topic(TopicPlan(name, {0: [0]}, {})))
+        away = restarted(tmp_path, owner, failed=(0,))
+        away.delete_topic("t", lambda error: None)
+        readable = {name: unreadable(tmp_path / "data" / name / "partition.metadata") for name in ("t-0", "u-0")}
+        second = restarted(tmp_path, away)
+        assert left(tmp_path / "data") == ["t-00", "u-00"] and len(second.state.unrenamed()) == 1
+        assert any("u-0" in text and "cannot be read" in text for text in warnings(caplog))
+        for again in readable.values():
+            again()
+        third = restarted(tmp_path, second)
+        assert left(tmp_path / "data") == ["t-0delete", "u-00"] and third.state.unrenamed() == []
+
+
+def unreadable(path: Path) -> Callable[[], None]:
+    """It gives an error that is not "not found", also to root; what this returns mends it."""
+    text = path.read_text()
+    path.unlink()
+    path.mkdir()
+
+    def mend() -> None:
+        path.rmdir()
+        path.write_text(text)
+
+    return mend
 
 
 def restarted(folder: Path, owner: MetadataOwner, failed: tuple[int, ...] = ()) -> MetadataOwner:
