@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 COLUMN_REQUESTS = COLUMN["requests"]
 TICK_S = 0.001  # while a lock or an acknowledgement is waited for
 IDLE_S = 1.0
+REFUSED_S = 0.1  # before what could not be published is tried again
 PUBLISH_REST = 4  # times as long as a publication takes, before the next one for work that goes on
 
 
@@ -59,6 +60,7 @@ class Controller:
         self._timeouts = Timeouts()
         self._steps = Steps()
         self._publish_from = 0.0  # when work in steps has its changes published while it goes on
+        self._refused = False  # the last publication
         self._outage = Outage(lambda: owner.connected)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._door = channel.Listener(me.run_dir / "controller.sock")
@@ -125,11 +127,11 @@ class Controller:
     def _patience(self) -> float:
         if self._steps.waiting:
             return 0.0
-        if self.owner.waiting or self.publication.waiting or self.owner.changed:
+        if self.owner.waiting or self.publication.waiting or (self.owner.changed and not self._refused):
             return TICK_S
         now = time.monotonic()
         until = min(now + IDLE_S, self.owner.due(), self._timeouts.next() + TICK_S)
-        return max(0.0, until - now)
+        return max(0.0, min(until, self._publish_from if self._refused else until) - now)
 
     def _turn(self) -> None:
         self._steps.go_on()
@@ -137,30 +139,49 @@ class Controller:
         self._outage.tick()
         if self.owner.changed and self._may_publish():
             self.publish()
-        actions, self._after_publish = self._after_publish, []
-        for action in actions:
-            self.publication.when_known(partial(self.owner.when_told, action))
+        if not self._refused:
+            actions, self._after_publish = self._after_publish, []
+            for action in actions:
+                self.publication.when_known(partial(self.owner.when_told, action))
         self.publication.check()
         self._timeouts.due(time.monotonic())
         self._flush()
 
     def _may_publish(self) -> bool:
         """Every process reads all of what is published: a request of a thousand changes must not cost each as many."""
-        return bool(self._after_publish) or not self._steps.waiting or time.monotonic() >= self._publish_from
+        wanted = not self._refused and (self._after_publish or not self._steps.waiting)
+        return bool(wanted) or time.monotonic() >= self._publish_from
 
     def publish(self) -> None:
-        """Publish the metadata as it is; slots of what was deleted are free once everybody knows."""
+        """Publish the metadata as it is; slots of what was deleted are free once everybody knows.
+
+        Where there is no memory for it, or no descriptor, all go on with what was published last, and whoever waits for
+        a change waits on. Raises OSError where nothing was published yet.
+        """
         began = time.monotonic()
-        self._publish()
+        try:
+            self._publish()
+        except OSError as error:
+            if not self.publication.version:
+                raise
+            self._not_published(error)
+            return
+        self._refused = False
         now = time.monotonic()
         self._publish_from = now + PUBLISH_REST * (now - began)
 
     def _publish(self) -> None:
+        self.owner.version = self.publication.publish(lambda version: self._snapshot(version).encode())
         freed, self.owner.to_free = self.owner.to_free, []
         self.owner.changed = False
-        self.owner.version = self.publication.publish(lambda version: self._snapshot(version).encode())
         if freed:
             self.publication.when_known(lambda: self._free(freed))
+
+    def _not_published(self, error: OSError) -> None:
+        if not self._refused:
+            log.error("the metadata cannot be published, trying again until they can: %s", error)
+        self._refused, self.owner.changed = True, True
+        self._publish_from = time.monotonic() + REFUSED_S
 
     def _snapshot(self, version: int) -> Snapshot:
         return self.owner.snapshot_at(version)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ..clients.admin import create_topic
 from ..clients.raw.batches import batch
@@ -77,9 +78,16 @@ def test_while_running(in_shm: Callable[..., tuple[Any, Path]]) -> None:
         for _ in range(3):
             assert produce(wire, plain, batch([b"x"])).error_code == 0
         wait_until(lambda: f"{idle}-0: [Errno 28] /dev/shm" in broker.log, 60, "the janitor's turn")
+        fill(shm / "more")  # what the janitor has freed
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        asked = admin.create_topics([NewTopic("late", 1, 1)])["late"]
+        wait_until(lambda: "the metadata cannot be published" in broker.log, 60, "a change that nobody can be told of")
+        assert not asked.done()
         assert {role: broker.pids(role) for role in before} == before
-        (shm / "ballast").unlink()
+        for ballast in ("ballast", "more"):
+            (shm / ballast).unlink()
         wait_until(lambda: produce(wire, counted, first).error_code == 0, 60, "it heals")
         assert list_offsets(wire, counted, -1).offset == 1
+    assert asked.result(60) is None
     create_topic(broker, "later")
     assert {role: broker.pids(role) for role in before} == before
