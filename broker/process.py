@@ -20,7 +20,7 @@ from pathlib import Path
 from odradek.broker import config as configuration
 from odradek.broker import logs, systemd
 from odradek.broker.config import BrokerConfig
-from odradek.broker.errors import BootError
+from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.patience import Patience, recovering
 from odradek.broker.systemd import Watchdog
 from odradek.ipc import processes, rundir, shm
@@ -80,12 +80,13 @@ def role_locks(config: BrokerConfig) -> RoleLocks:
 
 
 def enter(role: int, run_dir: Path) -> Process:
-    """Become the process of `role`. Raises BootError when there is no broker, or that role is taken."""
+    """Become the process of `role`. Raises BootError when there is no broker, OdradekError when that role is taken."""
     config = configuration.saved(run_dir)
     logs.setup(role_name(role), config, run_dir)
     locks = role_locks(config)
     if not wait_for(lambda: locks.hold(role), BYTE_PATIENCE_S):
-        raise BootError(f"a {role_name(role)} is running already on {config.data_dir}")
+        # Not for good: one that a service manager could not kill, as on a disk that hangs, ends when the disk goes on.
+        raise OdradekError(f"a {role_name(role)} is running already on {config.data_dir}")
     try:
         shared = Shared.attach(rundir.shm_prefix(config.data_dir))
     except RegionError as error:

@@ -88,10 +88,10 @@ def die_with(parent: int) -> None:
 
 def signal_exactly(pid: int, number: int, still_right: Callable[[], bool]) -> bool:
     """Send a signal through a pidfd, unless `still_right()` says, once the pidfd pins the process, that `pid`
-    is another one by now. Returns whether it was sent."""
+    is another one by now. Returns whether it was sent; it is not where no descriptor is left."""
     try:
         pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
+    except OSError:
         return False
     try:
         if not still_right():

@@ -25,12 +25,12 @@ def notify(message: str, wait_s: float = _WAIT_S) -> bool:
         return False
     if address.startswith("@"):  # the abstract namespace
         address = "\0" + address[1:]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to_manager:
-        to_manager.settimeout(wait_s)
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to_manager:
+            to_manager.settimeout(wait_s)
             to_manager.sendto(message.encode(), address)
-        except OSError:
-            return False
+    except OSError:  # also where no descriptor is left, which a process outlives
+        return False
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -75,6 +76,19 @@ def test_a_manager_that_does_not_read_holds_nobody_up(manager: socket.socket) ->
                 pass
     assert not systemd.notify("STOPPING=1")
     Watchdog({"WATCHDOG_USEC": "4000000"}).beat()
+
+
+def test_a_process_without_a_descriptor_left_outlives_its_sign_of_life(
+    manager: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(systemd.socket, "socket", none_left)
+        assert not systemd.notify("STATUS=running")
+        Watchdog({"WATCHDOG_USEC": "4000000"}).beat()
+    assert systemd.notify("STATUS=running")
 
 
 def test_a_watchdog_that_nobody_set() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -48,6 +49,22 @@ def test_a_stopped_process_is_killed_when_its_time_is_over(process: subprocess.P
     assert look(sweeper, process, 1) == [process.pid]
     assert process.wait(10) == -signal.SIGKILL
     assert look(sweeper, process, 5) == []
+
+
+def test_who_has_no_descriptor_left_kills_later(
+    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor, whose end is the broker's."""
+
+    def none_left(pid: int) -> int:
+        raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
+
+    stop(process)
+    sweeper = StoppedProcesses(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pidfd_open", none_left)
+        assert look(sweeper, process, 1) == []
+    assert look(sweeper, process, 1) == [process.pid]
 
 
 def test_who_has_no_patience_kills_at_the_first_look(process: subprocess.Popen[bytes]) -> None:
