@@ -64,8 +64,9 @@ class Syncer:
 
     def _start(self, partition: Partition) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="fsync", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="fsync", daemon=True)
+            thread.start()  # which the system may refuse: the next one tries again
+            self._thread = thread
         self._busy.add(partition)
         group = self._next.pop(partition)
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -436,6 +438,23 @@ def test_syncing_every_record(tmp_path: Path) -> None:
         client.send(b"".join(produce(client, [b"%d" % n]) for n in range(20)) + raw(18, 0, 99))
         assert correlations(client.answers(21)) == [*range(1, 21), 99]
         assert bench.slot("t").state().flushed == 20
+
+
+def test_records_are_synced_though_the_system_had_no_thread_at_first(
+    bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    bench.configure("t", flush_messages="1")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with suppress(RuntimeError):
+            client.send(produce(client, [b"a"]))
+            bench.turn(2)
+    other = bench.connect()
+    other.send(produce(other, [b"b"]))
+    assert len(correlations(other.answers())) == 1
 
 
 def test_a_topic_deleted_while_its_records_are_synced(bench: Bench, client: Client) -> None:
