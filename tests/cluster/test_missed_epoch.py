@@ -61,10 +61,10 @@ class Scene:
         return self.state().leader_epoch
 
     def leads(self, broker: int, epoch: int) -> bool:
-        """Whether a broker says that it leads in an epoch."""
+        """Whether a broker says that it leads in an epoch, or the next: a controller may begin one (cluster.lives)."""
         answer = self.ground.metadata(broker, TOPIC)
         rows = answer.topics[0].partitions if answer is not None else []
-        return [(row.leader_id, row.leader_epoch) for row in rows] == [(broker, epoch)]
+        return [(row.leader_id, row.leader_epoch >= epoch) for row in rows] == [(broker, True)]
 
     # -- doing
 
