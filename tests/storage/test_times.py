@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,6 +75,16 @@ def ask(log: Log, question: Question, changes: int, dice: random.Random) -> None
     raise AssertionError("not answered")
 
 
+@contextmanager
+def filled(folder: Path, dice: random.Random) -> Iterator[Log]:
+    """A log with some records."""
+    with live(folder, **SMALL) as world:
+        log = Log(world, dice)
+        for _ in range(30):
+            log.write()
+        yield log
+
+
 @pytest.fixture
 def single(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many steps as there can be."""
@@ -84,10 +96,7 @@ def single(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("single")
 def test_the_first_that_is_not_older(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
-    with live(tmp_path, **SMALL) as world:
-        log = Log(world, dice)
-        for _ in range(30):
-            log.write()
+    with filled(tmp_path, dice) as log:
         for _ in range(5):
             wanted, before = NOW + dice.randrange(-1, 1010), {one.offset for one in log.there()}
             question = FirstNotBefore(wanted)
@@ -105,10 +114,7 @@ def test_the_first_that_is_not_older(tmp_path: Path, seed: int) -> None:
 @pytest.mark.usefixtures("single")
 def test_the_newest(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
-    with live(tmp_path, **SMALL) as world:
-        log = Log(world, dice)
-        for _ in range(30):
-            log.write()
+    with filled(tmp_path, dice) as log:
         for _ in range(5):
             before = {one.offset for one in log.there()}
             question = Newest()
