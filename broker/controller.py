@@ -131,7 +131,9 @@ class Controller:
             return TICK_S
         now = time.monotonic()
         until = min(now + IDLE_S, self.owner.due(), self._timeouts.next() + TICK_S)
-        return max(0.0, min(until, self._publish_from if self._refused else until) - now)
+        if self._refused:
+            until = min(until, self._publish_from)
+        return max(0.0, until - now)
 
     def _turn(self) -> None:
         self._steps.go_on()

@@ -88,7 +88,7 @@ class Deletions:
             self._look_again()
 
     def _look_again(self) -> None:
-        """What is under way goes on: it would be told from the start with each of many topics."""
+        """Begin what is asked for now. What is under way goes on: else each request has all others told again."""
         self._read_marks()
         for topic, begun in list(self._pending.items()):
             deleting = topic in self._leadership.deleting
