@@ -87,6 +87,11 @@ def test_deleted_records() -> None:
     run(940000, 8, DELETING)
 
 
+def test_records_of_a_leader_that_does_not_know_yet_that_a_move_is_over() -> None:
+    """Its follower's log was deleted between the fetch that committed a record and the acknowledgement."""
+    run(940381, 1, DELETING)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("only", [DYING, DELETING])
 @pytest.mark.parametrize("first", range(940000, 944000, 200))
@@ -444,6 +449,20 @@ def test_a_replica_that_was_moved_away_and_back_is_not_stopped_by_the_order_to_d
         assert follower.disk.find("t", (cluster.topic("t").id, 0)) is log
         assert follower.controller.owner._replicas.stop("t", 0, former, False) == FENCED_LEADER_EPOCH
         assert slot(cluster, 2).state().leader_epoch == order.leader_epoch
+
+
+def test_a_record_counts_where_it_was_until_the_log_was_deleted_and_nowhere_else() -> None:
+    with calm() as cluster:
+        world, key = cluster.world, (cluster.topic("t").id, 0)
+        cluster.produce("t", 0, to=1, acks_all=True)
+        world.run(world.now + 0.5)
+        follower: Any = cluster.brokers[3]
+        record = follower.disk.find("t", key).records[0]
+        follower.controller.owner._replicas.dirs.retire("t", 0)
+        cluster.invariants.acknowledged("t", key, 0, record, min_isr=3)
+        assert world.unforeseen is None
+        cluster.invariants.acknowledged("t", key, 0, (record[0], record[1] + 1), min_isr=1)
+        assert "which only [] have" in str(world.unforeseen)
 
 
 @pytest.mark.parametrize("deposed", [True, False])

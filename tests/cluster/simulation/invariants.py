@@ -59,6 +59,7 @@ class Invariants:
         self._verified: dict[tuple[int, Key], int] = defaultdict(int)
         self._deleted: dict[Key, int] = defaultdict(int)  # below these offsets, by DeleteRecords
         self._marks: dict[tuple[int, int], tuple[int, int]] = {}  # of a slot's life: led since, high watermark
+        self._deleted_logs: dict[Key, list[Directory]] = defaultdict(list)
         self._released: list[Any] = []  # since the step before
         self._grown = False  # whether more is committed than after the step before
         self._offices: dict[int, int] = {}
@@ -97,6 +98,8 @@ class Invariants:
         """What was verified is to be looked at again."""
         at = directory.disk.broker, directory.key
         self._verified[at] = min(self._verified[at], 0 if directory.deleted else len(directory.records))
+        if directory.deleted:
+            self._deleted_logs[directory.key].append(directory)
         self._grown = True  # the others of the ISR are to have all that is committed
 
     def led(self, directory: Directory, epoch: int) -> None:
@@ -378,13 +381,16 @@ class Invariants:
 
     def acknowledged(self, topic: str, key: Key, offset: int, record: Record, min_isr: int) -> None:
         """acks=all: it must never be lost. It is committed, so that every member of each later ISR must have it, and
-        at least as many have it as `min_isr` says.
+        at least as many have it as `min_isr` says, or have had it until their logs were deleted.
+
+        The ISR that counts is the one that the leader knows, as Kafka's `min.insync.replicas` has it. A leader that
+        does not know yet that a move is over still has a replica in it that is deleted at once: the controller waits
+        for no answer of the leader's. What that replica had fetched is then acknowledged a moment later.
         """
-        holders = [
-            one.number for one in self.cluster.brokers.values() if _holds(one.disk.find(topic, key), offset, record)
-        ]
+        logs = [one.disk.find(topic, key) for one in self.cluster.brokers.values()] + self._deleted_logs[key]
+        holders = {log.disk.broker for log in logs if log is not None and _holds(log, offset, record)}
         if len(holders) < min_isr and not self._may_lack(topic, key):
-            self.wrong(f"{topic}-{key[1]}: acknowledged at {offset}: {record}, which only {holders} have")
+            self.wrong(f"{topic}-{key[1]}: acknowledged at {offset}: {record}, which only {sorted(holders)} have")
         self.acked[key][offset] = record
         committed = self._committed[key]
         if (offset >= len(committed) or committed[offset] != record) and not self._past(key, record[0]):
@@ -408,9 +414,9 @@ class Invariants:
                     self.lost += 1
 
 
-def _holds(directory: Directory | None, offset: int, record: Record) -> bool:
+def _holds(directory: Directory, offset: int, record: Record) -> bool:
     """Whether it is there, or deleted already."""
-    return directory is not None and offset < len(directory.records) and directory.records[offset] in (record, None)
+    return offset < len(directory.records) and directory.records[offset] in (record, None)
 
 
 def _name(directory: Directory) -> str:
