@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,17 +152,32 @@ def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
     nobody to differ from."""
     found: list[logdirs.PartitionPlace] = []
     with _boot_errors():
-        opened = logdirs.open_log_dirs(config.log_dirs)
-        for log_dir in opened:
-            if log_dir.problem:
-                log.error("log directory %s is offline: %s", log_dir.path, log_dir.problem)
-            else:
-                _make_room(str(log_dir.path), config["odradek.disk.reserve.bytes"])
-                found += logdirs.partitions_in(log_dir.path)  # refuses directories that are none of a broker's
+        opened = [_looked_through(one, config, found) for one in logdirs.open_log_dirs(config.log_dirs)]
+        logdirs.refuse_without_any(opened)
         logdirs.refuse_doubles(found)
         identity = logdirs.agree_on_identity(opened, *_wanted_identity(config, opened))
     offline = [number for number, log_dir in enumerate(opened) if log_dir.problem]
     return config.with_value("broker.id", identity.node_id), offline
+
+
+def _looked_through(
+    log_dir: logdirs.LogDir, config: BrokerConfig, found: list[logdirs.PartitionPlace]
+) -> logdirs.LogDir:
+    """The log directory, offline if its disk does not let it be read; `found` gets what is in it.
+
+    Refuses directories that are none of a broker's.
+    """
+    if not log_dir.problem:
+        try:
+            _make_room(str(log_dir.path), config["odradek.disk.reserve.bytes"])
+            with suppress(FileNotFoundError):
+                Path(log_dir.path, checkpoints.META_PROPERTIES).read_bytes()
+            found += logdirs.partitions_in(log_dir.path)
+        except OSError as error:
+            log_dir = log_dir._replace(problem=f"it cannot be read: {error.strerror or error}")
+    if log_dir.problem:
+        log.error("log directory %s is offline: %s", log_dir.path, log_dir.problem)
+    return log_dir
 
 
 def _wanted_identity(config: BrokerConfig, opened: list[logdirs.LogDir]) -> tuple[int, str | None]:

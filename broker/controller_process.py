@@ -61,7 +61,7 @@ def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
     state.register(*_advertised(me), me.config["broker.rack"], now_ms)
     state.admitted = _admitted(me)
     state.load()
-    dirs = PartitionDirs(me.config.log_dirs, Turns(me.run_dir), me.shared.failed_dirs)
+    dirs = PartitionDirs(me.config.log_dirs, Turns(me.run_dir), me.shared.failed_dirs, me.shared.fail_dir)
     adoption.adopt_topics(state, dirs, me.config, now_ms)
     adoption.warn_of_unknown(state)
     ringer = Ringer(me.run_dir)

@@ -55,7 +55,7 @@ def _enrol(me: Process, tree: ZooKeeperTree, former: Snapshot | None) -> Member:
     start = store.count_start()
     registration = _registration(me)
     _load(tree, view, znodes.decode_broker(registration), former)
-    dirs = PartitionDirs(me.config.log_dirs, Turns(me.run_dir), me.shared.failed_dirs)
+    dirs = PartitionDirs(me.config.log_dirs, Turns(me.run_dir), me.shared.failed_dirs, me.shared.fail_dir)
     book = SlotBook(me.shared, PartitionLocks(Path(me.run_dir) / "partition.lock"), start)
     replicas = Replicas(view, dirs, book, me.shared, me.run_dir, me.config)
     replicas.open(former)

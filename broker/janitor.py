@@ -274,7 +274,7 @@ class Janitor:
         for number, log_dir in enumerate(self._me.config.log_dirs):
             if number in self._disks.broken:
                 continue
-            if known.issuperset(logdirs.logs_in(log_dir)):
+            if logdirs.holds_only(log_dir, known):
                 machine.note_boot(log_dir)
             else:
                 self._noting.period_ms = NOTE_AGAIN_MS

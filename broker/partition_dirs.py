@@ -17,11 +17,11 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from odradek.broker.checkpoint_turns import FormerLines, Turns
-from odradek.storage import checkpoints, names
+from odradek.storage import checkpoints, disks, logdirs, names
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.durable import FILES, replace
 
@@ -37,9 +37,10 @@ class PartitionDirs:
     """The log directories and which partition is in which."""
 
     def __init__(
-        self, log_dirs: Sequence[str], turns: Turns, failed: Callable[[], Collection[int]] = tuple
+        self, log_dirs: Sequence[str], turns: Turns, failed: Callable[[], Collection[int]] = tuple,
+        fail: Callable[[int], object] | None = None,
     ) -> None:  # fmt: skip
-        """`failed` tells the numbers of those that must not be used (ipc.shm)."""
+        """`failed` tells the numbers of those that must not be used, `fail` has one be so (ipc.shm)."""
         self.log_dirs = tuple(log_dirs)
         self._failed = failed
         self._former = FormerLines(log_dirs, turns)
@@ -51,15 +52,23 @@ class PartitionDirs:
         self._counts = [0] * len(self.log_dirs)
         for number, folder in enumerate(self.log_dirs):
             if number not in failed():
-                self._scan(number, folder)
+                self._look_through(number, folder, fail)
                 self._known |= _with_records(folder)
 
-    def _scan(self, number: int, folder: str) -> None:
-        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-            parsed = names.parse_partition_dir(entry.name) if entry.is_dir() else None
-            if parsed is None or parsed.mark or parsed.topic == names.KRAFT_METADATA:
-                continue
-            key = (parsed.topic, parsed.partition)
+    def _look_through(self, number: int, folder: str, fail: Callable[[int], object] | None) -> None:
+        """What cannot be listed takes its log directory offline. A want of descriptors or memory passes: OSError."""
+        try:
+            found = logdirs.logs_in(folder)
+        except OSError as error:
+            if fail is None or disks.is_short(error):
+                raise
+            log.error("log directory %s is offline: it cannot be read: %s", folder, error.strerror)
+            fail(number)
+        else:
+            self._take_over(number, folder, found)
+
+    def _take_over(self, number: int, folder: str, found: Iterable[tuple[str, int]]) -> None:
+        for key in found:
             if key in self._where:  # a start is refused then (storage.logdirs): somebody put it there meanwhile
                 other = self.log_dirs[self._where[key]]
                 log.error("%s-%d is in %s and in %s: using the first", *key, other, folder)

@@ -56,7 +56,7 @@ def _unknown(config: BrokerConfig, partitions: Partitions) -> set[int]:
     if not partitions.snapshot.version:
         return {index for index in range(len(config.log_dirs)) if not any(config.clean[index : index + 1])}
     known = set(partitions.names())
-    return {index for index, path in enumerate(config.log_dirs) if not known.issuperset(logdirs.logs_in(path))}
+    return {index for index, path in enumerate(config.log_dirs) if not logdirs.holds_only(path, known)}
 
 
 def _settle(partitions: Partitions) -> set[int]:

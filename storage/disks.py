@@ -12,6 +12,7 @@ import os
 from typing import NamedTuple
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _BROKEN = frozenset(
     {errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.ESTALE, errno.EREMOTEIO, errno.ENOTCONN}
 )
@@ -29,6 +30,11 @@ def is_broken(error: OSError) -> bool:
 def is_full(error: OSError) -> bool:
     """Whether it passes when there is room again."""
     return error.errno in FULL
+
+
+def is_short(error: OSError) -> bool:
+    """Whether the process or the machine lacks something, and the disk nothing."""
+    return error.errno in _SHORT
 
 
 class Room(NamedTuple):

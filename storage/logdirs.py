@@ -15,7 +15,7 @@ import logging
 import os
 import struct
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -69,9 +69,14 @@ def open_log_dirs(paths: Sequence[StrPath], *, files: Files = FILES) -> list[Log
         if real.count(path) > 1:
             raise LogDirError(f"log.dirs names {path} more than once")
     opened = [_open(Path(path), files) for path in paths]
+    refuse_without_any(opened)
+    return opened
+
+
+def refuse_without_any(opened: Sequence[LogDir]) -> None:
+    """LogDirError when none can be used."""
     if all(log_dir.problem for log_dir in opened):
         raise LogDirError("none of log.dirs can be used: " + "; ".join(f"{d.path}: {d.problem}" for d in opened))
-    return opened
 
 
 def _open(path: Path, files: Files) -> LogDir:
@@ -122,7 +127,7 @@ def agree_on_identity(
     cluster = _one("cluster.id", {path: meta.cluster_id for path, meta in found.items() if meta}, cluster_id)
     agreed = MetaProperties(cluster or random_id(), node)
     for path, meta in found.items():
-        if meta is None and any(found.values()) and not any(logs_in(path)):
+        if meta is None and any(found.values()) and holds_only(path, set()):
             _name_new(path)
         if meta is None or meta.cluster_id is None or meta.node_id is None:
             _write_identity(path, replace(agreed, directory_id=meta.directory_id if meta else None), files)
@@ -175,7 +180,7 @@ def _one(what: str, found: Mapping[Path, T | None], given: T | None) -> T | None
 def partitions_in(log_dir: StrPath) -> list[PartitionPlace]:
     """All partition directories of a log directory, also those marked -delete, -future, -stray.
 
-    Raises LogDirError on a sub-directory that is none, as Kafka refuses to start with one.
+    Raises LogDirError on a sub-directory that is none, as Kafka refuses to start with one, OSError as the disk does.
     """
     places = []
     for entry in sorted(os.scandir(log_dir), key=_name):
@@ -188,15 +193,19 @@ def partitions_in(log_dir: StrPath) -> list[PartitionPlace]:
     return places
 
 
-def logs_in(log_dir: StrPath) -> Iterator[tuple[str, int]]:
-    """(topic, partition) of each log in a log directory that bears no mark; none where it cannot be read."""
+def logs_in(log_dir: StrPath) -> list[tuple[str, int]]:
+    """(topic, partition) of each log in a log directory that bears no mark, sorted. OSError as the disk does."""
+    found = [names.parse_partition_dir(entry.name) for entry in os.scandir(log_dir) if entry.is_dir()]
+    logs = [one for one in found if one is not None and not one.mark and one.topic != names.KRAFT_METADATA]
+    return sorted((one.topic, one.partition) for one in logs)
+
+
+def holds_only(log_dir: StrPath, known: set[tuple[str, int]]) -> bool:
+    """Whether there is no other log in a log directory; False where that cannot be told."""
     try:
-        found = [names.parse_partition_dir(entry.name) for entry in os.scandir(log_dir) if entry.is_dir()]
-    except OSError:  # it is offline
-        return
-    for one in found:
-        if one is not None and not one.mark and one.topic != names.KRAFT_METADATA:
-            yield one.topic, one.partition
+        return known.issuperset(logs_in(log_dir))
+    except OSError:
+        return False
 
 
 def refuse_doubles(places: Iterable[PartitionPlace]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from odradek.broker import boot
 from odradek.broker import config as configuration
 from odradek.broker.boot import Boot
+from odradek.broker.errors import BootError
 from odradek.storage import checkpoints, logdirs
 from odradek.storage.durable import FILES
 
@@ -71,6 +72,64 @@ def test_a_log_directory_that_keeps_its_mark_is_not_used(
     with booted(tmp_path) as made:
         assert made.config.clean == (True, False) and made.shared.failed_dirs() == [1]
         assert f"{tmp_path / 'two'} is offline: {checkpoints.CLEAN_SHUTDOWN} cannot be removed" in caplog.text
+
+
+@contextmanager
+def unlisted(log_dir: Path, monkeypatch: pytest.MonkeyPatch, number: int = errno.EIO) -> Iterator[None]:
+    """The disk tells nobody what is in a directory."""
+    scandir = os.scandir
+
+    def scan(path: Any) -> Any:
+        if Path(path) == log_dir:
+            raise OSError(number, os.strerror(number), str(path))
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", scan)
+        yield
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+def test_a_log_directory_that_cannot_be_listed_is_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    leave_marks(tmp_path)
+    with unlisted(tmp_path / "two", monkeypatch, number), booted(tmp_path) as made:
+        assert made.config.clean == (True, False) and made.shared.failed_dirs() == [1]
+    assert f"{tmp_path / 'two'} is offline: it cannot be read: {os.strerror(number)}" in caplog.text
+    assert marks(tmp_path) == [False, True]
+
+
+def test_a_link_in_a_log_directory_that_the_disk_does_not_follow_takes_it_offline(tmp_path: Path) -> None:
+    """It may be a partition's: taken for none, its log would be made again, empty."""
+    leave_marks(tmp_path)
+    (tmp_path / "two" / "t-0").symlink_to("t-0")
+    with booted(tmp_path) as made:
+        assert made.shared.failed_dirs() == [1]
+
+
+def test_a_log_directory_whose_identity_cannot_be_read_is_offline(tmp_path: Path) -> None:
+    """Not one that is damaged: that may be another broker's."""
+    leave_marks(tmp_path)
+    (tmp_path / "two" / checkpoints.META_PROPERTIES).unlink()
+    (tmp_path / "two" / checkpoints.META_PROPERTIES).mkdir()  # gives an error, also to root
+    with booted(tmp_path) as made:
+        assert made.shared.failed_dirs() == [1]
+    (tmp_path / "one" / checkpoints.META_PROPERTIES).write_text("nonsense")
+    with pytest.raises(BootError, match="restore it"), booted(tmp_path):
+        pass
+
+
+def test_a_start_without_any_log_directory_that_can_be_listed_is_refused(tmp_path: Path) -> None:
+    leave_marks(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / name / "t-0").symlink_to("t-0")
+    with (
+        pytest.raises(BootError, match=r"none of log.dirs can be used: .*one: it cannot be read.*two"),
+        booted(tmp_path),
+    ):
+        pass
+    assert marks(tmp_path) == [True, True]
 
 
 def test_a_log_directory_that_is_offline_keeps_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

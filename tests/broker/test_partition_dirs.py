@@ -198,6 +198,31 @@ def test_a_directory_of_no_topic_is_named_and_stays(tmp_path: Path, caplog: pyte
         assert str(tmp_path / "data" / "t-0") in text and "not served" in text
 
 
+def test_a_log_directory_that_cannot_be_listed_goes_offline(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A controller process that begins must not end by it, the next one neither, until the broker has none."""
+    for name in ("one/t-0", "two/u-0"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "two" / "v-0").symlink_to("v-0")
+    failed: set[int] = set()
+    folders = [str(tmp_path / name) for name in ("one", "two")]
+    dirs = PartitionDirs(folders, Turns(tmp_path), lambda: failed, failed.add)
+    assert failed == {1} and dirs.found() == [("t", 0)]
+    assert f"log directory {tmp_path / 'two'} is offline: it cannot be read" in caplog.text
+
+
+def test_a_want_of_descriptors_takes_no_log_directory_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passes, and what is offline stays so until the next start."""
+    failed: set[int] = set()
+
+    def scan(path: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="open files"):
+        patch.setattr(os, "scandir", scan)
+        PartitionDirs([str(tmp_path)], Turns(tmp_path), lambda: failed, failed.add)
+    assert not failed
+
+
 def test_an_id_that_cannot_be_read_holds_up_no_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Neither that of a topic that is known, nor any other's, which may be of a deleted topic: the notes stay."""
     with owned(tmp_path) as owner:

@@ -122,6 +122,13 @@ def test_partitions_and_strangers(tmp_path: Path) -> None:
         logdirs.partitions_in(tmp_path)
 
 
+def test_a_log_directory_that_cannot_be_listed_may_hold_any_log(tmp_path: Path) -> None:
+    (tmp_path / "a-0").mkdir()
+    assert logdirs.holds_only(tmp_path, {("a", 0), ("b", 0)}) and not logdirs.holds_only(tmp_path, {("b", 0)})
+    (tmp_path / "b-0").symlink_to("b-0")
+    assert not logdirs.holds_only(tmp_path, {("a", 0), ("b", 0)})
+
+
 def test_two_logs_of_a_partition_are_refused(tmp_path: Path) -> None:
     for name in ("one/a-0", "one/b-1.0f0f-delete", "two/a-1", "two/b-1", "two/b-1.0f0f-stray"):
         (tmp_path / name).mkdir(parents=True)
