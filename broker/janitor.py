@@ -267,10 +267,12 @@ class Janitor:
             self._truncations = truncations
 
     def _note_boot(self) -> None:
-        """Once: what recovery has found the next one need not excuse. A log that is not named yet is still to come."""
+        """Once: what recovery has found the next one need not excuse. A log that is not named yet is still to come, and
+        so is one that could not be looked at.
+        """
         if self._recovering or not self._partitions.snapshot.version:
             return
-        known, self._noting.period_ms = set(self._partitions.names()), math.inf
+        known, self._noting.period_ms = set(self._partitions.names()) - self._not_recovered(), math.inf
         for number, log_dir in enumerate(self._me.config.log_dirs):
             if number in self._disks.broken:
                 continue
@@ -278,6 +280,11 @@ class Janitor:
                 machine.note_boot(log_dir)
             else:
                 self._noting.period_ms = NOTE_AGAIN_MS
+
+    def _not_recovered(self) -> set[tuple[str, int]]:
+        """Partitions that are offline without a word on their logs: an error that may pass came before it."""
+        offline = self._partitions.at(self._me.shared.slots.numbers(slots.OFFLINE))
+        return {(one.topic, one.index) for one in offline if one.state().recovers_to != slots.OFFLINE}
 
     def _keep_space(self) -> None:
         self._keeping.period_ms = RARELY_MS

@@ -63,7 +63,8 @@ class SlotState(NamedTuple):
     of the ISR as the metadata has it (min.insync.replicas is held against it), `voters` how many replicas, the leader
     among them, the high watermark waits for; it is larger while one is about to join. `epoch_start` is the log end at
     which this broker became leader, in the epoch `led_since` (-1 as a follower). `recovers_to` is the state that a
-    RECOVERING partition gets; `used`: its log may have been in use in this run, so that no clean stop speaks for it.
+    RECOVERING partition gets, OFFLINE once recovery has found its log damaged; `used`: its log may have been in use in
+    this run, so that no clean stop speaks for it.
     """
 
     incarnation: int = 0

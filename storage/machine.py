@@ -2,7 +2,7 @@
 
 Layout    : the kernel's boot id, one line, in each log directory.
 Owner     : the broker that has the log directory.
-Writer    : the janitor, once every partition has been recovered.
+Writer    : the janitor, once every partition has been recovered, or found damaged.
 Lock      : none.
 Crash rule: replaced atomically and synced; one that is older than the truth makes a recovery more lenient.
 

@@ -104,7 +104,9 @@ def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
     except Exception as error:  # also a fault of ours: all who open it would end by it, one after the other
         expected = isinstance(error, (recovery.CorruptLog, OSError))
         log.error("%r is offline: %s", partition, error, exc_info=not expected)
-        partition.slot.publish(state._replace(state=slots.OFFLINE))
+        damaged = isinstance(error, recovery.CorruptLog)
+        to = slots.OFFLINE if damaged else state.recovers_to  # all else may be another at the next start
+        partition.slot.publish(state._replace(state=slots.OFFLINE, recovers_to=to))
         if isinstance(error, OSError) and disks.is_broken(error):
             partition.owner.disk_failed(state.log_dir)
         return

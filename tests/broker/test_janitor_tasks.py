@@ -594,18 +594,61 @@ def test_a_boot_is_noted_when_all_logs_were_recovered_also_those_without_a_name_
     log = bench()
     (log.data / machine.FILE_NAME).write_text("another\n")
     (log.data / "unread-0").mkdir()
-    one: Any = janitor.Janitor.__new__(janitor.Janitor)  # without its bell and signals
-    one._me, one._partitions, one._disks = (
-        SimpleNamespace(config=log.config),
-        log.partitions,
-        SimpleNamespace(broken=()),
-    )
-    one._recovering, one._noting = False, janitor.Task(janitor.NOTE_LOOK_MS, one._note_boot)
+    one = noter(log)
     one._note_boot()
     assert machine.restarted_since(log.data) and one._noting.period_ms < math.inf
     (log.data / "unread-0").rename(log.data / names.marked_dir("unread", 0, names.STRAY_DIR))
     one._note_boot()
     assert not machine.restarted_since(log.data) and one._noting.period_ms == math.inf
+
+
+def test_a_boot_is_not_noted_while_a_log_could_not_be_looked_at(bench: Maker) -> None:
+    """The error passes, and what the machine has taken of that log would be damage to the next start."""
+    log = bench(count=2)
+    (log.data / machine.FILE_NAME).write_text("another\n")
+    segment, away = log.data / "t-0" / names.segment_path("", 0), log.data.parent / "away"
+    segment.rename(away)
+    segment.mkdir()  # gives an error that is not the disk's, also to root
+    recover_again(log)
+    assert [log.partition(index).state().state for index in (0, 1)] == [slots.OFFLINE, slots.LEADER]
+    one = noter(log)
+    one._note_boot()
+    assert machine.restarted_since(log.data) and one._noting.period_ms < math.inf
+    segment.rmdir()
+    away.rename(segment)
+    recover_again(log)
+    one._note_boot()
+    assert not machine.restarted_since(log.data) and one._noting.period_ms == math.inf
+
+
+def test_a_boot_is_noted_though_a_log_is_damaged(bench: Maker) -> None:
+    """It was looked at; for the others the next start need excuse nothing."""
+    log = bench()
+    for _ in range(3):
+        log.append()
+    segment = log.data / "t-0" / names.segment_path("", 0)
+    segment.write_bytes(bytes(70) + segment.read_bytes()[70:])
+    recover_again(log)
+    assert log.partition().state().state == slots.OFFLINE
+    (log.data / machine.FILE_NAME).write_text("another\n")
+    noter(log)._note_boot()
+    assert not machine.restarted_since(log.data)
+
+
+def noter(log: Bench) -> Any:
+    """A janitor whose logs are recovered, without its bell and signals."""
+    one: Any = janitor.Janitor.__new__(janitor.Janitor)
+    one._me = SimpleNamespace(config=log.config, shared=log.shared)
+    one._partitions, one._disks = log.partitions, SimpleNamespace(broken=())
+    one._recovering, one._noting = False, janitor.Task(janitor.NOTE_LOOK_MS, one._note_boot)
+    return one
+
+
+def recover_again(log: Bench) -> None:
+    """As the next start does."""
+    for partition in log.partitions:
+        partition.slot.update(state=slots.RECOVERING, recovers_to=slots.LEADER)
+    opening.open_all(log.partitions.log, log.partitions.names(), log.partitions.log_dirs(), lambda: None)
 
 
 def test_a_fault_in_one_log_costs_no_other(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
