@@ -7,8 +7,8 @@ Of any other nobody knows whether it may go: the tree may have been restored fro
 It stays as it is, is named at each start, and is put aside when a topic of its name is made (partition_dirs: `create`).
 
 Owner     : the controller, before anything is published.
-Crash rule: a note goes once no directory of that id is left to rename, and stays while a log directory, or the id of a
-            partition's, cannot be read.
+Crash rule: a note goes once no directory of that id is left to rename and the renames are synced, and stays while a
+            log directory, or the id of a partition's, cannot be read.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ def finish_deletions(state: ClusterState, dirs: PartitionDirs) -> None:
             others.append((topic, partition))
     _name_others(dirs, others)
     if deleted and not dirs.failed:
-        _forget(state, deleted, {_topic_id(dirs, *key) for key in dirs.found()})
+        _forget(state, dirs, deleted, {_topic_id(dirs, *key) for key in dirs.found()})
 
 
-def _forget(state: ClusterState, deleted: Mapping[bytes, str], left: Collection[bytes | None]) -> None:
-    if _UNREADABLE not in left:
+def _forget(
+    state: ClusterState, dirs: PartitionDirs, deleted: Mapping[bytes, str], left: Collection[bytes | None]
+) -> None:
+    if _UNREADABLE not in left and dirs.renames_last():
         state.forget_unrenamed([name for topic_id, name in deleted.items() if topic_id not in left])
 
 

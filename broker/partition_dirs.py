@@ -48,7 +48,9 @@ class PartitionDirs:
         self._where: dict[tuple[str, int], int] = {}
         self._late: dict[tuple[str, int], Rename] = {}  # what the disk did not let rename
         self._again_at = math.inf
-        self._renamed: set[int] = set()  # log directories with renames that a power failure may undo
+        self._renamed = set(
+            range(len(self.log_dirs))
+        )  # with renames, perhaps of one before, that a power failure undoes
         self._counts = [0] * len(self.log_dirs)
         for number, folder in enumerate(self.log_dirs):
             if number not in failed():
@@ -276,13 +278,15 @@ class PartitionDirs:
 
     def all_renamed(self, topic: str) -> bool:
         """Whether no directory of a topic that is deleted can have its name any more, also after a power failure."""
-        if self._failed() or any(name == topic for name, _ in self._late):
-            return False
+        return not self._failed() and not any(name == topic for name, _ in self._late) and self.renames_last()
+
+    def renames_last(self) -> bool:
+        """Sync what was renamed, by a process before this one too; whether no power failure can undo it any more."""
         try:
             for number in self._renamed:
                 FILES.sync_dir(self.log_dirs[number])
         except OSError as error:
-            log.warning("topic %s: the renames of its directories cannot be synced: %s", topic, error)
+            log.warning("the renames of deleted topics' directories cannot be synced: %s", error)
             return False
         self._renamed.clear()
         return True

@@ -173,9 +173,6 @@ def test_a_deletion_in_a_log_directory_that_failed_is_finished_when_it_is_mended
 
 
 def test_a_rename_that_a_power_failure_may_undo_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> None:
-        raise OSError(errno.EIO, "broken")
-
     with owned(tmp_path) as owner:
         list(owner.create_topic(TopicPlan("t", {0: [0]}, {})))
         monkeypatch.setattr(type(FILES), "sync_dir", broken)
@@ -186,6 +183,39 @@ def test_a_rename_that_a_power_failure_may_undo_is_noted(tmp_path: Path, monkeyp
         gone.rename(tmp_path / "data" / "t-0")  # the power fails
         restarted(tmp_path, owner)
         assert left(tmp_path / "data") == ["t-0delete"]
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_deletion_is_finished_once_its_renames_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, twice: bool
+) -> None:
+    """Also those of a start that ended before it had synced them: nothing is left to rename for the next one."""
+    with owned(tmp_path) as owner:
+        list(owner.create_topic(TopicPlan("t", {0: [0]}, {})))
+        with refused(monkeypatch, errno.EACCES):
+            owner.delete_topic("t", lambda error: None)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(FILES), "sync_dir", broken)
+            for _ in range(1 + twice):
+                owner = restarted(tmp_path, owner)
+        assert left(tmp_path / "data") == ["t-0delete"] and len(owner.state.unrenamed()) == 1
+        assert restarted(tmp_path, owner).state.unrenamed() == []
+
+
+def test_a_rename_of_a_process_before_may_be_undone_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed before it had synced it: the next one, which has nothing to rename, finishes the deletion."""
+    with owned(tmp_path) as owner:
+        list(owner.create_topic(TopicPlan("t", {0: [0]}, {})))
+        owner.dirs.retire("t", 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(FILES), "sync_dir", broken)
+            dirs = PartitionDirs(owner.dirs.log_dirs, Turns(tmp_path / "run"))
+            assert not dirs.all_renamed("t")
+        assert dirs.all_renamed("t")
+
+
+def broken(*_: Any) -> None:
+    raise OSError(errno.EIO, "broken")
 
 
 def test_a_directory_of_no_topic_is_named_and_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
