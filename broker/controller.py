@@ -281,7 +281,7 @@ class Controller:
         self.begin(serve())
 
     def close(self) -> None:
-        """Let go of everything; ephemeral nodes go with the tree's session."""
+        """Let go of everything; what becomes of the session with ZooKeeper is the owner's to say."""
         for link in self._links.values():
             link.close()
         self._door.close()

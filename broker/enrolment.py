@@ -22,7 +22,7 @@ from odradek.broker.tree_configs import topic_config
 from odradek.cluster import topicnames, znodes
 from odradek.cluster.snapshot import Snapshot, Topic
 from odradek.cluster.state import ClusterState
-from odradek.cluster.tree import Tree, TreeError, TreeUnavailable
+from odradek.cluster.tree import Tree, TreeError
 from odradek.cluster.view import NO_ID, NO_LEADER, Told, View, raw_broker
 from odradek.cluster.znodes import BrokerNode, Malformed, PartitionState, TopicNode
 from odradek.cluster.zookeeper import ZooKeeperTree
@@ -37,14 +37,14 @@ def enrol(me: Process, former: Snapshot | None) -> Member:
     """The member that this process is from now on. Raises as `joining.open_tree`.
 
     `former`: what a controller process before this one has published into this broker's memory, whose session and
-    slots are gone on with. That session is left as it is where ZooKeeper fails for the moment: the next process goes on
-    with it, and this broker's registration lasts until then.
+    slots are gone on with. Whatever fails here, that session is left as it is: the broker serves on, the next process
+    goes on with the session, and this broker's registration lasts until then.
     """
     tree = joining.open_tree(me.config, joining.former_session(me.run_dir) if former else None)
     try:
         return _enrol(me, tree, former)
     except (TreeError, Malformed) as error:
-        if former is None or not isinstance(error, TreeUnavailable):
+        if former is None:
             tree.close()
         raise joining.failed(me.config, error) from None
 

@@ -1,15 +1,19 @@
 """A broker's session with ZooKeeper, and what it settles there before it starts: which cluster this is, which broker.
 
 Layout    : `zookeeper-session` in the run directory, 0600: the number and the password of the session, a line each.
-Owner     : the controller process writes it whenever the session is another, and removes it at a clean stop.
-Crash rule: a controller process that died is followed by one that goes on with the session, so that nobody in the
-            cluster notices. A broker that died altogether ends it at its next start, before it registers: its former
-            registration goes at once, not when the session has expired.
+Owner     : the controller process writes it whenever the session is another. When the broker stops (`draining` in
+            shared memory) it ends the session and removes the file; one that is left all the same, as by a process
+            that was killed then, the last steps of the stop end (broker.shutdown).
+Crash rule: a controller process that ends while its broker serves on, by a signal (SIGTERM too) or by an error, leaves
+            the session. Its successor goes on with it, so that nobody in the cluster notices. A broker that died
+            altogether ends it at its next start, before it registers: its former registration goes at once, not when
+            the session has expired.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -30,17 +34,19 @@ log = logging.getLogger(__name__)
 SESSION_FILE = "zookeeper-session"
 _SEQUENCE = "/brokers/seqid"
 _GRACE_S = 3.0  # a session ends up to a tick of the server's after its timeout
+_LAST_MS = 5000  # to connect at the end of a stop, which waits for it
 
 Credentials = tuple[int, bytes]
 
 
-def open_tree(config: BrokerConfig, former: Credentials | None = None) -> ZooKeeperTree:
+def open_tree(config: BrokerConfig, former: Credentials | None = None, most_ms: float = math.inf) -> ZooKeeperTree:
     """The metadata tree at zookeeper.connect. Raises BootError, and OdradekError where the next try may do.
 
-    After a power failure brokers may start before ZooKeeper does.
+    After a power failure brokers may start before ZooKeeper does. `most_ms`: how long to try, if the configuration
+    has more.
     """
     session_ms = config["zookeeper.session.timeout.ms"]
-    connect_ms = config["zookeeper.connection.timeout.ms"] or session_ms
+    connect_ms = min(most_ms, config["zookeeper.connection.timeout.ms"] or session_ms)
     auth = config["odradek.zookeeper.auth"]
     try:
         return ZooKeeperTree(
@@ -88,6 +94,19 @@ def former_session(run_dir: Path) -> Credentials | None:
 def forget_session(run_dir: Path) -> None:
     """The session was ended."""
     (run_dir / SESSION_FILE).unlink(missing_ok=True)
+
+
+def end_session(config: BrokerConfig) -> None:
+    """At the end of a stop: end the session that no process is left to end; without ZooKeeper it expires."""
+    former = former_session(config.run_dir)
+    if former is None:
+        return
+    try:
+        open_tree(config, former, _LAST_MS).close()
+    except OdradekError as error:
+        log.warning("this broker stays registered until its session with ZooKeeper expires: %s", error)
+    else:
+        forget_session(config.run_dir)
 
 
 def settle(config: BrokerConfig, former_id: int | None, cluster_id: str | None) -> tuple[int, str]:

@@ -7,7 +7,8 @@
     stop      have other brokers lead what this one leads, then go
 
 Order at a crash: what the tree says is carried out again when the broker registers anew, since then the controller
-tells it everything. If only this process dies, the next one goes on with its session with ZooKeeper and with its slots.
+tells it everything. If only this process ends, however it does, the next one goes on with its session with ZooKeeper
+and with its slots.
 """
 
 from __future__ import annotations
@@ -170,13 +171,17 @@ class Member(Administration):
             self._again_at = time.monotonic() + _AGAIN_S
 
     def close(self) -> None:
-        """Leave the cluster: the session ends, and with it the registration and the office."""
+        """Vacate the office, and where the whole broker stops end the session, and with it the registration.
+
+        Else the next process of this broker goes on with the session: its connection goes with this process.
+        """
         self._guarded(self._candidate.leave)
         self._candidate.close()
         self._switchboard.close()
         self._admission.close()
-        self._tree.close()
-        joining.forget_session(self._me.run_dir)
+        if self._me.shared.draining:
+            self._tree.close()
+            joining.forget_session(self._me.run_dir)
 
     def admit(self, listener: str, host: str, size: int, then: Callable[[bool], None]) -> None:
         """Call `then` with whether a connection to `listener` from `host` is another broker's; see broker.admission."""

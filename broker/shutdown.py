@@ -36,7 +36,14 @@ _FAULTS = (OSError, Busy, Gone)
 
 
 def finish(boot: Boot) -> None:
-    """Sync all logs, write the checkpoints and mark the clean shutdown of every log directory."""
+    """Sync all logs, write the checkpoints and mark the clean shutdown of every log directory.
+
+    In a cluster this broker's session with ZooKeeper, if somebody left it, ends before: what it led need not wait.
+    """
+    if boot.config.clustered:
+        from odradek.broker import joining
+
+        joining.end_session(boot.config)
     partitions = Partitions(boot.shared, boot.run_dir, boot.config, roles.SUPERVISOR)
     partitions.follow()
     unclean = _settle(partitions)

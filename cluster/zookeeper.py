@@ -6,7 +6,8 @@ Owner     : one session of this process. kazoo's threads only queue events here 
 Crash rule: a call that raises TreeUnavailable may or may not have been done. Nothing is sent while there is no
             connection: what waited for one would be done later, by somebody who may no longer be in office.
             A session that a process before this one has left is ended by `close` alone, never by a failure to connect:
-            with it ZooKeeper would delete the ephemeral nodes of a broker that serves on.
+            with it ZooKeeper would delete the ephemeral nodes of a broker that serves on. A process that ends without
+            `close` leaves its session likewise, to who comes next.
 With the connection all watches are lost; CONNECTED tells when there is one again, and `session` whether it is the same
 session. In another one the ephemeral nodes of the former are gone, or soon will be.
 """

@@ -73,8 +73,13 @@ def test_it_joins_leads_and_leaves(cluster: Cluster, machine: Machine, tree: Zoo
     machine.signal(CONTROLLER, "KILL")
     machine.await_another(CONTROLLER, killed)
     wait_until(lambda: machine.show(CONTROLLER, "StatusText") == "running", 30, "it goes on with the session")
+    registered = tree.exists(f"{znodes.BROKER_IDS}/{OURS}")
+    machine.systemctl("restart", CONTROLLER)
+    wait_until(lambda: machine.show(CONTROLLER, "StatusText") == "running", 30, "the next one does too")
+    assert registered is not None and tree.exists(f"{znodes.BROKER_IDS}/{OURS}") == registered
     machine.stop()
     check_left(machine, tree)
+    assert tree.children(znodes.BROKER_IDS) == [str(THEIRS)]
     machine.systemctl("start", "odradek.target")
     cluster.wait_isr("t", 0, 2, 60)
 
@@ -94,3 +99,14 @@ def test_it_leaves_when_its_controller_process_is_just_started(
     machine.signal(CONTROLLER, "CONT")
     machine.stop()
     check_left(machine, tree)
+
+
+def test_the_session_ends_though_its_controller_process_was_not_told_why(machine: Machine, tree: ZooKeeperTree) -> None:
+    """The broker stops without its part in the cluster, as before all has started: its last unit looks what is left."""
+    wait_until(lambda: len(tree.children(znodes.BROKER_IDS)) == 2, 30, "two brokers")
+    drop_in = machine.root / "run/systemd/system/odradek-cluster.service.d/silent.conf"
+    drop_in.parent.mkdir(parents=True)
+    drop_in.write_text("[Service]\nExecStop=\n")
+    machine.systemctl("daemon-reload")
+    machine.stop()
+    assert tree.children(znodes.BROKER_IDS) == [str(THEIRS)]

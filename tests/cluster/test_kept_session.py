@@ -1,0 +1,94 @@
+"""Which end of a controller process ends its broker's session with ZooKeeper, and which leaves it to a successor."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from odradek.broker.joining import SESSION_FILE
+from odradek.cluster import znodes
+from odradek.cluster.tree import Stat
+from odradek.cluster.zookeeper import ZooKeeperTree
+from odradek.ipc.rundir import run_dir
+
+from ..harness.broker import Broker
+from ..harness.cluster import Cluster
+from ..harness.process import wait_dead, wait_until
+
+pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(120)]
+PATH = f"{znodes.BROKER_IDS}/0"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path, brokers=1) as started:
+        yield started
+
+
+@pytest.fixture
+def broker(cluster: Cluster) -> Broker:
+    return cluster.broker(0)
+
+
+@pytest.fixture
+def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
+    opened = ZooKeeperTree(cluster.zookeeper.connect)
+    yield opened
+    opened.close()
+
+
+def await_registered(broker: Broker, tree: ZooKeeperTree, times: int) -> Stat:
+    """Until controller processes have said so for the `times`-th time; its node."""
+    wait_until(lambda: broker.log.count("registered as broker 0") == times, 30, "it to be registered")
+    stat = tree.exists(PATH)
+    assert stat is not None
+    return stat
+
+
+def terminate(broker: Broker) -> None:
+    psutil.Process(broker.pids("controller")[0]).terminate()
+
+
+def confuse(broker: Broker) -> None:
+    """Say what no process says, which is an error in it that nothing catches."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as nobody:
+        nobody.connect(str(run_dir(broker.data_dir) / "controller.sock"))
+        nobody.send(b"\x01?")
+
+
+@pytest.mark.parametrize("end", [terminate, confuse])
+def test_a_controller_process_that_ends_alone_leaves_the_session(broker: Broker, tree: ZooKeeperTree, end) -> None:  # type: ignore[no-untyped-def]
+    """Nobody elects other leaders for a broker that serves on; only the office is vacated at once."""
+    registered = await_registered(broker, tree, 1)
+    wait_until(lambda: tree.exists(znodes.CONTROLLER) is not None, 30, "it to be elected")
+    (first,) = broker.pids("controller")
+    end(broker)
+    broker.await_respawn("controller", first)
+    assert await_registered(broker, tree, 2) == registered
+    wait_until(lambda: (node := tree.exists(znodes.CONTROLLER)) and node.owner == registered.owner, 30, "an election")
+
+
+def test_a_broker_that_stops_ends_the_session(broker: Broker, tree: ZooKeeperTree) -> None:
+    await_registered(broker, tree, 1)
+    broker.stop()
+    assert tree.exists(PATH) is None
+    assert not (run_dir(broker.data_dir) / SESSION_FILE).exists()
+
+
+def test_a_broker_whose_processes_are_all_told_to_stop_at_once_ends_the_session(
+    broker: Broker, tree: ZooKeeperTree
+) -> None:
+    """As a manager does that signals all of a service: the controller process may hear it before the broker drains."""
+    await_registered(broker, tree, 1)
+    supervisor, controller = (psutil.Process(broker.pids(role)[0]) for role in ("supervisor", "controller"))
+    supervisor.suspend()
+    controller.terminate()
+    assert not wait_dead([controller])
+    supervisor.terminate()
+    supervisor.resume()
+    broker.stop()
+    assert tree.exists(PATH) is None
+    assert not (run_dir(broker.data_dir) / SESSION_FILE).exists()
