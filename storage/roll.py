@@ -6,8 +6,10 @@ before the publish leaves files above the active base, which repair removes; the
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.ipc import renewal, slots
@@ -15,10 +17,13 @@ from odradek.storage import epochs, names, snapshots
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.durable import FILES, Files
 from odradek.storage.index import TIME_ENTRY
+from odradek.storage.rebuild import LogState, walk_headers
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
     from odradek.storage.partition import Partition
+
+log = logging.getLogger(__name__)
 
 _ROLLING = 2
 
@@ -119,11 +124,34 @@ def cut_epochs(partition: Partition, end: int) -> int:
 
 
 def read_epochs(partition: Partition) -> epochs.EpochCache:
-    """The epoch checkpoint; a broken one counts as empty, as recovery builds it again. Raises OSError."""
+    """The epoch checkpoint, written anew by the batches where it is broken or has lost what was noted. OSError.
+
+    Kafka has the epochs in memory, so that damage to the file changes nothing before the next start. With none of the
+    former epochs, what is noted next would be taken for the log's first: a follower that parts from this log below it
+    would not be told so, and the next recovery has no reason to look at the batches.
+    """
+    published = partition.slot.fields()
     try:
-        return epochs.EpochCache.read(partition.directory)
-    except CheckpointError:
-        return epochs.EpochCache()
+        cache = epochs.EpochCache.read(partition.directory)
+        if cache.entries or published[slots.F_EPOCH_NOTED] < 0:
+            return cache
+        log.warning("%r: built the leader epochs again: %s has none", partition, epochs.FILE_NAME)
+    except CheckpointError as problem:
+        log.warning("%r: built the leader epochs again: %s", partition, problem)
+    with renewal.of(partition.slot):
+        cache = _epochs_of_batches(Path(partition.directory), published)
+    cache.write(partition.directory, files=_UNSYNCED)
+    return cache
+
+
+def _epochs_of_batches(directory: Path, published: Fields) -> epochs.EpochCache:
+    """Those of what is published; behind it may be what was never appended."""
+    cache, upto = epochs.EpochCache(), published[slots.F_LEO]
+    for base in names.segment_bases(directory):
+        if base < upto:
+            walk_headers(directory, base, LogState(cache, {}, upto), upto=upto)
+    cache.truncate_from_start(published[slots.F_LOG_START])
+    return cache
 
 
 class _Unsynced(Files):

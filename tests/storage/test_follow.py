@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odradek.ipc import slots
-from odradek.storage import check, checkpoints, follow, received, roll, transactions, truncate
+from odradek.storage import check, checkpoints, follow, names, received, roll, transactions, truncate
 from odradek.storage.epochs import EpochCache
 from odradek.storage.partition import Partition
 
@@ -260,6 +260,41 @@ def test_an_epoch_that_this_broker_led_without_a_record(tmp_path: Path) -> None:
         receive(partition, sent(5, epoch=3))
         assert epochs_of(world) == ((3, 0),)
         assert not faults(world)
+
+
+@pytest.mark.parametrize("text", ["rubbish\n", "0\n1\n7", "0\n0\n", "", None])
+@pytest.mark.parametrize("how", ["append", "receive", "cut"])
+def test_epochs_whose_file_is_broken_are_built_again(tmp_path: Path, text: str | None, how: str) -> None:
+    """A leader that forgot all epochs but the last tells no follower that it has other records below that one; the next
+    recovery trusts the file. What lies behind the log's end, as a failed write leaves it, is of no epoch.
+    """
+    with follower(tmp_path, **SMALL) as world:
+        partition = world.partition()
+        receive(partition, b"".join(logs.batch(n, epoch=epoch) for n, epoch in enumerate([0, 0, 2, 2, 2, 5, 5, 6])))
+        assert partition.state().active_base > 2
+        file = world.root / "t-0" / "leader-epoch-checkpoint"
+        file.unlink() if text is None else file.write_text(text)
+        with names.segment_path(partition.directory, partition.state().active_base).open("ab") as segment:
+            segment.write(logs.batch(8, epoch=7))
+        if how == "append":
+            partition.slot.update(state=slots.LEADER, leader_epoch=9)
+            put(partition, batch(b"x"))
+        elif how == "receive":
+            receive(partition, sent(8, epoch=9))
+        else:
+            with partition.locked() as values:
+                truncate.truncate(partition, values, 7)
+        assert epochs_of(world) == ((0, 0), (2, 2), (5, 5), *([] if how == "cut" else [(6, 7), (9, 8)]))
+        assert partition.state().epoch_noted == epochs_of(world)[-1][0]
+
+
+def test_epochs_are_not_looked_for_where_none_was_noted(tmp_path: Path) -> None:
+    """Of a new log there is no file; nor of one whose batches are older than epochs."""
+    with follower(tmp_path) as world:
+        partition = world.partition()
+        receive(partition, sent(0, 3, epoch=-1))
+        names.segment_path(partition.directory, 0).unlink()
+        assert roll.read_epochs(partition).entries == ()
 
 
 # --- disks and deaths
