@@ -238,14 +238,11 @@ def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Ba
 
 def _begins(partition: Partition, values: Fields, staged: Staged, batch: Batch) -> bool:
     """Whether a producer that the partition does not know may begin with this batch."""
-    lowest = partition.lowest_sequences
-    if lowest and batch.sequence >= 0:
-        if lowest.refuses(batch.producer_id, batch.sequence, time.monotonic()):
-            batch.refuse(errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
-            batch.log_start = values[slots.F_LOG_START]
-            return False
-        if batch.transactional:
-            lowest.forget(batch.producer_id)
+    lowest, sequence = partition.lowest_sequences, batch.sequence
+    if lowest and sequence >= 0 and lowest.refuses(batch.producer_id, sequence, time.monotonic()):
+        batch.refuse(errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        batch.log_start = values[slots.F_LOG_START]
+        return False
     return _admitted(partition, values, staged, batch)
 
 
@@ -285,6 +282,9 @@ def add_entries(files: ActiveFiles, values: Fields, entries: list[tuple[int, int
 
 def _publish_producers(partition: Partition, values: Fields, staged: Staged) -> None:
     """What producers sent, once the log end is published: see the module's head."""
+    if staged.begun and partition.lowest_sequences:  # not before: a write that failed has let nobody in
+        for producer_id, _ in staged.begun:
+            partition.lowest_sequences.forget(producer_id)
     leo = values[F_LEO]
     partition.producers.publish(staged, values[F_PSTATE_GEN], leo)
     values[F_PSTATE_LEO] = leo

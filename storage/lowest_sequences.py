@@ -8,7 +8,7 @@ above it; the client sends both again in order. Kafka's VerificationStateEntry d
 
 Owner     : one worker's Partition, and so the connection that the batches came by: a client that connects anew has none
             in flight, and sends them in order.
-Lifetime  : until a transactional batch of the producer is let in, or for producer.id.expiration.ms, as long as the
+Lifetime  : until a transactional batch of the producer is in the log, or for producer.id.expiration.ms, as long as the
             partition would know the producer. It says nothing about a producer that the partition knows.
 """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from odradek.storage.partition import Partition
 from odradek.storage.transactions import Guard, write_marker
 
 from .live import NOW, batch, live, put
+from .test_append_and_read import broken
 
 REFUSED = [-1]
 FOREVER = float("inf")
@@ -25,10 +28,10 @@ def partition(tmp_path: Path) -> Iterator[Partition]:
         yield made.partition()
 
 
-def transactional(sequence: int, producer: int = 1, epoch: int = 0) -> Batch:
-    """A batch that the coordinator has let in."""
+def transactional(sequence: int, producer: int = 1, epoch: int = 0, generation: int = 0) -> Batch:
+    """A batch that the coordinator has let in, with the partition's producers in the table of a generation."""
     made = batch(b"x", producer=producer, epoch=epoch, sequence=sequence)
-    made.transactional, made.guard = True, Guard(0, 1 << 40)
+    made.transactional, made.guard = True, Guard(generation, 1 << 40)
     return made
 
 
@@ -87,6 +90,25 @@ def test_another_producer_and_one_that_the_partition_knows_go_on(partition: Part
 def test_once_it_has_begun_nothing_is_noted(partition: Partition) -> None:
     partition.lowest_sequences.note(1, 0, 0, FOREVER)
     assert put(partition, transactional(0)) == [0]
+    assert not partition.lowest_sequences
+
+
+@pytest.mark.parametrize("fails", ["pwritev", "posix_fallocate"])
+def test_a_batch_that_no_disk_took_has_not_begun(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """The client sends both again: the second one must not begin, or the first would be out of order for ever."""
+    partition.lowest_sequences.note(1, 0, 2, FOREVER)
+    with monkeypatch.context() as full:
+        full.setattr(os, fails, broken(errno.ENOSPC))
+        failed = transactional(2)
+        assert put(partition, failed) == REFUSED
+        assert failed.error == errors.KAFKA_STORAGE_ERROR
+    generation = partition.state().pstate_gen
+    first, late, again = (transactional(sequence, generation=generation) for sequence in (2, 3, 3))
+    assert put(partition, late) == REFUSED
+    assert late.error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert put(partition, first, again) == [0, 1]
     assert not partition.lowest_sequences
 
 
