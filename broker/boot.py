@@ -17,7 +17,7 @@ from pathlib import Path
 
 from odradek.broker import checkpoint_turns, limits, process, sockets
 from odradek.broker.config import BrokerConfig
-from odradek.broker.errors import BootError
+from odradek.broker.errors import BootError, OdradekError
 from odradek.ipc import roles, rundir
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
@@ -77,10 +77,19 @@ def clear_run_dir(run_dir: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def prepare(config: BrokerConfig, listen: bool = True, hold: Callable[[], None] = lambda: None) -> Boot:
+def _give_up(error: OdradekError) -> None:
+    raise error
+
+
+def prepare(
+    config: BrokerConfig, listen: bool = True, hold: Callable[[], None] = lambda: None,
+    away: Callable[[OdradekError], None] = _give_up,
+) -> Boot:  # fmt: skip
     """Take possession of the data directory; without `listen` somebody else opens the sockets. Raises BootError.
 
-    `hold` is called when nobody is waited for any more, before there is anything that a death would leave behind."""
+    `hold` is called when nobody is waited for any more, before there is anything that a death would leave behind.
+    `away` is called when ZooKeeper gives no answer, and raises what it is told or waits, after which it is asked again.
+    The log directories stay locked meanwhile."""
     if line := limits.too_few_files():
         raise BootError(line)
     for line in limits.shortages():
@@ -90,7 +99,7 @@ def prepare(config: BrokerConfig, listen: bool = True, hold: Callable[[], None] 
         locks = process.role_locks(config)
     if not locks.hold(roles.SUPERVISOR):
         raise BootError(_second(config))
-    config, offline = _identified(config)
+    config, offline = _identified(config, away)
     run_dir = _run_dir(config)
     hold()
     shared = _shared_memory(config, locks, run_dir)
@@ -145,7 +154,7 @@ def _boot_errors() -> Iterator[None]:
         raise BootError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
 
 
-def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
+def _identified(config: BrokerConfig, away: Callable[[OdradekError], None]) -> tuple[BrokerConfig, list[int]]:
     """Lock every log directory (its `.lock` stays locked until this process ends) and settle whose it is.
 
     Also tells which cannot be used. broker.id -1 is the id that the directories have already, else 0: alone there is
@@ -155,7 +164,7 @@ def _identified(config: BrokerConfig) -> tuple[BrokerConfig, list[int]]:
         opened = [_looked_through(one, config, found) for one in logdirs.open_log_dirs(config.log_dirs)]
         logdirs.refuse_without_any(opened)
         logdirs.refuse_doubles(found)
-        identity = logdirs.agree_on_identity(opened, *_wanted_identity(config, opened))
+        identity = logdirs.agree_on_identity(opened, *_wanted_identity(config, opened, away))
     offline = [number for number, log_dir in enumerate(opened) if log_dir.problem]
     return config.with_value("broker.id", identity.node_id), offline
 
@@ -180,14 +189,29 @@ def _looked_through(
     return log_dir
 
 
-def _wanted_identity(config: BrokerConfig, opened: list[logdirs.LogDir]) -> tuple[int, str | None]:
+def _wanted_identity(
+    config: BrokerConfig, opened: list[logdirs.LogDir], away: Callable[[OdradekError], None]
+) -> tuple[int, str | None]:
     """Broker id and cluster id, as far as they are known beside the directories."""
     wanted, former = config["broker.id"], _former_id(opened)
     if config.clustered:
-        from odradek.broker import joining
-
-        return joining.settle(config, former, _cluster_of(opened))
+        return _settled(config, former, _cluster_of(opened), away)
     return (wanted if wanted >= 0 else former or 0), _former_cluster(config, opened)
+
+
+def _settled(
+    config: BrokerConfig, former: int | None, cluster: str | None, away: Callable[[OdradekError], None]
+) -> tuple[int, str]:
+    """What the cluster says."""
+    from odradek.broker import joining
+
+    while True:
+        try:
+            return joining.settle(config, former, cluster)
+        except BootError:
+            raise
+        except OdradekError as error:
+            away(error)
 
 
 def _make_room(log_dir: str, reserve: int) -> None:

@@ -13,7 +13,6 @@ Crash rule: a controller process that ends while its broker serves on, by a sign
 from __future__ import annotations
 
 import logging
-import math
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -39,23 +38,25 @@ _LAST_MS = 5000  # to connect at the end of a stop, which waits for it
 Credentials = tuple[int, bytes]
 
 
-def open_tree(config: BrokerConfig, former: Credentials | None = None, most_ms: float = math.inf) -> ZooKeeperTree:
+def open_tree(config: BrokerConfig, former: Credentials | None = None, ends: bool = False) -> ZooKeeperTree:
     """The metadata tree at zookeeper.connect. Raises BootError, and OdradekError where the next try may do.
 
-    After a power failure brokers may start before ZooKeeper does. `most_ms`: how long to try, if the configuration
-    has more.
+    After a power failure brokers may start before ZooKeeper does. `ends`: see ZooKeeperTree.
     """
-    session_ms = config["zookeeper.session.timeout.ms"]
-    connect_ms = min(most_ms, config["zookeeper.connection.timeout.ms"] or session_ms)
+    session_ms, connect_ms = config["zookeeper.session.timeout.ms"], _connect_ms(config)
     auth = config["odradek.zookeeper.auth"]
     try:
         return ZooKeeperTree(
-            config["zookeeper.connect"], session_ms, connect_ms, auth, config["zookeeper.set.acl"], former
+            config["zookeeper.connect"], session_ms, connect_ms, auth, config["zookeeper.set.acl"], former, ends
         )
     except NoAnswer as error:
         raise OdradekError(str(error)) from None
     except ConnectError as error:
         raise BootError(str(error)) from None
+
+
+def _connect_ms(config: BrokerConfig) -> int:
+    return int(config["zookeeper.connection.timeout.ms"] or config["zookeeper.session.timeout.ms"])
 
 
 def failed(config: BrokerConfig, error: Exception) -> OdradekError:
@@ -102,7 +103,8 @@ def end_session(config: BrokerConfig) -> None:
     if former is None:
         return
     try:
-        open_tree(config, former, _LAST_MS).close()
+        quick = config.with_value("zookeeper.connection.timeout.ms", min(_LAST_MS, _connect_ms(config)))
+        open_tree(quick, former, ends=True).close()
     except OdradekError as error:
         log.warning("this broker stays registered until its session with ZooKeeper expires: %s", error)
     else:
@@ -117,7 +119,7 @@ def settle(config: BrokerConfig, former_id: int | None, cluster_id: str | None) 
     """
     former = former_session(config.run_dir)
     if former is not None:
-        open_tree(config, former).close()
+        open_tree(config, former, ends=True).close()
         forget_session(config.run_dir)
     tree = open_tree(config)
     try:
@@ -130,6 +132,11 @@ def settle(config: BrokerConfig, former_id: int | None, cluster_id: str | None) 
     finally:
         tree.close()
     return broker, known
+
+
+def settling_s(config: BrokerConfig) -> float:
+    """How long `settle` may take: two connections, a wait for another registration, and one call without an answer."""
+    return (2 * _connect_ms(config) + 2 * config["zookeeper.session.timeout.ms"]) / 1000 + _GRACE_S
 
 
 def _broker_id(tree: Tree, config: BrokerConfig, former: int | None) -> int:

@@ -42,13 +42,13 @@ class Patience:
         while not self._over.wait(LOOK_S):
             now = _work()
             if now - worked >= LEAST_WORK_S:
-                self._tell(f"STATUS={status()}\nEXTEND_TIMEOUT_USEC={MORE_S * 1_000_000}")
+                self._tell(status())
                 worked = now
 
-    def _tell(self, message: str) -> None:
+    def _tell(self, status: str) -> None:
         with self._telling:
             if not self._over.is_set():
-                systemd.notify(message)
+                systemd.extend(MORE_S, status)
 
 
 def _work() -> float:

@@ -34,6 +34,11 @@ def notify(message: str, wait_s: float = _WAIT_S) -> bool:
     return True
 
 
+def extend(seconds: int, status: str) -> bool:
+    """Ask the service manager for so many seconds from now on, for a start or a stop; False as `notify`."""
+    return notify(f"STATUS={status}\nEXTEND_TIMEOUT_USEC={seconds * 1_000_000}")
+
+
 def listen_environment(names: Sequence[str]) -> dict[str, str]:
     """The variables that announce `len(names)` sockets from fd 3 up, in that order.
 

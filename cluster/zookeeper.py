@@ -83,15 +83,17 @@ class ZooKeeperTree(Tree):
     `hosts` as in `zookeeper.connect`; times in ms: of the session (`zookeeper.session.timeout.ms`), and how long to
     wait for a first connection (`zookeeper.connection.timeout.ms`). `auth` is `scheme:credential`, for example
     `digest:user:password`; `set_acl` as in `zookeeper.set.acl`. `former` are the `credentials` of a session that a
-    process before this one has left: it is gone on with if it still lasts. Raises ConnectError.
+    process before this one has left: it is gone on with if it still lasts, and left again by a failure to connect,
+    unless it `ends` here. Raises ConnectError.
     """
 
     def __init__(
         self, hosts: str, session_ms: int = 18_000, connect_ms: int = 18_000, auth: str | None = None,
-        set_acl: bool = False, former: tuple[int, bytes] | None = None,
+        set_acl: bool = False, former: tuple[int, bytes] | None = None, ends: bool = False,
     ) -> None:  # fmt: skip
         self._patience = session_ms / 1000
         self._former = former
+        self._kept = former is not None and not ends
         self._set_acl = set_acl
         self._events: deque[Event] = deque()
         self._told = DISCONNECTED
@@ -99,7 +101,7 @@ class ZooKeeperTree(Tree):
         try:
             self._client = self._connect(hosts, connect_ms / 1000, auth)
         except BaseException:
-            if former is None:  # else kazoo's threads go on, and ring it: see `_give_up`
+            if not self._kept:  # else kazoo's threads go on, and ring it: see `_give_up`
                 os.close(self._bell)
             raise
 
@@ -124,11 +126,11 @@ class ZooKeeperTree(Tree):
         return client
 
     def _give_up(self, client: KazooClient) -> None:
-        """End the session unless a former process left it: that one the next process goes on with.
+        """End the session unless a former process left it to go on with: that one the next process goes on with.
 
         Its connection goes with this process, which cannot go on without a tree.
         """
-        if self._former is None:
+        if not self._kept:
             client.stop()
             client.close()
 

@@ -53,14 +53,21 @@ def _settle_in() -> None:
 @click.argument("properties", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its run directory.")
 def prepare(properties: Path, run_dir: Path) -> None:
-    """For odradek-memory.service: make what the processes share, and leave it to them."""
+    """For odradek-memory.service: make what the processes share, and leave it to them.
+
+    In a cluster it waits until ZooKeeper answers."""
     from odradek.broker import boot, logs
     from odradek.broker import config as configuration
 
     config = configuration.load(properties, [f"odradek.run.dir={run_dir}"])
     logs.setup("memory", config)
     config.warn()
-    boot.prepare(config, listen=False)
+    if not config.clustered:
+        boot.prepare(config, listen=False)
+        return
+    from odradek.broker.zookeeper_wait import ZooKeeperWait
+
+    boot.prepare(config, listen=False, away=ZooKeeperWait(config).away)
 
 
 @command.command()

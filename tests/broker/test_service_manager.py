@@ -7,6 +7,8 @@ import logging
 import os
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,3 +168,26 @@ def test_sockets_find_their_listeners() -> None:
             sockets.by_listener([("odradek.socket", one)], endpoints)
         with pytest.raises(BootError, match="which is in no listener"):
             sockets.by_listener([("odradek.socket", one)], endpoints[1:])
+
+
+def test_the_first_unit_waits_for_zookeeper_and_says_so(manager: socket.socket, tmp_path: Path) -> None:
+    """All others require it, and systemd starts none again that failed for its sake."""
+    manager.settimeout(60)
+    properties = tmp_path / "server.properties"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings = {
+            "log.dirs": tmp_path / "data",
+            "zookeeper.connect": f"127.0.0.1:{silent.getsockname()[1]}",
+            "zookeeper.connection.timeout.ms": 200,
+            "zookeeper.session.timeout.ms": 1000,
+        }
+        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        words = ["systemd", "prepare", str(properties), "--run-dir", str(tmp_path / "run")]
+        with subprocess.Popen([sys.executable, "-m", "odradek.broker", *words]) as waiting:
+            try:
+                said = [manager.recv(4096).decode().splitlines() for _ in range(4)]
+                assert waiting.poll() is None
+            finally:
+                waiting.terminate()
+    assert [line.partition(":")[0] for line, _ in said[1:]] == ["STATUS=waiting for ZooKeeper"] * 3
+    assert all(int(more.removeprefix("EXTEND_TIMEOUT_USEC=")) >= 60_000_000 for _, more in said)

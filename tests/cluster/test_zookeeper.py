@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from odradek.cluster import tree as t
-from odradek.cluster.zookeeper import ConnectError, ZooKeeperTree
+from odradek.cluster.zookeeper import ConnectError, NoAnswer, ZooKeeperTree
 
 from ..harness.process import free_port, readable, wait_until
 from ..harness.zookeeper import ZooKeeper
@@ -258,6 +258,19 @@ def test_a_session_of_a_former_process_outlasts_a_failure_to_go_on_with_it(serve
     with closing(ZooKeeperTree(server.connect + chroot, SESSION_MS, former=left)) as next_one:
         found = next_one.exists("/mine")
         assert found is not None and found.owner == next_one.session == left[0]
+
+
+def test_nobody_goes_on_trying_to_end_the_session_of_a_former_process(server: ZooKeeper, chroot: str) -> None:
+    """Who waits for ZooKeeper tries many times: each client that was left would take the session from the next."""
+    left = _die(server.connect + chroot)
+    assert isinstance(left, tuple)
+    others = {*threading.enumerate()}
+    with closing(Flapping(server.port, cuts=math.inf)) as flapping:
+        with pytest.raises(NoAnswer):
+            ZooKeeperTree(flapping.connect + chroot, SESSION_MS, 2000, former=left, ends=True)
+        assert flapping.cut
+        new = {thread.name for thread in {*threading.enumerate()} - others}
+        assert not [name for name in new if "_accept" not in name and "_pass_on" not in name]
 
 
 def test_a_session_of_a_former_process_outlasts_a_refusal(server: ZooKeeper, chroot: str) -> None:

@@ -54,18 +54,24 @@ def why_not() -> str:
 @contextmanager
 def started(folder: Path, **settings: Any) -> Iterator[Machine]:
     """Booted, and `systemctl start odradek.target` returned. Skips loudly where no systemd can be booted."""
+    with booted(folder, **settings) as machine:
+        machine.systemctl("start", "odradek.target")
+        yield machine
+
+
+@contextmanager
+def booted(folder: Path, **settings: Any) -> Iterator[Machine]:
+    """With the units installed, and none started. Skips loudly where no systemd can be booted."""
     why = why_not()
     if why and must_not_skip() and os.geteuid() == 0:
         pytest.fail(why, pytrace=False)
     if why:
         pytest.skip(why)
-    booted = Machine(folder, **settings)
+    machine = Machine(folder, **settings)
     try:
-        booted.boot()
-        booted.systemctl("start", "odradek.target")
-        yield booted
+        yield machine.boot()
     finally:
-        booted.close()
+        machine.close()
 
 
 def _cgroup2() -> Path | None:
@@ -230,6 +236,14 @@ class Machine:
     def command(self, *words: str, home: Path = HOME) -> list[str]:
         """The words of `odradek …` inside, of the environment in `home`."""
         return [f"{home}/bin/python", "-P", "-m", "odradek.broker", *words]
+
+    def drop_in(self, unit: str, text: str) -> Path:
+        """Add to a unit what an administrator would; where it is."""
+        path = self.root / f"run/systemd/system/{unit}.d/of-a-test.conf"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        self.systemctl("daemon-reload")
+        return path
 
     def show(self, unit: str, name: str) -> str:
         """One property of a unit."""

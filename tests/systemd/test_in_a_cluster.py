@@ -15,10 +15,13 @@ from ..clients.raw.batches import batch
 from ..clients.raw.calls import produce
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until
-from .machine import Machine, started
+from ..harness.zookeeper import ZooKeeper
+from .machine import Machine, booted, started
 
 CONTROLLER = "odradek-controller.service"
 OURS, THEIRS = 1, 0  # the broker of units, and one that is none
+MEMORY = "odradek-memory.service"
+PATIENCE_S = 15  # of the manager with it, if it asks for no more
 LOOKS_S = 2.0  # in which `odradek systemd leave` has looked how things are
 
 pytestmark = [pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
@@ -104,9 +107,31 @@ def test_it_leaves_when_its_controller_process_is_just_started(
 def test_the_session_ends_though_its_controller_process_was_not_told_why(machine: Machine, tree: ZooKeeperTree) -> None:
     """The broker stops without its part in the cluster, as before all has started: its last unit looks what is left."""
     wait_until(lambda: len(tree.children(znodes.BROKER_IDS)) == 2, 30, "two brokers")
-    drop_in = machine.root / "run/systemd/system/odradek-cluster.service.d/silent.conf"
-    drop_in.parent.mkdir(parents=True)
-    drop_in.write_text("[Service]\nExecStop=\n")
-    machine.systemctl("daemon-reload")
+    machine.drop_in("odradek-cluster.service", "[Service]\nExecStop=\n")
     machine.stop()
     assert tree.children(znodes.BROKER_IDS) == [str(THEIRS)]
+
+
+def test_a_machine_that_boots_before_its_zookeeper_ends_with_a_broker(tmp_path: Path) -> None:
+    """All that the manager starts waits, for longer than it would give a unit that does not ask for time."""
+    zookeeper, folder = ZooKeeper(tmp_path / "zookeeper"), tmp_path / "machine"
+    folder.mkdir()
+    settings = {"zookeeper_connect": zookeeper.connect, "zookeeper_connection_timeout_ms": 1000}
+    try:
+        with booted(folder, broker_id=OURS, offsets_topic_replication_factor=1, **settings) as machine:
+            machine.drop_in(MEMORY, f"[Service]\nTimeoutStartSec={PATIENCE_S}\n")
+            machine.systemctl("start", "--no-block", "odradek.target")
+            wait_until(lambda: _waited_s(machine) > PATIENCE_S + LOOKS_S, 60, "more time than it was given")
+            assert machine.state(MEMORY) == "activating"
+            assert machine.show(MEMORY, "StatusText").startswith("waiting for ZooKeeper: no ZooKeeper answers at")
+            zookeeper.start()
+            wait_until(lambda: machine.state("odradek.target") == "active", 60, "all is started")
+            with machine.wire() as wire:
+                wait_until(lambda: wire.metadata().controller_id == OURS, 30, "a controller")
+    finally:
+        zookeeper.kill()
+
+
+def _waited_s(machine: Machine) -> float:
+    begun = int(machine.show(MEMORY, "ExecMainStartTimestampMonotonic"))
+    return time.monotonic() - begun / 1e6 if begun else 0.0
