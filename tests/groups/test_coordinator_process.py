@@ -138,7 +138,7 @@ def test_a_consumer_goes_on_when_the_coordinator_dies(broker: Broker) -> None:
         read(20)
         retrying(lambda: _commit_or_none(consumer))
         assert sorted(seen, key=int) == [b"%d" % n for n in range(40)]
-        assert sum(fetched(broker)) == 40
+        assert sum(max(offset, 0) for offset in fetched(broker)) == 40  # a partition may have got no record
     finally:
         consumer.close()
 
