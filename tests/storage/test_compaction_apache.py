@@ -75,7 +75,8 @@ def test_we_read_and_compact_on_what_kafka_compacted(tmp_path: Path) -> None:
     found = _records(directory)
     assert len(found) < 700
     assert _last(found) == last
-    recovered = recovery.recover(directory, LogConfig(), clean=True, compacted_upto=1 << 40)
+    clean_upto = checkpoints.read_offsets(broker.data_dir, checkpoints.CLEANER)[key]
+    recovered = recovery.recover(directory, LogConfig(), clean=True, compacted_upto=clean_upto)
     assert recovered.notes == []
     with live(tmp_path / "ours", segment_bytes=1 << 20, cleanup_policy="compact", delete_retention_ms=0) as world:
         (world.root / "t-0").rmdir()
