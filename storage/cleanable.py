@@ -38,7 +38,8 @@ class Rules(NamedTuple):
 class Range(NamedTuple):
     """Offsets [first_dirty, upto) can be cleaned; `must`: at once, whatever the ratio.
 
-    `truncations` is how many the log had had then: after another one all this may be wrong.
+    `truncations` is how many the log had had then, and `log_end` where it ended: after another truncation all this may
+    be wrong, and what decided the transactions below `upto` lies below the end.
     """
 
     first_dirty: int
@@ -47,6 +48,7 @@ class Range(NamedTuple):
     cleanable_bytes: int
     must: bool
     truncations: int = 0
+    log_end: int = 0
 
     @property
     def ratio(self) -> float:

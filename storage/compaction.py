@@ -8,6 +8,9 @@ Layout    : storage.swap has the files.
 Owner     : the janitor, one log at a time, in small steps between its other tasks: `steps` is a generator.
 Lock      : held at the start (which also repairs), to read the producers, and for the swap of each group; not else.
 Crash rule: each group's swap stands for itself. Dying loses the round, which begins again from the checkpoint.
+            A round begins when all that it goes by, markers included, is on the disk and below the high watermark. Else
+            a failover or a power failure takes what made records go: the newer value of their key, or the marker
+            behind which they were aborted, and that transaction is open again with some of its records missing.
 """
 
 from __future__ import annotations
@@ -24,12 +27,14 @@ from odradek.storage.cleanable import Range, Rules, Segment
 from odradek.storage.cleaned_segment import CleanedSegment
 from odradek.storage.cleaned_transactions import CleanedTransactions
 from odradek.storage.durable import FILES, remove
+from odradek.storage.flush import Flush
 from odradek.storage.producers import AbortedTxn
 from odradek.storage.scan import Scan
 from odradek.storage.truncate import TRUNCATING
 from odradek.storage.unreadable import UnreadableBatches
 
 if TYPE_CHECKING:
+    from odradek.ipc.slots import SlotState
     from odradek.storage.batch_chunks import Chunk, OldBatch
     from odradek.storage.clean_batches import BatchCleaner
     from odradek.storage.clean_chunks import ChunkCleaner
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NEVER = 1 << 62  # a lag beyond this is none
+_PATIENCE = 1000  # BUSY steps, of about a millisecond each, in which the in-sync replicas get what there is
 BUSY = -1  # yielded when the partition's lock is taken: try again in a moment
 
 
@@ -69,12 +75,12 @@ def look(partition: Partition, checkpoint: int | None, now_ms: int) -> Range:
     state = partition.state()
     dirty_from = cleanable.first_dirty(checkpoint, state.log_start, state.leo)
     if state.active_base <= dirty_from:
-        return Range(dirty_from, dirty_from, 0, 0, False, state.truncations)
+        return Range(dirty_from, dirty_from, 0, 0, False, state.truncations, state.leo)
     bases = partition.bases(state.active_base, state.generation)[:-1]
     found = [_facts(partition.directory, base, rules(partition)) for base in bases]
     stable = slots.last_stable(state)
     what = cleanable.cleanable(found, state.active_base, dirty_from, stable, rules(partition), now_ms)
-    return what._replace(truncations=state.truncations)
+    return what._replace(truncations=state.truncations, log_end=state.leo)
 
 
 def _facts(directory: str, base: int, wanted: Rules) -> Segment:
@@ -96,6 +102,11 @@ def _first_timestamp(directory: str, base: int) -> int:
     with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
         first = next(iter(Scan(fd, check=False)), None)
     return -1 if first is None else first.max_timestamp
+
+
+def _deciding(state: SlotState) -> int:
+    """Up to where batches decide what goes: markers in the active segment do, its records do not."""
+    return state.leo if state.pstate_gen else state.active_base
 
 
 class Compaction:
@@ -131,6 +142,7 @@ class Compaction:
         removes what was not swapped in.
         """
         try:
+            yield from self._settle()
             yield from self._begin()
             yield from self._build_map()
             yield from self._clean()
@@ -150,6 +162,22 @@ class Compaction:
             except Busy:
                 self.partition.note_wait()
                 yield BUSY
+
+    def _settle(self) -> Iterator[int]:
+        """See to it that nothing undoes what was seen at the look: sync the log, and wait for its replicas."""
+        flush = Flush.begin(self.partition, _deciding)
+        if flush.paths:
+            flush.sync()
+            yield from self._locked()
+            try:
+                flush.publish(self._values)
+            finally:
+                self.partition.release()
+        for _ in range(_PATIENCE):
+            if self.partition.state().hw >= self.what.log_end:
+                return
+            yield BUSY
+        raise Moved(f"its in-sync replicas do not have all of it, up to offset {self.what.log_end - 1}, yet")
 
     def _begin(self) -> Iterator[int]:
         """Repair, remove what a former round left, note what the log is like, and take the memory for the map."""

@@ -116,4 +116,6 @@ def _from_snapshot(partition: Partition, offset: int) -> LogState:
     bases = names.segment_bases(partition.directory)
     sizes = {base: os.stat(names.segment_path(directory, base)).st_size for base in bases}
     contents = Contents(sizes, snapshots.snapshot_offsets(directory))
-    return former_state.load_producers(directory, contents, offset, EpochCache(), [])
+    state = former_state.load_producers(directory, contents, offset, EpochCache(), [])
+    former_state.forget_compacted(directory, sizes, state, offset, 0)
+    return state

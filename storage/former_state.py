@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from odradek.ipc import renewal
-from odradek.storage import epochs
+from odradek.storage import epochs, names
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.durable import FILES, Files
 from odradek.storage.epochs import Epoch, EpochCache
 from odradek.storage.rebuild import LogState, position_before, walk_headers
+from odradek.storage.scan import CONTROL, TRANSACTIONAL, Scan
 from odradek.storage.sealed_segment import batch_at
 from odradek.storage.snapshots import newest_snapshot
 from odradek.storage.tidy import Contents
@@ -61,21 +62,49 @@ def load_producers(
 
 
 def forget_compacted(directory: Path, sizes: Mapping[int, int], state: LogState, leo: int, clean_upto: int) -> None:
-    """End the transactions that a snapshot has for open and of which compaction has left nothing.
+    """Let a transaction that a snapshot has for open begin with the first of its batches that compaction has left.
 
-    It leaves open ones alone, so that the first batch of one that is open is there. Its marker is not when it was
-    written behind the snapshot and compacted away, or emptied: read from there on the log would never end it.
+    If it has left none, the transaction is over: it leaves open ones alone, but the marker may be gone as well, when it
+    was written behind the snapshot, and read from there on the log would never end it. If some are left, the marker
+    may still come (again): a power failure or a truncation has taken it, and only an open transaction is ended by it.
 
-    `clean_upto`: the cleaner has come to there, 0 when it was only let go past what is deleted. It stops at the last
-    stable offset, so that a transaction that began below is over, also when its beginning is deleted.
+    `clean_upto`: the cleaner has come to there, 0 when it was only let go past what is deleted. A transaction of which
+    the beginning is deleted is open all the same, unless it began below that.
     """
     bases = list(sizes)
+    clean_upto = clean_upto if clean_upto <= leo else 0
+    begins = {}
     for producer_id, entry in renewal.along(state.replay.producers.items()):
         first = entry.txn_first_offset
-        if 0 <= first < clean_upto <= leo:
-            entry.txn_first_offset = -1
-        if not bases[0] <= first < leo:
+        if 0 <= first < leo and _lacks_first(directory, bases, producer_id, first, clean_upto):
+            begins[producer_id] = max(first, bases[0])
+    left = _first_batches(directory, bases, begins, leo) if begins else {}
+    for producer_id in begins:
+        state.replay.producers[producer_id].txn_first_offset = left.get(producer_id, -1)
+
+
+def _lacks_first(directory: Path, bases: list[int], producer_id: int, first: int, clean_upto: int) -> bool:
+    if first < bases[0]:
+        return first < clean_upto
+    batch, _ = batch_at(directory, max(base for base in bases if base <= first), first)
+    return batch is None or batch.producer_id != producer_id
+
+
+def _first_batches(directory: Path, bases: list[int], begins: Mapping[int, int], leo: int) -> dict[int, int]:
+    """Where below `leo` the first batch is of the transaction that each of these producers has open, from these
+    offsets on: what is there behind its last marker is of one, since a former one has left nothing.
+    """
+    found: dict[int, int] = {}
+    least = min(begins.values())
+    for base, following in zip(bases, [*bases[1:], _END], strict=True):
+        if following <= least:
             continue
-        batch, _ = batch_at(directory, max(base for base in bases if base <= first), first)
-        if batch is None or batch.producer_id != producer_id:
-            entry.txn_first_offset = -1
+        with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
+            for batch in renewal.along(Scan(fd, position_before(directory, base, least), check=False)):
+                if not begins.get(batch.producer_id, leo) <= batch.base_offset < leo:
+                    continue
+                if batch.attributes & CONTROL:
+                    found.pop(batch.producer_id, None)
+                elif batch.attributes & TRANSACTIONAL:
+                    found.setdefault(batch.producer_id, batch.base_offset)
+    return found

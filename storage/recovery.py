@@ -144,7 +144,8 @@ class _Recovery:
         if compacted_upto > max(self.sizes, default=0) and compacted_upto > self._end():
             compacted_upto = 0
         self.gaps_upto = 1 << 63 if compacted else max(0, compacted_upto)
-        self.clean_upto = compacted_upto if compacted_upto > log_start else 0
+        start = max(log_start, min(self.sizes, default=0))  # its checkpoint may lag behind what is deleted
+        self.clean_upto = compacted_upto if compacted_upto > start else 0
 
     def _end(self) -> int:
         """Where the last segment ends by its headers, which may be of a torn write; 0 without a segment."""

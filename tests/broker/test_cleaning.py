@@ -299,7 +299,7 @@ def test_a_full_disk_is_no_reason_to_go_offline(bench: Maker, monkeypatch: pytes
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(FILES), "fsync", full)
+        patch.setattr(type(FILES), "_pwrite_some", full)
         patch.setattr(CleanerOffsets, "put", lambda *_: None)
         until_idle(one)
     assert not list((log.data / "t-0").glob("*.cleaned"))
