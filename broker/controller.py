@@ -40,7 +40,7 @@ from odradek.workers.api import Api
 log = logging.getLogger(__name__)
 
 COLUMN_REQUESTS = COLUMN["requests"]
-TICK_S = 0.001  # while a lock or an acknowledgement is waited for
+TICK_S = 0.001  # while a lock, an acknowledgement or an order is waited for
 IDLE_S = 1.0
 REFUSED_S = 0.1  # before what could not be published is tried again
 PUBLISH_REST = 4  # times as long as a publication takes, before the next one for work that goes on
@@ -126,7 +126,7 @@ class Controller:
 
     def _patience(self) -> float:
         if self._steps.waiting:
-            return 0.0
+            return TICK_S if self._steps.idle else 0.0
         if self.owner.waiting or self.publication.waiting or (self.owner.changed and not self._refused):
             return TICK_S
         now = time.monotonic()

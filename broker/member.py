@@ -31,6 +31,7 @@ from odradek.broker.orders import Orders
 from odradek.broker.peers import Sources, Switchboard
 from odradek.broker.process import Process
 from odradek.broker.replicas import Replicas
+from odradek.broker.steps import WAITS
 from odradek.cluster import znodes
 from odradek.cluster.state import ClusterState
 from odradek.cluster.tree import CONNECTED, DISCONNECTED, Event, NodeExists, NoNode, TreeError, TreeUnavailable
@@ -160,7 +161,7 @@ class Member(Administration):
         left = [True]
         self.orders.when_done(left.clear)
         while left:
-            yield
+            yield WAITS
 
     def _guarded(self, action: Callable[[], Any]) -> None:
         """ZooKeeper may be away, or have what it must not: all is tried again when there is a connection, or soon."""

@@ -20,6 +20,7 @@ from odradek.broker import adoption, leftovers
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.peers import Sources
 from odradek.broker.slotbook import SlotBook
+from odradek.broker.steps import WAITS
 from odradek.cluster.errors import (
     ELECTION_NOT_NEEDED,
     INVALID_REPLICA_ASSIGNMENT,
@@ -207,8 +208,8 @@ class MetadataOwner:
         making.append(first)
         end = len(self.state.topics[name]["partitions"])
         try:
-            for _ in self._steps(name, range(first, end)):
-                yield
+            for said in self._steps(name, range(first, end)):
+                yield said
                 if name in self._deletions:
                     raise _going()
         except (OSError, SlotsExhausted) as error:
@@ -223,7 +224,7 @@ class MetadataOwner:
     def _steps(self, name: str, indexes: range) -> Iterator[None]:
         """States, directories and slots. A new log needs no recovery: it is led at once."""
         while self._making[name][0] != indexes[0]:
-            yield
+            yield WAITS
         for start in range(TOGETHER, len(indexes), TOGETHER):
             some = indexes[start : start + TOGETHER]
             self._stored(lambda some=some: self.state.write_states(name, some))  # type: ignore[misc]

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from odradek.broker.steps import SLICE_S, Line, Steps
+from odradek.broker.controller import TICK_S, Controller
+from odradek.broker.member import Member
+from odradek.broker.steps import SLICE_S, WAITS, Line, Steps
+from odradek.cluster.planning import TopicPlan
+from odradek.cluster.state import SLOT
+
+from .test_partition_dirs import owned
 
 
 class Clock:
@@ -65,6 +74,58 @@ def test_what_a_step_begins_takes_no_slice_of_its_own() -> None:
     while steps.waiting:
         steps.go_on()
     assert sorted(clock.done) == ["a", "b", "b", "c"]
+
+
+def test_work_that_waits_ends_the_turn() -> None:
+    """Whatever it waits for comes with another turn of the loop, which rests until then."""
+    clock, ready = Clock(), []
+    steps = Steps(clock)
+
+    def waiting(name: str) -> Iterator[None]:
+        while not ready:
+            yield WAITS
+        yield from clock.work(name, 1, 0)
+
+    steps.begin(waiting("a"))
+    steps.add(waiting("b"))
+    assert (steps.waiting, steps.idle) == (True, False), "b has had no turn"
+    steps.go_on()
+    assert (steps.waiting, steps.idle, clock.now) == (True, True, 0)
+    steps.begin(clock.work("c", 4, SLICE_S / 2))
+    assert (clock.done, steps.idle) == (["c"] * 2, False)
+    steps.go_on()
+    assert (clock.done, steps.idle) == (["c"] * 4, False)
+    steps.go_on()
+    assert steps.idle
+    ready.append(True)
+    steps.go_on()
+    assert (clock.done, steps.waiting, steps.idle) == ([*"cccc", "a", "b"], False, False)
+
+
+def test_the_controller_rests_while_its_work_waits() -> None:
+    """It waits for orders to be carried out, which the same loop does; and has no more than a lock to wait for."""
+    orders: list[Callable[[], None]] = []
+    member: Any = SimpleNamespace(orders=SimpleNamespace(when_done=orders.append))
+    one: Any = Controller.__new__(Controller)
+    one._steps = Steps()
+    one.begin(Member._orders_done(member))
+    assert one._patience() == 0
+    one._steps.go_on()
+    assert one._patience() == TICK_S
+    orders.pop()()
+    one._steps.go_on()
+    assert not one._steps.waiting
+
+
+def test_partitions_of_a_topic_wait_for_those_before_them(tmp_path: Path) -> None:
+    with owned(tmp_path) as owner:
+        first: Iterator[object] = owner.create_topic(TopicPlan("t", {0: [0]}, {}))
+        assert next(first) is None
+        second: Iterator[object] = owner.add_partitions("t", {1: [0]})
+        assert next(second) == WAITS
+        assert set(first) == {None}
+        assert set(second) == {None}
+        assert all(row[SLOT] >= 0 for row in owner.topics["t"]["partitions"])
 
 
 def test_a_fault_costs_the_others_nothing() -> None:
