@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import os
 import select
 import signal
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from odradek.broker import entry, limits, spawn, systemd, titles
+from odradek.broker import entry, limits, logs, spawn, systemd, titles
 from odradek.broker.errors import FAILED, OK
 from odradek.ipc import roles
 
@@ -145,9 +144,7 @@ def _be(role: int, request: dict[str, object], fds: list[int], supervisor: int, 
     except BaseException:
         traceback.print_exc()
     finally:
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        logs.end()
         os._exit(code)
 
 

@@ -21,6 +21,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,14 @@ _IN_TRACES = {code: text for code, text in _CONTROLS.items() if chr(code) not in
 
 LONGEST = 4096  # characters of a message, or of a line of a trace
 _LAST = 1024  # of them, those at its end, which says what came of it
+
+
+def end() -> None:
+    """Before the process goes at once: out with what is not written yet, as far as somebody takes it."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # full, without a reader, closed, never there
+            stream.flush()
 
 
 class LevelError(ValueError):

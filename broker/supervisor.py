@@ -11,7 +11,6 @@ import logging
 import math
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -197,8 +196,7 @@ class Supervisor:
         self._ready = True
         self._boot.shared.processes.set(roles.SUPERVISOR, "state", processes.RUNNING)
         config = self._boot.config
-        print(banner(config, config.workers, time.monotonic() - self._began))
-        print(ready_line(config), flush=True)
+        _print(banner(config, config.workers, time.monotonic() - self._began), ready_line(config))
         systemd.notify("READY=1")
         self._events.publish("ready", listeners=[str(endpoint) for endpoint in config.listeners])
 
@@ -263,7 +261,6 @@ class Supervisor:
             self._last_steps()(self._boot)
         self._boot.leave()
         log.info("stopped")
-        sys.stdout.flush()
 
     # Commands of the control bus
 
@@ -323,3 +320,11 @@ class Supervisor:
 def helpers(config: Mapping[str, Any]) -> set[int]:
     """The roles that a broker needs beside its workers. Alone it has nobody to copy from."""
     return {*HELPERS, roles.REPLICATOR} if config["zookeeper.connect"] else set(HELPERS)
+
+
+def _print(*lines: str) -> None:
+    """The disk that standard output goes to may be full, or nobody read it any more: the broker serves all the same."""
+    try:
+        print(*lines, sep="\n", flush=True)
+    except OSError as error:
+        log.warning("nothing can be written to standard output: %s", error.strerror)

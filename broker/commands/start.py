@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -32,6 +29,7 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
     """
     from odradek.broker.nursery import Nursery
 
+    _fill_standard()
     nursery = Nursery.open()  # first of all: what it forks is to inherit nothing of what follows
 
     from odradek.broker import boot, logs, process
@@ -50,12 +48,18 @@ def command(properties: Path | None, override: tuple[str, ...]) -> None:
     _end(code)
 
 
+def _fill_standard() -> None:
+    """Where descriptor 0, 1 or 2 is closed, no file or socket gets its number, for others to write to."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+
+
 def _end(code: int) -> NoReturn:
     """All is done: no library's thread or end is waited for, and no further signal changes the exit code."""
-    logging.shutdown()
-    with suppress(OSError):  # nobody reads any more
-        sys.stdout.flush()
-        sys.stderr.flush()
+    from odradek.broker import logs
+
+    logs.end()
     os._exit(code)
 
 

@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from ..harness.broker import Broker
+from ..harness.broker import Broker, answers
 from ..harness.process import wait_until
 
 Fresh = Callable[..., Broker]
@@ -63,6 +63,21 @@ def test_stop_is_clean_and_the_next_start_knows_everything(fresh_broker: Fresh) 
     assert _read(broker, "t", 100) == [str(number).encode() for number in range(100)]
     (partition,) = [one for one in _status(broker)["partitions"] if one["topic"] == "t"]
     assert (partition["log_end"], partition["flushed"]) == (100, 100)
+
+
+@pytest.mark.parametrize(("where", "goes_to"), [(">/dev/full", "/dev/full"), (">&-", "/dev/null")])
+def test_it_serves_though_nobody_takes_what_it_prints(fresh_broker: Fresh, where: str, goes_to: str) -> None:
+    """Standard output goes to a disk that is full, or is closed."""
+    broker = fresh_broker()
+    broker.stop()
+    broker.prefix = ["sh", "-c", f'exec "$@" {where}', "sh"]
+    broker.launch()
+    wait_until(lambda: answers(broker.bootstrap), 60, "an answer")
+    assert broker.process is not None
+    assert os.readlink(f"/proc/{broker.process.pid}/fd/1") == goes_to
+    _create(broker, "t")
+    assert _producer(broker).send("t", b"x").get(60).offset == 0
+    broker.stop()
 
 
 @pytest.mark.parametrize("role", ["acceptor", "controller", "coordinator", "janitor", "worker"])
