@@ -18,6 +18,7 @@ from pathlib import Path
 from odradek.broker import checkpoint_turns, limits, process, sockets
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
+from odradek.broker.kept_dirs import KeptDirs
 from odradek.ipc import roles, rundir
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
@@ -28,6 +29,7 @@ from odradek.storage.reserve import Reserve
 log = logging.getLogger(__name__)
 
 DYING_PATIENCE_S = 5.0
+OFFLINE = "offline"  # there where no log directory is left: odradek-offline.path has systemd stop the broker
 _OTHERS = range(1, roles.ROLES)
 _RUN_FILES = (
     "config.json",
@@ -41,6 +43,7 @@ _RUN_FILES = (
     "bell-*",
     "control-*.ipc",
     "events.ipc",
+    OFFLINE,
 )
 
 
@@ -113,22 +116,22 @@ def prepare(
 
 
 def again(config: BrokerConfig) -> Boot:
-    """What `prepare` made in a process that has gone, when the others have gone too. Raises BootError."""
+    """What `prepare` made in a process that has gone, when the others have gone too. Raises BootError.
+
+    A log directory that cannot be locked has failed, whatever else is known of it."""
     with _boot_errors():
         locks = process.role_locks(config)
     if not process.wait_for(lambda: locks.hold(roles.SUPERVISOR), DYING_PATIENCE_S):
         raise BootError(_second(config))
-    keep_log_dirs(config)
+    kept = KeptDirs(config.log_dirs)
+    kept.turn()
     try:
-        return Boot(config, config.run_dir, locks, Shared.attach(rundir.shm_prefix(config.data_dir)), {})
+        shared = Shared.attach(rundir.shm_prefix(config.data_dir))
     except RegionError as error:
         raise BootError(str(error)) from None
-
-
-def keep_log_dirs(config: BrokerConfig) -> list[logdirs.LogDir]:
-    """Lock the log directories until this process ends, against a second broker, of Kafka's too. Raises BootError."""
-    with _boot_errors():
-        return logdirs.open_log_dirs(config.log_dirs)
+    for number in kept.free:
+        shared.fail_dir(number)
+    return Boot(config, config.run_dir, locks, shared, {})
 
 
 def _make_first_dir(config: BrokerConfig) -> None:

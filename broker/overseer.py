@@ -2,7 +2,7 @@
 
 systemd starts, restarts and stops the processes and keeps the sockets (`systemd/units/`). What is left is what no
 manager can do: ending processes that are stopped, or stuck within a partition's lock; the process table and the control
-bus. While it is away, nothing waits for it.
+bus; the locks of the log directories, and seeing that none of these is left. While it is away, nothing waits for it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from odradek.broker import boot, control, logs, process, spawn
 from odradek.broker.errors import OdradekError
+from odradek.broker.kept_dirs import KeptDirs
 from odradek.broker.process import Process, Signals
 from odradek.broker.stopped import StoppedProcesses
 from odradek.broker.sweep import StuckHolders
@@ -36,7 +37,9 @@ class Overseer:
     def __init__(self, me: Process) -> None:
         self._me = me
         self._began = time.monotonic()
-        self._kept = boot.keep_log_dirs(me.config)
+        self._kept = KeptDirs(me.config.log_dirs)
+        self._kept.turn()
+        self._offline = False
         self._stuck = StuckHolders(
             me.shared.slots, PartitionLocks(me.run_dir / "partition.lock"), me.config["odradek.lock.stall.ms"]
         )
@@ -55,12 +58,26 @@ class Overseer:
             self._poll.poll(TURN_S * 1000)
             self._me.beat()
             self._control.serve()
+            self._kept.turn()
+            self._check_disks()
             self._bury()
             self._stopped.sweep(self._me.shared.processes.pids, self._me.locks.alive)
             self._stuck.turn(self._is_ours)
         self._me.draining()
         self._control.close()
         self._events.close()
+
+    def _check_disks(self) -> None:
+        """Without a log directory that works there is nothing to serve: have systemd stop all, as Kafka stops."""
+        if self._offline or len(self._me.shared.failed_dirs()) < len(self._me.config.log_dirs):
+            return
+        try:
+            (self._me.run_dir / boot.OFFLINE).touch()
+        except OSError as error:
+            log.error("systemd cannot be asked to stop the broker, trying again: %s", error)
+        else:
+            self._offline = True
+            log.critical("all log directories are offline: stopping")
 
     def _living(self) -> list[int]:
         return [role for role in _OTHERS if self._me.locks.alive(role)]

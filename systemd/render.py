@@ -30,6 +30,8 @@ PLACES = {
     "odradek-acceptor.service": "etc/systemd/system",
     "odradek-cluster.service": "etc/systemd/system",
     "odradek-worker@.service": "etc/systemd/system",
+    "odradek-offline.path": "etc/systemd/system",
+    "odradek-offline.target": "etc/systemd/system",
     "odradek-archive.service": "etc/systemd/system",
     "odradek-archive.timer": "etc/systemd/system",
     "sysusers.conf": "etc/sysusers.d",

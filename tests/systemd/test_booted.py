@@ -214,7 +214,7 @@ def _stopped(machine: Machine) -> list[str]:
     said = machine.run("journalctl", "--output=cat", "--no-pager").splitlines()
     ended = [line.split()[1] for line in said if line.startswith("Stopped odradek-")]
     names = [unit.removeprefix("odradek-").removesuffix(".service") for unit in ended]
-    return [name for name in names if name not in ("janitor", "worker@1")]
+    return [name for name in names if name not in ("janitor", "worker@1", "offline.path")]
 
 
 def test_a_restart_of_all(machine: Machine) -> None:
@@ -280,6 +280,32 @@ def test_random_kills(machine: Machine) -> None:
         for unit, pid in victims.items():
             machine.await_another(unit, pid)
     load.await_more(200)
+    load.verify()
+
+
+FAIL = """
+import sys
+from odradek.ipc import rundir
+from odradek.ipc.shm import Shared
+Shared.attach(rundir.shm_prefix("/var/lib/odradek")).fail_dir(int(sys.argv[1]))
+"""
+
+
+def test_without_a_log_directory_all_is_stopped(machine: Machine) -> None:
+    """As `odradek start` does: in order, and nothing is marked clean. It can be started again."""
+    load = Load(machine)
+    load.await_more(100)
+    load.finish()
+    machine.run(f"{HOME}/bin/python", "-P", "-c", FAIL, "0")  # what a process says that meets an I/O error
+    wait_until(lambda: machine.state("odradek-offline.target") == "active", 60, "the supervisor to see it")
+    wait_until(lambda: machine.state("odradek-memory.service") in ("inactive", "failed"), 120, "all is stopped")
+    ended = {unit: machine.state(unit) for unit in (*UNITS, "odradek.target", "odradek-memory.service")}
+    assert set(ended.values()) == {"inactive"}, machine.log
+    assert not list((machine.root / "dev/shm").iterdir())
+    assert not list((machine.root / "run/odradek").iterdir())
+    assert not (machine.data_dir / ".kafka_cleanshutdown").exists()
+    machine.systemctl("start", "odradek.target")
+    assert machine.state("odradek-offline.target") == "inactive"
     load.verify()
 
 
