@@ -13,6 +13,9 @@ from typing import NamedTuple
 from odradek.groups.records import OffsetValue
 
 TopicPartition = tuple[str, int]
+_UnderWay = tuple[OffsetValue, ...]
+"""Commits of one partition on their way to the log, in that order; they are told apart by identity. Each has its own
+outcome: one that is refused says nothing of those before it."""
 
 
 class Committed(NamedTuple):
@@ -22,13 +25,23 @@ class Committed(NamedTuple):
     position: int
 
 
+class _InTransaction:
+    """What an open transaction has of one partition: its last offset in the log, and those on their way there."""
+
+    __slots__ = ("under_way", "written")
+
+    def __init__(self) -> None:
+        self.written: Committed | None = None
+        self.under_way: _UnderWay = ()
+
+
 class Offsets:
     """Committed and pending offsets by (topic, partition)."""
 
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, Committed] = {}
-        self._pending: dict[TopicPartition, OffsetValue] = {}
-        self._open: dict[int, dict[TopicPartition, Committed]] = {}  # by producer id; position -1 until in the log
+        self._pending: dict[TopicPartition, _UnderWay] = {}
+        self._open: dict[int, dict[TopicPartition, _InTransaction]] = {}  # by producer id
         self._open_by: dict[TopicPartition, set[int]] = {}  # the same the other way round: of whose transactions it is
 
     def __bool__(self) -> bool:
@@ -56,7 +69,8 @@ class Offsets:
 
     def prepare(self, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
         """Note that these are being appended."""
-        self._pending.update(offsets)
+        for tp, value in offsets.items():
+            self._pending[tp] = (*self._pending.get(tp, ()), value)
 
     def complete(self, offsets: Mapping[TopicPartition, OffsetValue], position: int) -> None:
         """They are in the log at `position`; a later record wins, whatever the order of completion.
@@ -64,47 +78,54 @@ class Offsets:
         A pending commit that `remove` dropped meanwhile (its topic is gone) stays dropped.
         """
         for tp, value in offsets.items():
-            if tp not in self._pending:
-                continue
-            known = self._committed.get(tp)
-            if known is None or known.position <= position:  # commits of one batch complete in order
-                self._committed[tp] = Committed(value, position)
-            self._settle(tp, value)
+            if self._settle(tp, value):
+                known = self._committed.get(tp)
+                if known is None or known.position <= position:  # commits of one batch complete in order
+                    self._committed[tp] = Committed(value, position)
 
     def fail(self, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
-        """They did not reach the log."""
+        """They did not reach the log. Others of the same partitions go on, earlier ones too."""
         for tp, value in offsets.items():
             self._settle(tp, value)
 
-    def _settle(self, tp: TopicPartition, value: OffsetValue) -> None:
-        if self._pending.get(tp) is value:  # else a newer commit of the same partition is under way
-            del self._pending[tp]
+    def _settle(self, tp: TopicPartition, value: OffsetValue) -> bool:
+        """Whether it was under way still; it is no more."""
+        before = self._pending.get(tp, ())
+        left = _without(before, value)
+        if left:
+            self._pending[tp] = left
+        else:
+            self._pending.pop(tp, None)
+        return len(left) < len(before)
 
     # -- transactions
 
     def load_open(self, producer_id: int, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Take over an open transaction that was read from the log."""
         for tp, committed in offsets.items():
-            self._enter(producer_id, tp, committed)
+            self._enter(producer_id, tp).written = committed
 
     def prepare_open(self, producer_id: int, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
         """Note that these are being appended as part of a transaction."""
         for tp, value in offsets.items():
-            self._enter(producer_id, tp, Committed(value, -1))
+            self._enter(producer_id, tp).under_way += (value,)
 
-    def _enter(self, producer_id: int, tp: TopicPartition, committed: Committed) -> None:
-        self._open.setdefault(producer_id, {})[tp] = committed
-        self._open_by.setdefault(tp, set()).add(producer_id)
+    def _enter(self, producer_id: int, tp: TopicPartition) -> _InTransaction:
+        known = self._open.setdefault(producer_id, {})
+        if tp not in known:
+            known[tp] = _InTransaction()
+            self._open_by.setdefault(tp, set()).add(producer_id)
+        return known[tp]
 
-    def _take_out(self, producer_id: int, tp: TopicPartition) -> Committed:
+    def _take_out(self, producer_id: int, tp: TopicPartition) -> Committed | None:
         known, ids = self._open[producer_id], self._open_by[tp]
-        committed = known.pop(tp)
+        written = known.pop(tp).written
         ids.discard(producer_id)
         if not known:
             del self._open[producer_id]
         if not ids:
             del self._open_by[tp]
-        return committed
+        return written
 
     @property
     def open_producers(self) -> list[int]:
@@ -113,25 +134,35 @@ class Offsets:
 
     def complete_open(self, producer_id: int, offsets: Mapping[TopicPartition, OffsetValue], position: int) -> None:
         """They are in the log at `position`, for the transaction's marker to decide on."""
-        known = self._open.get(producer_id, {})
         for tp, value in offsets.items():
-            if tp in known and known[tp].value is value:
-                known[tp] = Committed(value, position)
+            found = self._settle_open(producer_id, tp, value)
+            if found is not None and (found.written is None or found.written.position <= position):
+                found.written = Committed(value, position)
 
     def fail_open(self, producer_id: int, offsets: Mapping[TopicPartition, OffsetValue]) -> None:
-        """They did not reach the log."""
-        known = self._open.get(producer_id, {})
+        """They did not reach the log. What the transaction has there of the same partitions still counts."""
         for tp, value in offsets.items():
-            if tp in known and known[tp].value is value:
+            found = self._settle_open(producer_id, tp, value)
+            if found is not None and found.written is None and not found.under_way:
                 self._take_out(producer_id, tp)
+
+    def _settle_open(self, producer_id: int, tp: TopicPartition, value: OffsetValue) -> _InTransaction | None:
+        """What the transaction has of this partition, less this value; None if it was not under way any more."""
+        found = self._open.get(producer_id, {}).get(tp)
+        if found is None:
+            return None
+        left = _without(found.under_way, value)
+        was_there = len(left) < len(found.under_way)
+        found.under_way = left
+        return found if was_there else None
 
     def end_open(self, producer_id: int, commit: bool) -> None:
         """The transaction's marker is in the log: its offsets count, but for what was committed after them."""
         for tp in list(self._open.get(producer_id, ())):
-            pending = self._take_out(producer_id, tp)
+            written = self._take_out(producer_id, tp)
             known = self._committed.get(tp)
-            if commit and pending.position >= 0 and (known is None or known.position < pending.position):
-                self._committed[tp] = pending
+            if commit and written is not None and (known is None or known.position < written.position):
+                self._committed[tp] = written
 
     def partitions(self) -> list[TopicPartition]:
         """All partitions with a commit, also one under way."""
@@ -177,3 +208,7 @@ class Offsets:
             for tp, committed in self._committed.items()
             if tp[0] not in subscribed and not self.unstable(tp) and is_expired(committed.value)
         ]
+
+
+def _without(under_way: _UnderWay, value: OffsetValue) -> _UnderWay:
+    return tuple(one for one in under_way if one is not value)

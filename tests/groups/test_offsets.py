@@ -51,6 +51,41 @@ def test_the_later_commit_wins_and_an_older_one_does_not_unsettle_it() -> None:
     assert world.committed() == 6
 
 
+@pytest.mark.parametrize("known", [None, 4])
+def test_a_commit_that_fails_takes_none_before_it_with_it(known: int | None) -> None:
+    """The earlier one waits for the high watermark when the later one is refused, and is answered NONE after that."""
+    world = World()
+    if known is not None:
+        world.commit(known)
+    world.journal.lag = 1
+    earlier = world.commit(5)
+    world.journal.error = Error.MESSAGE_TOO_LARGE
+    assert result(world, world.commit(6)) is Error.INVALID_COMMIT_OFFSET_SIZE
+    assert world.groups.fetch("g", [T0], True)[1][T0] == (None, Error.UNSTABLE_OFFSET_COMMIT)
+    world.journal.lag, world.journal.error = 0, None
+    world.settle()
+    assert result(world, earlier) is Error.NONE
+    assert world.committed() == 5 == world.restarted().committed()
+    assert world.groups.fetch("g", [T0], True)[1][T0][1] is Error.NONE
+
+
+def test_a_commit_before_a_deletion_does_not_come_back_with_one_after_it() -> None:
+    world = World()
+    world.commit(1, ("kept", 0))
+    world.journal.lag = 3
+    world.commit(5)
+    deleted = world.token()
+    world.groups.delete_offsets("g", [T0], deleted, world.now)
+    world.settle()
+    world.commit(6)
+    world.journal.lag = 2
+    world.settle()
+    assert world.committed() is None
+    world.journal.lag = 0
+    world.settle()
+    assert world.committed() == 6 == world.restarted().committed()
+
+
 @pytest.mark.parametrize(
     ("failure", "told"),
     [

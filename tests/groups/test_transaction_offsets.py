@@ -105,6 +105,23 @@ def test_what_did_not_reach_the_log_is_not_committed() -> None:
     assert world.committed() is None
 
 
+@pytest.mark.parametrize("lag", [0, 1])
+def test_one_that_fails_takes_none_before_it_with_it(lag: int) -> None:
+    """Neither one that is in the log nor one on its way there: both were answered NONE."""
+    world = World()
+    world.journal.lag = lag
+    earlier = world.commit(7, producer=ONE)
+    world.journal.error = Error.MESSAGE_TOO_LARGE
+    assert result(world, world.commit(8, producer=ONE)) is Error.INVALID_COMMIT_OFFSET_SIZE
+    assert is_unstable(world)
+    world.journal.lag, world.journal.error = 0, None
+    world.settle()
+    assert result(world, earlier) is Error.NONE
+    end(world, ONE, True)
+    assert world.committed() == 7 == world.restarted().committed()
+    assert not is_unstable(world) and not world.groups._open
+
+
 def test_the_writer_knows_what_a_marker_must_wait_for() -> None:
     world = World()
     assert not world.writer.is_busy_with(0)
