@@ -126,7 +126,7 @@ def settle(config: BrokerConfig, former_id: int | None, cluster_id: str | None) 
         state = ClusterState(tree, max(0, config["broker.id"]))
         known = state.prepare(cluster_id)
         broker = _broker_id(tree, config, former_id)
-        _refuse_second(tree, broker, config)
+        _refuse_second(tree, broker)
     except TreeError as error:
         raise failed(config, error) from None
     finally:
@@ -148,10 +148,13 @@ def _broker_id(tree: Tree, config: BrokerConfig, former: int | None) -> int:
     return int(config["reserved.broker.max.id"]) + tree.set(_SEQUENCE, b"").version
 
 
-def _refuse_second(tree: Tree, broker: int, config: Any) -> None:
-    """Wait until a former registration has expired; one that stays is another broker's."""
+def _refuse_second(tree: ZooKeeperTree, broker: int) -> None:
+    """Wait until a former registration has expired; one that stays is another broker's.
+
+    ZooKeeper gives no session less than its `minSessionTimeout`, whatever zookeeper.session.timeout.ms says.
+    """
     path = f"{znodes.BROKER_IDS}/{broker}"
-    patience = config["zookeeper.session.timeout.ms"] / 1000 + _GRACE_S
+    patience = tree.session_ms / 1000 + _GRACE_S
     if tree.exists(path) is None:
         return
     log.warning("broker %d is still registered: waiting until its session ends", broker)

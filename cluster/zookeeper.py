@@ -92,6 +92,7 @@ class ZooKeeperTree(Tree):
         set_acl: bool = False, former: tuple[int, bytes] | None = None, ends: bool = False,
     ) -> None:  # fmt: skip
         self._patience = session_ms / 1000
+        self.session_ms = session_ms  # then what the server gives, within limits of its own
         self._former = former
         self._kept = former is not None and not ends
         self._set_acl = set_acl
@@ -115,6 +116,7 @@ class ZooKeeperTree(Tree):
             hosts, timeout=self._patience, auth_data=credentials, connection_retry=retry, client_id=self._former
         )
         client.add_listener(self._state_changed)
+        self._note_session_ms(client)
         try:
             if not _began(client, patience):
                 raise NoAnswer(f"no ZooKeeper answers at {hosts} (zookeeper.connect)")
@@ -124,6 +126,19 @@ class ZooKeeperTree(Tree):
                 raise ConnectError(f"ZooKeeper at {hosts} refuses: {type(error).__name__} {error}") from None
             raise
         return client
+
+    def _note_session_ms(self, client: KazooClient) -> None:
+        """Have kazoo, which only logs what the server says of the session's time, tell it here."""
+        connection = client._connection
+        invoke = connection._invoke
+
+        def noting(timeout: float, request: Any, xid: int | None = None) -> Any:
+            answer = invoke(timeout, request, xid)
+            if xid is None:  # of the first request of a connection alone
+                self.session_ms = answer[0].time_out or self.session_ms  # 0: the session is over
+            return answer
+
+        connection._invoke = noting
 
     def _give_up(self, client: KazooClient) -> None:
         """End the session unless a former process left it to go on with: that one the next process goes on with.

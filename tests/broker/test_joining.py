@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +51,23 @@ class Failing:
             raise self._error
 
         return fail
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_former_registration_is_waited_for_as_long_as_its_session_lasts(
+    monkeypatch: pytest.MonkeyPatch, second: bool
+) -> None:
+    """That is what ZooKeeper gives, which may be more than zookeeper.session.timeout.ms."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    there: Any = SimpleNamespace(
+        session_ms=60_000, exists=lambda _: True if second or now[0] < 61 else None, find=lambda _: b"somewhere"
+    )
+    expected = pytest.raises(BootError, match="another broker's") if second else nullcontext()
+    with expected:
+        joining._refuse_second(there, 1)
+    assert 61 <= now[0] < 65
 
 
 @pytest.mark.parametrize("error", [TreeUnavailable("/"), NotDone("/"), BadVersion("/"), Malformed("nonsense")])

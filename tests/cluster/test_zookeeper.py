@@ -181,6 +181,12 @@ def test_an_expired_session_is_followed_by_another_one(tree: ZooKeeperTree, serv
     assert tree.exists("/mine") is None
 
 
+@pytest.mark.parametrize(("asked", "given"), [(100, 1000), (SHORT_MS, SHORT_MS), (60_000, SESSION_MS)])
+def test_how_long_a_session_lasts_says_the_server(connect: Open, asked: int, given: int) -> None:
+    """With ticks of 500 ms at least two of them, at most twenty."""
+    assert connect(session_ms=asked).session_ms == given
+
+
 def test_a_large_answer_of_many_nodes(tree: ZooKeeperTree) -> None:
     tree.ensure("/many")
     for first in range(0, 2000, 500):
