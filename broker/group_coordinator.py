@@ -52,9 +52,13 @@ class GroupCoordinator:
     def _create_topic(self) -> None:
         self._controller.create_topic(TOPIC, lambda why: self.topic.creation_failed(why, self._now))
 
-    def holds_markers(self, partition: int) -> bool:
-        """Whether a partition of `__consumer_offsets` takes no marker yet: what is before it must be known."""
-        return self.topic.is_behind(partition) or self._writer.is_busy_with(partition)
+    def holds_markers(self, partition: int, producer_id: int) -> bool:
+        """Whether a partition of `__consumer_offsets` takes no marker of this producer yet: what it ends must be known.
+
+        It does not wait for others' offsets, of which some are always on their way: of two commits of one partition
+        the later record wins, whichever is decided first.
+        """
+        return self.topic.is_behind(partition) or self._writer.has_some_of(producer_id)
 
     def follow(self, before: Snapshot, snapshot: Snapshot, now: Now) -> None:
         """Take over a new snapshot; what goes by the one before ends first, since a topic's name may come back."""

@@ -6,7 +6,7 @@ transaction; its successor finds the decision in `__transaction_state` and start
 harm. A partition that is no more needs no marker. Where a later epoch of the producer has an open transaction (without
 transaction.partition.verification.enable clients can do that), the marker of the former is refused; it waits until that
 transaction is ended, and so does the coordinator's. Those for `__consumer_offsets` wait until it is loaded and the
-offsets before them are written.
+offsets that they end are written.
 
 Markers that another broker's coordinator asks for are tried for a second at most: it asks again, and knows better by
 then whom. A fault ends the one job that has it: the transaction is read again and its markers begin anew, another's
@@ -88,11 +88,12 @@ class Job:
 class MarkerWriter:
     """The markers that are not in their partitions yet.
 
-    `held(index)`: that of `__consumer_offsets` must wait. `ended(index, producer id)` is called after one is appended.
+    `held(index, producer id)`: that of `__consumer_offsets` must wait. `ended`, of the same, is called after one is
+    appended.
     """
 
     def __init__(
-        self, catalog: Catalog, groups: Groups, held: Callable[[int], bool], links: MarkerLinks,
+        self, catalog: Catalog, groups: Groups, held: Callable[[int, int], bool], links: MarkerLinks,
         ended: Callable[[int, int], None],
     ) -> None:  # fmt: skip
         self._catalog = catalog
@@ -228,7 +229,7 @@ class MarkerWriter:
                 job.away.add(tp)
             else:
                 self._put_off(job)
-        elif not (tp[0] == OFFSETS and self._held(tp[1])):
+        elif not (tp[0] == OFFSETS and self._held(tp[1], job.wanted.producer_id)):
             self._write_here(job, tp)
 
     def _write_here(self, job: Job, tp: TopicPartition) -> None:

@@ -43,7 +43,7 @@ class TransactionCoordinator:
     """The machine, its topic, its writers."""
 
     def __init__(
-        self, catalog: Catalog, config: Any, groups: Groups, held: Callable[[int], bool], links: MarkerLinks,
+        self, catalog: Catalog, config: Any, groups: Groups, held: Callable[[int, int], bool], links: MarkerLinks,
         verifications: VerificationLinks, controller: ControllerLink,
     ) -> None:  # fmt: skip
         self.machine = Transactions(limits(config))

@@ -9,7 +9,7 @@ An append is done when the partition's high watermark has passed it, not before.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
@@ -89,6 +89,7 @@ class Writer:
         self._timeout_ms = timeout_ms
         self._codec = codec
         self._faulty = faulty
+        self._producers: Counter[int] = Counter()  # appends of each that are not decided
         self._queued: dict[int, deque[tuple[int, Append]]] = {}
         self._written: dict[int, deque[Written]] = {}
 
@@ -101,9 +102,9 @@ class Writer:
         """Whether something for this partition is not in the log yet."""
         return partition in self._queued
 
-    def is_busy_with(self, partition: int) -> bool:
-        """Whether something for this partition is not decided yet: queued, or awaiting the high watermark."""
-        return partition in self._queued or partition in self._written
+    def has_some_of(self, producer_id: int) -> bool:
+        """Whether something of this producer's is not decided yet: queued, or awaiting the high watermark."""
+        return producer_id in self._producers
 
     @property
     def awaited(self) -> list[int]:
@@ -112,6 +113,8 @@ class Writer:
 
     def add(self, append: Append, now: Now) -> None:
         """Queue an append; it is tried at the next `write`."""
+        if append.producer is not None:
+            self._producers[append.producer[0]] += 1
         try:
             partition = self._partition_of(append.group)
         except Exception:
@@ -210,6 +213,13 @@ class Writer:
             except Exception:
                 log.exception("%.100r: unexpected error in the outcome of an append; it is reloaded", append.group)
                 self._faulty(append.group, now)
+            if append.producer is not None:
+                self._forget_one_of(append.producer[0])
+
+    def _forget_one_of(self, producer_id: int) -> None:
+        self._producers[producer_id] -= 1
+        if not self._producers[producer_id]:
+            del self._producers[producer_id]
 
 
 def _take(queue: deque[tuple[int, Append]], most: int) -> list[tuple[int, Append]]:

@@ -16,6 +16,8 @@ from odradek.broker import config as configuration
 from odradek.broker import group_coordinator, offsets_topic
 from odradek.broker.controller_link import ControllerLink
 from odradek.broker.group_coordinator import GroupCoordinator
+from odradek.broker.marker_links import MarkerLinks
+from odradek.broker.markers import MarkerWriter
 from odradek.broker.offsets_journal import TOPIC
 from odradek.cluster.snapshot import raw_snapshot
 from odradek.groups.errors import Error
@@ -31,6 +33,7 @@ from odradek.storage import flush, leading, truncate
 from odradek.storage.append import Batch, append
 from odradek.storage.partition import Partition
 from odradek.workers.catalog import Catalog
+from odradek.workers.coordination import Wanted
 
 from .partitions import now_ms
 
@@ -386,6 +389,27 @@ def test_a_reset_group_is_read_behind_all_that_was_on_its_way(place: Place, tmp_
     place.partition.slot.update(hw=1)
     place.turn()
     assert (place.codes(), place.committed()) == ([Error.NONE], 5)
+
+
+def test_a_marker_waits_for_the_offsets_of_its_producer_alone(place: Place) -> None:
+    """Other clients commit without a break, so that some offset always waits for the high watermark."""
+    place.begin(isr=(OWN, OTHER))
+    links = MarkerLinks(place.config, lambda *_: None)
+    writer = MarkerWriter(place.catalog, place.groups, place.coordinator.holds_markers, links, lambda *_: None)
+    done: list[Any] = []
+    place.groups.commit(Commit("g", "", None, -1, {TP: value(7)}, producer=(5, 0)), None, place.now)
+    place.turn()
+    writer.add(Wanted(5, 0, 1, True, frozenset({(TOPIC, 0)})), done.append, lambda: None, 0, place.now)
+    writer.write(place.now)
+    assert place.end() == 1, "the offsets that it is to commit wait themselves"
+    for step in range(20):
+        place.commit(step, "other")
+        place.partition.slot.update(hw=place.end() - 1)
+        place.turn(200)
+        writer.write(place.now)
+    assert done == [{(TOPIC, 0): Error.NONE}]
+    assert place.committed() == 7
+    links.close()
 
 
 def test_leadership_that_is_lost_while_a_group_is_read_again(place: Place) -> None:

@@ -83,6 +83,20 @@ def test_what_was_committed_later_wins() -> None:
     assert world.committed() == 9 and world.restarted().committed() == 9
 
 
+def test_what_is_committed_later_wins_though_the_marker_does_not_wait_for_it() -> None:
+    world = World()
+    world.commit(7, producer=ONE)
+    world.journal.lag = 1
+    later = world.commit(9)
+    end(world, ONE, True)
+    world.journal.lag = 2
+    world.settle()
+    assert result(world, later) is None and world.committed() == 7
+    world.journal.lag = 0
+    world.settle()
+    assert result(world, later) is Error.NONE and world.committed() == 9 == world.restarted().committed()
+
+
 def test_the_last_of_a_transaction_counts() -> None:
     world = World()
     for offset in (7, 8):
@@ -124,17 +138,18 @@ def test_one_that_fails_takes_none_before_it_with_it(lag: int) -> None:
 
 def test_the_writer_knows_what_a_marker_must_wait_for() -> None:
     world = World()
-    assert not world.writer.is_busy_with(0)
+    assert not world.writer.has_some_of(ONE[0])
     world.journal.busy = True
     token = world.commit(7, producer=ONE)
-    assert world.writer.is_busy_with(0), "queued"
+    assert world.writer.has_some_of(ONE[0]), "queued"
+    assert not world.writer.has_some_of(TWO[0])
     world.journal.busy, world.journal.lag = False, 1
     world.settle()
     world.writer.write(world.now)
-    assert world.writer.is_busy_with(0) and result(world, token) is None, "not past the high watermark"
+    assert world.writer.has_some_of(ONE[0]) and result(world, token) is None, "not past the high watermark"
     world.journal.lag = 0
     world.settle()
-    assert not world.writer.is_busy_with(0) and result(world, token) is Error.NONE
+    assert not world.writer.has_some_of(ONE[0]) and result(world, token) is Error.NONE
 
 
 def test_a_group_of_members_takes_offsets_of_nobody_in_particular() -> None:

@@ -62,7 +62,7 @@ class TransactionWorld:
                 self._do(effect)
             self.writer.write(self.now)
             self.writer.check(self.now)
-        if self.reloads and not self.writer.is_busy_with(0):
+        if self.reloads and not self.writer.is_queued(0) and not self.writer.awaited:
             keys, self.reloads = set(self.reloads), []
             self.load(keys)
 

@@ -111,7 +111,8 @@ class World:
         """Read again what was reset, once all of its partition is in the log and certain."""
         for key in list(self.reloads):
             partition = self.groups.partition_of(key)
-            if key in self.reloads and not self.writer.is_busy_with(partition):
+            is_busy = self.writer.is_queued(partition) or partition in self.writer.awaited
+            if key in self.reloads and not is_busy:
                 del self.reloads[key]
                 self.load(partition, {key})
 
