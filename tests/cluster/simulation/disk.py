@@ -180,7 +180,9 @@ class Disk:
 class Dirs:
     """broker.partition_dirs over such disks."""
 
-    def __init__(self, log_dirs: Sequence[LogDir], turns: None, failed: Callable[[], Any]) -> None:
+    def __init__(
+        self, log_dirs: Sequence[LogDir], turns: None, failed: Callable[[], Any], _fail: Callable[[int], None]
+    ) -> None:
         self.log_dirs = tuple(log_dirs)
         self._failed = failed
         working = [log_dir for log_dir in log_dirs if log_dir.number not in failed()]
