@@ -30,6 +30,7 @@ from odradek.groups.events import (
     SyncResult,
 )
 from odradek.groups.group import CONSUMER, Group, State, Timer
+from odradek.groups.journal import record_size
 from odradek.groups.loading import Found, Replay
 from odradek.groups.member import Member
 from odradek.groups.offsets import TopicPartition
@@ -40,6 +41,9 @@ from odradek.groups.timers import Deadlines
 log = logging.getLogger(__name__)
 
 PartitionErrors = dict[TopicPartition, Error]
+Tombstone = tuple[TopicPartition | None, Record]
+"""With the partition whose offset goes; None: the group itself."""
+TOMBSTONE_BYTES = 16 * 1024
 
 
 class Summary(NamedTuple):
@@ -409,24 +413,43 @@ class Groups(Ownership):
         """Write tombstones for these; for the whole group, too, when nothing of it is left."""
         before = group.offsets.snapshot()
         removed = group.offsets.remove(partitions)
-        records: list[Record] = [(offset_key(group.id, *tp), None) for tp in removed]
+        tombstones: list[Tombstone] = [(tp, (offset_key(group.id, *tp), None)) for tp in removed]
         buried = group.state is State.EMPTY and not group.offsets and not group.pending
         if buried:
             self._discard(group.id, Error.UNKNOWN_MEMBER_ID)
             if group.generation > 0:  # a group that only stored offsets never had a record of its own
-                records.append((group_key(group.id), None))
+                tombstones.append((None, (group_key(group.id), None)))
 
-        def done(error: Error, _position: int, _now: Now) -> None:
+        def restore(some: list[Tombstone]) -> None:
+            self._restore(group, {tp: before[tp] for tp, _ in some if tp in before}, buried)
+
+        self._write_tombstones(group.id, tombstones, restore, answer)
+
+    def _write_tombstones(
+        self, group_id: str, tombstones: list[Tombstone], restore: Callable[[list[Tombstone]], None], answer: Any
+    ) -> None:
+        """In pieces: one batch might be larger than the topic takes. `restore` gets those of each that fails."""
+        left = list(_in_pieces(tombstones))
+        failed: list[Error] = []
+
+        def done(some: list[Tombstone], error: Error, _position: int, _now: Now) -> None:
+            left.remove(some)
             if error:
-                log.error("group %s: could not write tombstones: %s", group.id, error.name)
-                self._restore(group, {tp: before[tp] for tp in removed if tp in before}, buried)
-            if answer is not None:
-                self.effects.append(answer(for_commit(error)))
+                if not failed:
+                    log.error("group %s: could not write tombstones: %s", group_id, error.name)
+                failed.append(error)
+                restore(some)
+            if not left:
+                tell()
 
-        if records:
-            self.effects.append(Append(group.id, records, done))
-        elif answer is not None:
-            self.effects.append(answer(Error.NONE))
+        def tell() -> None:
+            if answer is not None:
+                self.effects.append(answer(for_commit(failed[0]) if failed else Error.NONE))
+
+        for some in list(left):
+            self.effects.append(Append(group_id, [record for _, record in some], partial(done, some)))
+        if not left:
+            tell()
 
     def _restore(self, group: Group, offsets: Any, buried: bool) -> None:
         """They are in the log still. A group that is not served any more will be read from there."""
@@ -493,6 +516,21 @@ def _forget_pending(group: Group) -> None:
     """The group goes: members that got an id but have not joined with it yet get UNKNOWN_MEMBER_ID when they do."""
     for member_id in list(group.pending):
         group.remove(member_id)
+
+
+def _in_pieces(tombstones: list[Tombstone]) -> Iterator[list[Tombstone]]:
+    """Of TOMBSTONE_BYTES at most, but one tombstone at least."""
+    some: list[Tombstone] = []
+    size = 0
+    for tombstone in tombstones:
+        more = record_size(tombstone[1])
+        if some and size + more > TOMBSTONE_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(tombstone)
+        size += more
+    if some:
+        yield some
 
 
 def _deletable(group: Group, topic: str) -> Error:

@@ -234,4 +234,10 @@ def _take(queue: deque[tuple[int, Append]], most: int) -> list[tuple[int, Append
 
 
 def _size(append: Append) -> int:
-    return sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in append.records)
+    return sum(map(record_size, append.records))
+
+
+def record_size(record: Record) -> int:
+    """Bytes that a record takes of a batch, at most."""
+    key, value = record
+    return len(key) + len(value or b"") + RECORD_OVERHEAD

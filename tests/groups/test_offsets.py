@@ -161,6 +161,49 @@ def test_what_the_topic_refuses_as_too_large_takes_nobody_with_it() -> None:
     assert 4 <= len(world.journal.batches[0]) <= 8
 
 
+def with_many_offsets(world: World) -> set[tuple[str, int]]:
+    """A group whose tombstones are more than the topic takes in one batch; one offset is of another topic."""
+    world.commit(1, ("kept", 0))
+    for n in range(3_000):
+        world.commit(n, ("t", n))
+    world.journal.most = 30_000
+    return {("t", n) for n in range(3_000)}
+
+
+@pytest.mark.parametrize("how", ["deleted", "expired", "topic"])
+def test_offsets_that_do_not_fit_one_batch_can_go(how: str) -> None:
+    world = World()
+    with_many_offsets(world)
+    if how == "expired":
+        expire(world, WEEK)
+    elif how == "topic":
+        world.groups.topics_deleted({"t"}, world.now)
+    else:
+        world.groups.delete_group("g", how, world.now)
+    world.settle()
+    assert world.answers.get(how) == ([Error.NONE] if how == "deleted" else None)
+    for each in (world, world.restarted()):
+        group = each.groups.get("g")
+        assert (set(group.offsets.all()) if group else None) == ({("kept", 0)} if how == "topic" else None)
+
+
+def test_of_many_that_are_to_go_those_stay_that_cannot() -> None:
+    """As one answer; what is told of each afterwards is what the log has."""
+    world = World()
+    all_of_t = with_many_offsets(world)
+    world.journal.room = 2
+    world.groups.delete_group("g", "delete", world.now)
+    world.settle()
+    assert world.answers["delete"] == [Error.NOT_COORDINATOR]
+    left = set(world.groups.get("g").offsets.all())
+    assert left and left < all_of_t and left == set(world.restarted().groups.get("g").offsets.all())
+    world.journal.room = None
+    world.groups.delete_group("g", "again", world.now)
+    world.settle()
+    assert world.answers["again"] == [Error.NONE]
+    assert len(world.groups) == 0 == len(world.restarted().groups)
+
+
 def test_metadata_that_is_too_long_fails_alone() -> None:
     world = World()
     assert result(world, world.commit(metadata="m" * 4_097)) is Error.OFFSET_METADATA_TOO_LARGE

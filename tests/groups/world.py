@@ -17,7 +17,9 @@ RANGE = (("range", b"\x00\x00\x00\x00\x00\x01\x00\x01t"),)
 
 
 class FakeJournal:
-    """Partitions in memory. Set `busy`, `error` or `lag` (records the high watermark is behind) to misbehave."""
+    """Partitions in memory. Set `busy`, `error`, `lag` (records the high watermark is behind) or `room` (batches) to
+    misbehave.
+    """
 
     def __init__(self) -> None:
         self.batches: dict[int, list[bytes]] = {}
@@ -25,6 +27,7 @@ class FakeJournal:
         self.busy = False
         self.error: Error | None = None
         self.lag = 0
+        self.room: int | None = None  # for so many batches, none: without a bound
         self.most = 1_048_588
 
     def largest(self, partition: int) -> int:
@@ -37,6 +40,10 @@ class FakeJournal:
             raise JournalError(Error.MESSAGE_TOO_LARGE)
         if self.error is not None:
             raise JournalError(self.error)
+        if self.room is not None:
+            if not self.room:
+                raise JournalError(Error.KAFKA_STORAGE_ERROR)
+            self.room -= 1
         position = self.ends.get(partition, 0)
         stored = position.to_bytes(8, "big") + batch[8:]
         self.batches.setdefault(partition, []).append(stored)
