@@ -412,6 +412,7 @@ class Groups(Ownership):
     def _remove_offsets(self, group: Group, partitions: list[TopicPartition], now: Now, answer: Any) -> None:
         """Write tombstones for these; for the whole group, too, when nothing of it is left."""
         before = group.offsets.snapshot()
+        undecided = any(group.offsets.unstable(tp) for tp in partitions)
         removed = group.offsets.remove(partitions)
         tombstones: list[Tombstone] = [(tp, (offset_key(group.id, *tp), None)) for tp in removed]
         buried = group.state is State.EMPTY and not group.offsets and not group.pending
@@ -421,7 +422,10 @@ class Groups(Ownership):
                 tombstones.append((None, (group_key(group.id), None)))
 
         def restore(some: list[Tombstone]) -> None:
-            self._restore(group, {tp: before[tp] for tp, _ in some if tp in before}, buried)
+            if undecided:  # what becomes of those commits, or became of them since, the log alone tells
+                self.reset(group.id, now)
+            else:
+                self._restore(group, {tp: before[tp] for tp, _ in some if tp in before}, buried)
 
         self._write_tombstones(group.id, tombstones, restore, answer)
 

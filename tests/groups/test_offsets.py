@@ -6,6 +6,7 @@ import pytest
 from odradek.groups.errors import Error
 from odradek.groups.groups import Groups
 from odradek.groups.journal import BATCH_BYTES
+from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.groups.records import OffsetValue, decode_key, offset_key, offset_value
 from odradek.protocol.records import batch_v2, control, message_sets
 
@@ -240,6 +241,26 @@ def test_commits_during_a_rebalance() -> None:
     world.join(leader)
     assert world.answer(newcomer).generation == 2
     assert result(world, world.commit(member_id=leader, generation=2)) is Error.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_deletion_that_fails_takes_no_commit_that_was_on_its_way(whole: bool) -> None:
+    world = World()
+    world.commit(1, ("kept", 0))
+    world.journal.lag = 1
+    token = world.commit(5)
+    world.journal.error = Error.NOT_ENOUGH_REPLICAS
+    if whole:
+        world.groups.delete_group("g", "delete", world.now)
+    else:
+        world.groups.delete_offsets("g", [T0], "delete", world.now)
+    world.settle()
+    (told,) = world.answers["delete"]
+    assert told == Error.COORDINATOR_NOT_AVAILABLE if whole else told == (Error.COORDINATOR_NOT_AVAILABLE, {})
+    world.journal.lag, world.journal.error = 0, None
+    world.wait(RELOAD_PAUSE_MS)
+    assert result(world, token) is Error.NONE
+    assert world.committed() == 5 and world.committed(("kept", 0)) == 1
 
 
 # -- expiry -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from odradek.groups.errors import Error
+from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.protocol.records import batch_v2, control
 
 from .world import World
@@ -178,6 +179,21 @@ def test_a_deleted_topic_takes_them_along() -> None:
     end(world, ONE, True)
     for each in (world, world.restarted()):
         assert each.committed(T0) is None and each.committed(("kept", 0)) == 8
+
+
+def test_a_deletion_that_fails_leaves_them_to_their_marker() -> None:
+    world = World()
+    world.commit(1, ("kept", 0))
+    world.commit(7, producer=ONE)
+    world.journal.error = Error.NOT_ENOUGH_REPLICAS
+    world.groups.delete_offsets("g", [T0], "delete", world.now)
+    world.settle()
+    assert world.answers["delete"] == [(Error.COORDINATOR_NOT_AVAILABLE, {})]
+    world.journal.error = None
+    world.wait(RELOAD_PAUSE_MS)
+    assert is_unstable(world)
+    end(world, ONE, True)
+    assert world.committed() == 7 == world.restarted().committed()
 
 
 def test_they_do_not_expire_while_open() -> None:
