@@ -67,11 +67,11 @@ class Place:
         assert found is not None
         return found
 
-    def publish(self, leader: int, there: bool = True, others: tuple[str, ...] = ()) -> None:
+    def publish(self, leader: int, there: bool = True, others: tuple[str, ...] = (), topic_id: str = "02") -> None:
         """Tell the coordinator of new metadata; `others`: topics of clients that there are."""
         topic = {"id": "01" * 16, "internal": True, "config": {}, "partitions": [[0, 1, leader, 0, [0, 1], [0, 1], 0]]}
         version, before = self.shared.metadata.version + 1, self.catalog.snapshot
-        topics = {name: {**topic, "id": "02" * 16, "internal": False} for name in others}
+        topics = {name: {**topic, "id": topic_id * 16, "internal": False} for name in others}
         raw = raw_snapshot(version, "c", 0, [], {**topics, **({TOPIC: topic} if there else {})}, {})
         self.shared.metadata.publish(version, json.dumps(raw).encode())
         self.catalog.follow()
@@ -484,6 +484,18 @@ def test_what_is_committed_when_a_deleted_topic_is_back_stays(place: Place, monk
     for _ in names:
         place.turn()
     assert [place.committed(name) for name in names] == [-1, -1, -1, 7]
+
+
+def test_a_topic_whose_id_is_not_known_for_a_while_was_not_deleted(place: Place) -> None:
+    """Tools of ZooKeeper's time write a topic's node without its id; the elected controller puts it in again."""
+    place.begin()
+    place.publish(OWN, others=("t",))
+    place.commit(5)
+    for topic_id in ("00", "02"):
+        place.publish(OWN, others=("t",), topic_id=topic_id)
+        assert place.committed() == 5
+    place.publish(OWN, others=("t",), topic_id="03")
+    assert place.committed() == -1
 
 
 def test_a_group_that_is_reset_before_a_deleted_topic_is_forgotten(
