@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from .compaction_checker.grounds import OneBroker
 from .compaction_checker.ledger import Fate, Found, Ledger, Reading, Unit, Write
 from .compaction_checker.trial import Trial
 
@@ -14,7 +15,7 @@ from .compaction_checker.trial import Trial
 def test_nothing_committed_is_lost_and_nothing_deleted_comes_back(tmp_path: Path) -> None:
     seed = random.randrange(1 << 16)
     print("seed", seed)
-    summary = Trial(tmp_path, seed, 0.25).run()
+    summary = Trial(OneBroker(tmp_path), seed, 0.25).run()
     assert summary.differences == []
 
 

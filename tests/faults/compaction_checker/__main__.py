@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from . import report
+from .grounds import OneBroker, ThreeBrokers
 from .trial import Summary, Trial
 
 
@@ -19,12 +20,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="of each run")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16), help="of the first run; then the next")
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="3: each partition on all of them")
     parser.add_argument("--no-harm", action="store_true", help="kill nothing")
     parser.add_argument("--report", type=Path, help="a file that gets a row for each run: tests/COMPACTION.md")
     given = parser.parse_args()
     differed = 0
     for seed in range(given.seed, given.seed + given.runs):
-        summary = one(seed, given.minutes, not given.no_harm)
+        summary = one(seed, given.minutes, not given.no_harm, given.brokers)
         differed += bool(summary.differences)
         print(report.row(summary), flush=True)
         if given.report:
@@ -33,10 +35,10 @@ def main() -> int:
     return bool(differed)
 
 
-def one(seed: int, minutes: float, harm: bool) -> Summary:
+def one(seed: int, minutes: float, harm: bool, brokers: int) -> Summary:
     """A run; its directory stays when it differs."""
     folder = Path(tempfile.mkdtemp(prefix="odradek-compaction-"))
-    trial = Trial(folder, seed, minutes)
+    trial = Trial(OneBroker(folder) if brokers == 1 else ThreeBrokers(folder), seed, minutes)
     try:
         summary = trial.run(harm)
     except AssertionError as error:

@@ -16,7 +16,9 @@ when it ends. A broker compacts a topic of three partitions all the time (segmen
 `min.cleanable.dirty.ratio` 0.01, `delete.retention.ms` 300) while five producers write and delete 25 keys: one that is
 idempotent, one that does not retry, two with short transactions and one whose transactions stay open for seconds.
 Two more commit offsets of groups, plainly and in transactions over rolls, and delete groups.
-Processes are killed and the broker is restarted meanwhile. Every few seconds fresh read_committed readers are compared
+Processes are killed and the broker is restarted meanwhile. With `--brokers 3` each partition is on three brokers
+(`min.insync.replicas` 2, `delete.retention.ms` 20 s), all writers are idempotent, leaders are moved and brokers killed,
+and at the end each of the brokers is read alone. Every few seconds fresh read_committed readers are compared
 with a ledger of what was written, beside the writers and while they are held up, and OffsetFetch and
 DescribeTransactions with what is known of them; at the end `odradek check` goes over
 the directory.
@@ -32,13 +34,17 @@ _COLUMNS = (
 def row(summary: Summary, commit: str = "") -> str:
     """The table's row."""
     cells = [
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M}", commit, str(summary.seed), f"{summary.minutes:g}",
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M}", commit, _run(summary), f"{summary.minutes:g}",
         f"{summary.records:,}", f"{summary.transactions['committed']:,} / {summary.transactions['aborted']:,}",
         f"{summary.commits:,}", str(summary.rounds), str(summary.readings), str(summary.differing),
         "; ".join(f"{count} {kind}" for kind, count in sorted(summary.faults.items())) or "nothing",
         summary.differences[0].replace("|", "/") if summary.differences else "none",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
+
+
+def _run(summary: Summary) -> str:
+    return str(summary.seed) if summary.brokers == 1 else f"{summary.seed}, {summary.brokers} brokers"
 
 
 def add(path: Path, summary: Summary) -> None:
