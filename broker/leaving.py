@@ -3,6 +3,8 @@
 The supervisor says in shared memory that the broker stops, rings, and waits until this process says that the cluster
 is left. The elected controller is asked, up to controlled.shutdown.max.retries + 1 times; if it cannot help, or nobody
 is elected, the broker stops all the same, and what it leads has other leaders when its session ends.
+When others lead, this broker leads nothing here either, at once: the word of its controller may be lost with the
+connections that it closes. Whoever waits for its followers' acknowledgements would hold up the stop until it gives up.
 
 It runs for controller no more. Clients and brokers are refused soon, and who refuses connections is no controller for
 the others (broker.office): if it is in office, it goes out of it first, and asks who comes into it as any broker does,
@@ -32,7 +34,7 @@ log = logging.getLogger(__name__)
 _VERSION = 3
 _VACANT_S = 0.5  # after which a broker that stays would have taken the office
 
-_STAYING, _ASKING, _GONE = range(3)
+_STAYING, _ASKING, _RESIGNING, _GONE = range(4)
 
 
 class Leaving:
@@ -140,7 +142,8 @@ class Leaving:
             self._again(f"{remaining} partitions have no other replica in sync")
         else:
             log.info("other brokers lead now what this one led")
-            self._go()
+            self._state = _RESIGNING
+            self._orders.resign(self._go)
 
     def _again(self, why: str, longest_s: float = math.inf) -> None:
         log.info("controlled shutdown: %s", why)

@@ -20,6 +20,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from odradek.broker import strays
@@ -90,6 +91,12 @@ class Orders:
     def when_done(self, action: Callable[[], None]) -> None:
         """Call `action` when all orders that were taken so far are carried out."""
         self._put(_Order((), lambda _error, _errors: action()))
+
+    def resign(self, done: Callable[[], None]) -> None:
+        """Lead nothing any more that others can lead, then call `done`."""
+        here = [(topic, index) for topic, index, _ in self._replicas]
+        steps = [(one, partial(self._replicas.resign, *one)) for one in here]
+        self._put(_Order(steps, lambda _error, _errors: done()))
 
     def succeed(self, heard: Heard) -> None:
         """Go on behind what the process before this one has carried out and published."""

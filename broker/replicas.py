@@ -313,6 +313,19 @@ class Replicas:
                 leading.follow(partition, values, _NEVER_TOLD)
         return NONE
 
+    def resign(self, topic: str, index: int) -> int:
+        """Lead no more what others lead by now, though no controller has said so here; no error. Busy: try again.
+
+        What has no other replica stays led.
+        """
+        row, partition = self.view.row(topic, index), self.partition(topic, index)
+        if row is None or partition is None or len(row[REPLICAS]) < 2:
+            return NONE
+        with partition.locked() as values:
+            if values[slots.F_STATE] == slots.LEADER:
+                leading.follow(partition, values, _NEVER_TOLD)
+        return NONE
+
     def delete_topic(self, topic: str) -> None:
         """Take all of a topic's replicas here out of use, and forget the topic. Busy: some may be gone already."""
         for index, row in enumerate(self.view.topics[topic]["partitions"]):

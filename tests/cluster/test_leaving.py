@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from odradek.cluster import znodes
+from odradek.ipc import slots
 
 from .simulation.history import History
 from .simulation.seams import installed
@@ -90,6 +91,20 @@ def test_a_controller_that_leaves_is_elected_no_more(started: Callable[[int], An
     pass_(cluster, SERVED_S)
     assert holder(cluster) not in (-1, broker.number)
     assert epoch(cluster) == before + 1
+
+
+def test_a_broker_that_leaves_leads_nothing_though_nobody_tells_it(started: Callable[[int], Any]) -> None:
+    """Its connections drain: those that wait for followers would wait until their requests time out."""
+    cluster = started(3)
+    broker = cluster.brokers[holder(cluster)]
+    said = serves_on(cluster, broker)
+    cluster.network.refusing[broker.number] = cluster.world.now + 60  # who is in office next cannot connect
+    led = [one for one in broker.partitions() if one.state().state == slots.LEADER]
+    assert led
+    broker.shut_down()
+    wait(cluster, lambda: said, 2.0)
+    assert broker.number not in leaders(cluster)
+    assert {one.state().state for one in led} == {slots.FOLLOWER}
 
 
 def test_a_broker_that_leaves_does_not_run_when_the_controller_dies(started: Callable[[int], Any]) -> None:
