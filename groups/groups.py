@@ -383,7 +383,8 @@ class Groups(Ownership):
     def _forget_topics(self, groups: Iterable[Group], topics: set[str], now: Now) -> None:
         for group in groups if topics else ():
             try:
-                self._remove_offsets(group, [tp for tp in group.offsets.partitions() if tp[0] in topics], now, None)
+                gone = [tp for tp in group.offsets.partitions() if tp[0] in topics]
+                self._remove_offsets(group, gone, now, None, for_good=True)
             except Exception:
                 self._fault(group.id, now)
 
@@ -409,8 +410,13 @@ class Groups(Ownership):
             log.info("group %s: %d offsets expired", group.id, len(expired))
         self._remove_offsets(group, expired, now, None)
 
-    def _remove_offsets(self, group: Group, partitions: list[TopicPartition], now: Now, answer: Any) -> None:
-        """Write tombstones for these; for the whole group, too, when nothing of it is left."""
+    def _remove_offsets(
+        self, group: Group, partitions: list[TopicPartition], now: Now, answer: Any, for_good: bool = False
+    ) -> None:  # fmt: skip
+        """Write tombstones for these; for the whole group, too, when nothing of it is left.
+
+        `for_good`: they are told to nobody by us though that should fail. Our successor finds them in the log, then.
+        """
         before = group.offsets.snapshot()
         undecided = any(group.offsets.unstable(tp) for tp in partitions)
         removed = group.offsets.remove(partitions)
@@ -422,6 +428,8 @@ class Groups(Ownership):
                 tombstones.append((None, (group_key(group.id), None)))
 
         def restore(some: list[Tombstone]) -> None:
+            if for_good:
+                return
             if undecided:  # what becomes of those commits, or became of them since, the log alone tells
                 self.reset(group.id, now)
             else:

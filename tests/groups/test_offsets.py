@@ -205,6 +205,26 @@ def test_of_many_that_are_to_go_those_stay_that_cannot() -> None:
     assert len(world.groups) == 0 == len(world.restarted().groups)
 
 
+@pytest.mark.parametrize("under_way", [False, True])
+def test_offsets_of_a_deleted_topic_are_told_to_nobody_though_their_tombstones_fail(under_way: bool) -> None:
+    """A topic of that name may be there again before anything else is committed."""
+    world = World()
+    world.commit(1, ("kept", 0))
+    world.commit(5)
+    world.commit(5, group="other")
+    world.journal.lag = int(under_way)
+    world.commit(6)
+    world.journal.error = Error.NOT_ENOUGH_REPLICAS
+    world.groups.topics_deleted({"t"}, world.now)
+    world.settle()
+    world.journal.lag, world.journal.error = 0, None
+    world.wait(RELOAD_PAUSE_MS)
+    assert world.committed() is None and world.committed(group="other") is None
+    assert world.committed(("kept", 0)) == 1
+    world.commit(3)
+    assert world.committed() == 3 == world.restarted().committed()
+
+
 def test_metadata_that_is_too_long_fails_alone() -> None:
     world = World()
     assert result(world, world.commit(metadata="m" * 4_097)) is Error.OFFSET_METADATA_TOO_LARGE
