@@ -198,7 +198,9 @@ def _static_stored(
         return  # a rebalance began: the JoinGroup that waits counts for that one
     if error:
         _restore_static(group, member, before, told_leader, for_store(error), now)
-    elif request.can_skip_assignment:
+        return
+    group.alive(member, now)  # its session may have ended while it waited for us
+    if request.can_skip_assignment:
         group.answer_join(member, group.current(member, skip_assignment=group.leader == member.id))
     else:  # an older client would assign if it saw itself as leader, and nobody would hear of it
         group.answer_join(member, group.current(member, leader=told_leader))

@@ -518,6 +518,23 @@ def test_a_static_join_that_cannot_be_stored_leaves_everything_as_it_was() -> No
     assert world.beat(other, 1, "i1") is Error.NONE
 
 
+def test_a_static_member_whose_join_outlasted_its_session_has_another() -> None:
+    """It waits for our log meanwhile, which its session does not count."""
+    world = World()
+    world.stable(1, instance_id="i", session_timeout_ms=6_000)
+    world.journal.busy = True
+    token = world.join(instance_id="i", session_timeout_ms=6_000)
+    world.wait(4_000)
+    world.journal.busy, world.journal.lag = False, 1
+    world.writer.write(world.now)
+    world.wait(4_000)
+    world.journal.lag = 0
+    world.settle()
+    assert world.answer(token).error is Error.NONE and len(world.groups.get("g").members) == 1
+    world.wait(6_000)
+    assert world.groups.get("g").state is State.EMPTY
+
+
 def test_a_second_static_join_fences_the_first() -> None:
     world = World()
     first = world.join(instance_id="i0")
