@@ -168,7 +168,7 @@ def _replace_static(group: Group, request: Join, token: Any, now: Now, member: M
         prepare(group, f"static member {request.instance_id} came back during the assignment", now)
     elif group.state is State.STABLE:
         if group.select_protocol() == group.protocol:
-            done = partial(_static_stored, group, member, request, before, told_leader, group.generation)
+            done = partial(_static_stored, group, member, request, token, before, told_leader, group.generation)
             assignments = {m.id: m.assignment for m in group.members.values()}
             group.effects.append(Append(group.id, [(group_key(group.id), group_value(group.value(assignments)))], done))
         else:
@@ -184,6 +184,7 @@ def _static_stored(
     group: Group,
     member: Member,
     request: Join,
+    token: Any,
     before: tuple[str, Any, int, int],
     told_leader: str | None,
     generation: int,
@@ -196,6 +197,8 @@ def _static_stored(
         return  # removed meanwhile, and answered
     if group.state is not State.STABLE or group.generation != generation:
         return  # a rebalance began: the JoinGroup that waits counts for that one
+    if member.join is not token:
+        return  # the instance came back once more: another id is on its way to the log
     if error:
         _restore_static(group, member, before, told_leader, for_store(error), now)
         return

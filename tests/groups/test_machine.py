@@ -535,6 +535,26 @@ def test_a_static_member_whose_join_outlasted_its_session_has_another() -> None:
     assert world.groups.get("g").state is State.EMPTY
 
 
+def test_a_second_static_join_is_not_answered_for_the_first() -> None:
+    """Each has a member id of its own, which is to be in the log before it is used."""
+    world = World()
+    world.stable(1, instance_id="i")
+    world.journal.lag = 1
+    first, second = world.join(instance_id="i"), world.join(instance_id="i")
+    assert world.answer(first).error is Error.FENCED_INSTANCE_ID
+    world.journal.lag = 2
+    world.settle()
+    world.journal.lag = 1
+    world.settle()
+    assert world.answer(second) is None
+    world.wait(5_000)
+    world.writer.check(world.now)
+    world.settle()
+    assert world.answer(second).error is Error.REBALANCE_IN_PROGRESS
+    world.journal.lag = 0
+    assert world.answer(world.join(instance_id="i")).error is Error.NONE
+
+
 def test_a_second_static_join_fences_the_first() -> None:
     world = World()
     first = world.join(instance_id="i0")
