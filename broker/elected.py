@@ -27,6 +27,7 @@ from odradek.broker.office import Office
 from odradek.broker.offline_replicas import OfflineReplicas
 from odradek.broker.orders import Orders
 from odradek.broker.peers import Switchboard
+from odradek.broker.settled_lives import SettledLives
 from odradek.broker.telling import Telling
 from odradek.broker.topic_ids import TopicIds
 from odradek.broker.topics import Topics
@@ -62,6 +63,7 @@ class Elected:
         self._own = config["broker.id"]
         self.fenced = Fenced(tree, office.epoch_version, self._depose)
         self._facts = Facts(tree, office.epoch, TopicIds(tree, self.fenced, orders.topic_id))
+        self._lives = SettledLives(tree, self.fenced)
         self.brokers = Brokers(config, tree, switchboard, self._lost, self._found)
         self.offline = OfflineReplicas(self)
         self.telling = Telling(self._own, self._facts, orders, self.brokers, self.offline.heard)
@@ -135,6 +137,7 @@ class Elected:
         self._facts.begin_anew()
         self._facts.take_notices(self.fenced.in_office)
         self._read_brokers()
+        self._lives.read()
         self.leadership.started(self.brokers.alive())
         self.leadership.died(self.brokers.suspected, suspected=True)
         self.deletions.read()
@@ -149,11 +152,12 @@ class Elected:
 
     def _begin(self) -> None:
         """Tell and decide, by what was just read."""
-        self._pass_over(self._facts.reborn())
+        self._pass_over(self._facts.reborn(self._lives.unsettled(self.leadership.live)))
         resumed = self._facts.resumed()
         self.settle(lambda: self.leadership.begun_again(resumed))
         self.telling.welcome(set(self.leadership.live))
         self.replace_failed()
+        self._note_lives()
         self.topics.make_all_new()
         self.deletions.go_on()
         self.moves.resume()
@@ -237,10 +241,16 @@ class Elected:
         self.leadership.started({broker: self.brokers.epochs[broker] for broker in brokers})
         self.telling.welcome(brokers)
         self.settle(lambda: self.leadership.brokers_started(self._unclean))
+        self._note_lives()
         self.topics.make_all_new()
         self.deletions.go_on()
         self.moves.resume()
         log.info("brokers %s started", sorted(brokers))
+
+    def _note_lives(self) -> None:
+        """All is written that the lives cost of those that are there, unless it is to be begun anew."""
+        if not self._stale and not self._stale_office():
+            self._lives.note(self.leadership.live, self.brokers.epochs)
 
     def replicas_moved(self, partitions: Collection[Partition]) -> None:
         """Replicas of these are offline, or are not any more, on brokers that live."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from odradek.broker.topic_ids import TopicIds
 from odradek.cluster import notices, topicnames, znodes
@@ -87,14 +87,15 @@ class Facts:
         named = [partition for node in found if node is not None for partition in notices.decode_partitions(node[0])]
         return list(dict.fromkeys(named))
 
-    def reborn(self) -> dict[int, set[Partition]]:
+    def reborn(self, unsettled: Collection[int]) -> dict[int, set[Partition]]:
         """Brokers that died and came back unseen, after a state was written, are no better than others that stayed.
 
-        A controller in office would have taken them out of the ISR; nobody knows what is left of their logs.
+        A controller in office would have taken them out of the ISR; nobody knows what is left of their logs. Nor does
+        a follower count that came back and is `unsettled`: a write about its former life may have landed since.
         """
         reborn: defaultdict[int, set[Partition]] = defaultdict(set)
         for partition, now in self.leadership.standings.items():
-            new = self._reborn(partition, now.isr)
+            new = self._reborn(partition, now.isr) | set(now.isr).intersection(unsettled) - {now.leader}
             if new and self.leadership.there(partition, now.isr) - new:
                 for broker in new:
                     reborn[broker].add(partition)

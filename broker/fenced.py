@@ -54,6 +54,20 @@ class Fenced:
                     done.append(change.partition)
         return done, refused
 
+    def put(self, path: str, data: bytes) -> None:
+        """Have a node say this, which is made if it is not there. TreeUnavailable."""
+        try:
+            self._multi(Set(path, data, -1))
+        except NoNode:
+            self._multi(Create(path, data))
+
+    def _multi(self, operation: Operation) -> None:
+        try:
+            self._tree.multi([self.in_office, operation])
+        except TreeError as error:
+            self.check_refusal(error)
+            raise
+
     def _operations(self, change: Change) -> list[Operation]:
         path, data = znodes.state_path(*change.partition), znodes.encode_state(change.after.state)
         if change.before is None:

@@ -14,9 +14,12 @@ cluster that is well, never more than one a partition and return, as many as the
 controller that takes office does not know what was told of whom, and does the same for all brokers that are there.
 
 A broker that is in an ISR by a write which lands after the controller has read that it was not leaves the ISR with that
-epoch, if others are in it. `epoch` of a broker is its registration's czxid. What is not covered:
-- A controller dies before it has heard of the registration, and the late write lands before the next one reads: that
-  one believes the ISRs it finds. It takes only those out who have registered since (broker.facts: reborn).
+epoch, if others are in it. `epoch` of a broker is its registration's czxid.
+
+A controller may die before it has heard of the registration, and the late write land before the next one reads. So the
+tree has which lives controllers have seen to, noted behind the epochs that those have cost (broker.settled_lives). A
+broker in any other life was told of nothing to fetch, or only a moment ago: where others stay it leaves the ISRs that
+it follows in (broker.facts: reborn). What is not covered:
 - Who shuts down is told of the epoch in which another leads what it led, and could have fetched in it before the new
   leader hears, in the same breath, that it is offline. Its log is synced when it stops.
 """

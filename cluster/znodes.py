@@ -38,6 +38,7 @@ STARTS = "/odradek/starts"  # how often the controller started: the upper half o
 ADOPTION = "/odradek/adoption"  # there while logs of another broker are still to be taken over
 UNRENAMED = "/odradek/unrenamed"  # below: ids of deleted topics some of whose directories still have their names
 SNAPSHOT_VERSION = "/odradek/metadata_version"
+LIVES = "/odradek/lives"  # registrations that controllers have seen to (broker.settled_lives)
 CLUSTER_WIDE = "<default>"  # the name of the cluster-wide broker config
 
 PERSISTENT = (
@@ -241,6 +242,17 @@ def decode_state(data: bytes) -> PartitionState:
     value = json.loads(data)
     leader, epoch, controller = (_int32(value[name]) for name in ("leader", "leader_epoch", "controller_epoch"))
     return PartitionState(leader, epoch, _brokers(value["isr"]), controller)
+
+
+def encode_lives(epochs: Mapping[int, int]) -> bytes:
+    """Of brokers the czxids of registrations."""
+    return to_json({"version": 1, "brokers": {str(broker): epoch for broker, epoch in sorted(epochs.items())}})
+
+
+@_strict
+def decode_lives(data: bytes) -> dict[int, int]:
+    """Malformed."""
+    return {int(broker): int(epoch) for broker, epoch in json.loads(data)["brokers"].items()}
 
 
 def encode_config(configs: dict[str, str]) -> bytes:

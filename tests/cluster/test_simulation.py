@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from odradek.cluster import znodes
 from odradek.cluster.state import EPOCH
-from odradek.cluster.tree import Set
+from odradek.cluster.tree import Delete, Set
 from odradek.cluster.view import Told
 from odradek.ipc import replicas, slots
 from odradek.protocol.errors import FENCED_LEADER_EPOCH
@@ -357,17 +357,17 @@ def test_a_leader_that_lost_power_unseen_leads_in_another_epoch() -> None:
         world.run(world.now + 1.2)
         leader.start()
         office.die("vanishes", vanish=True)
-        world.run(world.now + 6.0)
+        world.run(world.now + 9.0)
         assert leader.registered
         after = cluster.state("u", 0)
         assert (after.leader, after.leader_epoch > before.leader_epoch) == (leader.number, True)
 
 
-@pytest.mark.parametrize("taken_over", [False, True])
+@pytest.mark.parametrize("controller", ["stays", "dies", "is dead"])
 @pytest.mark.parametrize("lands", ["before", "after"])
-def test_what_a_follower_said_before_it_lost_power_does_not_take_it_into_the_isr(lands: str, taken_over: bool) -> None:
+def test_what_a_follower_said_before_it_lost_power_does_not_take_it_into_the_isr(lands: str, controller: str) -> None:
     """Its leader is about to write that it is in sync. Before that is in the tree, or just after, it loses its log's
-    end with the power, and is registered again.
+    end with the power, and is registered again, of which the controller may not hear.
 
     It lacks what is acknowledged, and would lead if the leader died. (KIP-903 has it for KRaft.)
     """
@@ -384,17 +384,23 @@ def test_what_a_follower_said_before_it_lost_power_does_not_take_it_into_the_isr
         until(cluster, lambda: cluster.counts["acknowledged"] == 1)
         write, done = leader.session.each, []
 
+        def is_back() -> bool:
+            there = cluster.zookeeper.nodes.get(f"{znodes.BROKER_IDS}/{other.number}")
+            return other.registered if controller != "is dead" else there is not None
+
         def restart() -> None:
+            if controller == "is dead":
+                office.die("vanishes", vanish=True)
             other.die("loses power", vanish=True)
             cluster.invariants.lost_power(other.number, other.disk.lose_unsynced(min))
             cluster.zookeeper.expire(other.session)
-            if taken_over:
+            if controller == "dies":
                 office.die("is killed")
             cuts.update(apart)
             world.elapse(0.01)
             other.start()
-            until(cluster, lambda: other.registered)
-            world.elapse(0.3)
+            until(cluster, is_back)
+            world.elapse(0.3 if controller != "is dead" else 0)
 
         def each(transactions: Any) -> Any:
             if done or not transactions or transactions[0][0].path != znodes.state_path("u", 0):
@@ -410,12 +416,34 @@ def test_what_a_follower_said_before_it_lost_power_does_not_take_it_into_the_isr
         leader.session.each = each
         cuts.difference_update(apart)
         until(cluster, lambda: done)
-        world.run(world.now + 3.0)
+        world.run(world.now + 6.0)
         state = cluster.state("u", 0)
         assert (state.leader, state.isr) == (leader.number, [leader.number])
         cuts.difference_update(apart)
         world.run(world.now + 3.0)
         assert cluster.state("u", 0).isr == [leader.number, other.number]
+
+
+@pytest.mark.parametrize("noted", ["all", "none", "nonsense"])
+def test_a_controller_that_takes_office_takes_nobody_out_whose_life_was_seen_to(noted: str) -> None:
+    """Nor anybody where no controller has noted lives so far, or somebody has spoilt the note."""
+    with calm() as cluster:
+        world, nodes, (leader, other) = cluster.world, cluster.zookeeper.nodes, others(cluster)
+        office = next(one for one in cluster.brokers.values() if one not in (leader, other))
+        cluster.create_topic("u", {0: [leader.number, other.number]})
+        world.run(world.now + 2.0)
+        before = cluster.state("u", 0)
+        assert before.isr == [leader.number, other.number]
+        if noted == "nonsense":
+            nodes[znodes.LIVES].data = b"{"
+        elif noted == "none":
+            leader.session.multi([Delete(znodes.LIVES)])
+        office.die("is killed")
+        world.run(world.now + 3.0)
+        assert znodes.decode_controller(nodes[znodes.CONTROLLER].data) != office.number
+        assert cluster.state("u", 0) == before
+        epochs = {one.number: nodes[f"{znodes.BROKER_IDS}/{one.number}"].czxid for one in (leader, other)}
+        assert epochs.items() <= znodes.decode_lives(nodes[znodes.LIVES].data).items()
 
 
 @pytest.mark.parametrize("leader", [1, 2])
