@@ -125,6 +125,16 @@ class Machine(RuleBasedStateMachine):
         self.commits[token] = offset
         self.take_answers()
 
+    @rule(offset=st.integers(0, 9), error=st.sampled_from([None, Error.MESSAGE_TOO_LARGE]))
+    def commit_as_no_member(self, offset: int, error: Error | None) -> None:
+        """As those do that assign partitions to themselves."""
+        before, self.world.journal.error = self.world.journal.error, error
+        token = self.world.commit(offset)
+        self.world.journal.error = before
+        self.sent[token] = "commit"
+        self.commits[token] = offset
+        self.take_answers()
+
     # -- what clients do that nobody should ---------------------------------------------------------------------
 
     @rule(
@@ -276,6 +286,18 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def nothing_ever_raised(self) -> None:
         assert self.world.groups.faults == 0
+
+    @invariant()
+    def the_last_commit_that_was_acknowledged_is_told(self) -> None:
+        """Or a later one that is in the log, too, and was given up: who reads the log again finds it."""
+        if self.world.groups.refusal("g"):
+            return
+        told = {token: self.world.answers.get(token, [{}])[0].get(("t", 0)) for token in self.commits}
+        last = max((token for token, error in told.items() if error is Error.NONE), default=0)
+        late = {
+            self.commits[token] for token, error in told.items() if error is Error.REQUEST_TIMED_OUT and token > last
+        }
+        assert self.world.committed() in {self.commits.get(last), *late}
 
     @invariant()
     def generations_only_rise(self) -> None:

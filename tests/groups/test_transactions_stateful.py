@@ -186,9 +186,15 @@ class Machine(RuleBasedStateMachine):
                 self.logs[tp].mark(markers.producer_id, markers.epoch, markers.commit)
         self.world.mark()
 
-    @rule(ms=st.sampled_from([50, 2_000, 11_000]))
+    @rule(ms=st.sampled_from([50, 2_000, 5_000, 11_000]))
     def wait(self, ms: int) -> None:
         self.world.wait(ms)
+
+    @rule(lag=st.sampled_from([0, 0, 1, 2]))
+    def replicas_lag(self, lag: int) -> None:
+        """What is in the log is decided later, or too late."""
+        self.world.journal.lag = lag
+        self.world.settle()
 
     @rule()
     def die(self) -> None:
@@ -238,6 +244,7 @@ class Machine(RuleBasedStateMachine):
         """Given time and a log that works, everything is decided and nothing hangs."""
         if not hasattr(self, "world"):
             return
+        self.world.journal.lag = 0
         self.log_is(None)
         for _ in range(4):
             self.world.wait(700_000)
