@@ -23,9 +23,8 @@ from odradek.ipc import slots
 from odradek.ipc.slots import F_EPOCH_NOTED, F_HW, F_LEADER_EPOCH, F_LEO, F_LOG_START, F_STATE, FOLLOWER, Fields
 from odradek.protocol.fetch import FetchPart
 from odradek.protocol.fetch_client import Part
-from odradek.storage import follow, truncate
-from odradek.storage.checkpoints import CheckpointError
-from odradek.storage.epochs import UNDEFINED_EPOCH, EpochCache, common_end
+from odradek.storage import follow, known_epochs, roll, truncate
+from odradek.storage.epochs import UNDEFINED_EPOCH, common_end
 from odradek.storage.partition import Partition
 from odradek.storage.received import Found, Misplaced
 
@@ -47,9 +46,12 @@ def follows(partition: Partition) -> int:
 
 
 def position(partition: Partition) -> Position:
-    """Where to go on from. The epoch of the last record, not one that this broker led without a record."""
+    """Where to go on from. The epoch of the last record, not one that this broker led without a record.
+
+    OSError, and CheckpointError while the epochs cannot be told.
+    """
     state = partition.state()
-    last = _epochs(partition).epoch_of(state.leo - 1)
+    last = known_epochs.read(partition, state.epoch_noted).epoch_of(state.leo - 1)
     return Position(state.leader_epoch, state.leo, last, state.log_start)
 
 
@@ -88,7 +90,7 @@ def cut_diverging(partition: Partition, epoch: int, end: int) -> Change:
     """The leader's log has other records from `end` on, or before: that of `epoch` ended there."""
 
     def act(values: Fields) -> Position:
-        common = common_end(_epochs(partition), epoch, end, values[F_LEO])
+        common = common_end(roll.read_epochs(partition), epoch, end, values[F_LEO])
         return _cut(partition, values, common if common >= 0 else values[F_HW])
 
     return act
@@ -153,15 +155,7 @@ def _distrust(partition: Partition, values: Fields, offset: int) -> None:
 
 def _position(partition: Partition, values: Fields) -> Position:
     leo = values[F_LEO]
-    return Position(values[F_LEADER_EPOCH], leo, _epochs(partition).epoch_of(leo - 1), values[F_LOG_START])
-
-
-def _epochs(partition: Partition) -> EpochCache:
-    try:
-        return EpochCache.read(partition.directory)
-    except CheckpointError as error:
-        log.warning("%r: %s", partition, error)
-        return EpochCache()
+    return Position(values[F_LEADER_EPOCH], leo, roll.read_epochs(partition).epoch_of(leo - 1), values[F_LOG_START])
 
 
 def is_unknown(where: Position) -> bool:

@@ -30,6 +30,7 @@ from odradek.protocol import errors, fetch_client
 from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import Part, Place
 from odradek.storage import received
+from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.partition import Busy, Gone, Partition
 from odradek.storage.received import Corrupt, Found, Misplaced
 
@@ -127,7 +128,7 @@ class Leader:
         """Where a log stands. None when the disk does not say: it is asked again later, and nothing fetched before."""
         try:
             return copies.position(self._partitions[key])._replace(leader_epoch=self._epochs[key])
-        except OSError as error:
+        except (OSError, CheckpointError) as error:
             log.error("%r: %s", self._partitions[key], error)
             self._following.remove(key)
             self._later[key] = _now_ms() + self._following.limits.backoff_ms

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from odradek.ipc.slots import F_EPOCH_NOTED, F_GENERATION, F_LOG_START, F_TRUNCATIONS
-from odradek.storage.epochs import EpochCache
+from odradek.storage import known_epochs
 
 if TYPE_CHECKING:
+    from odradek.storage.epochs import EpochCache
     from odradek.storage.partition import Partition
 
 _Key = tuple[int, int, int, int]
@@ -28,5 +29,5 @@ class EpochCaches:
         key = values[F_EPOCH_NOTED], values[F_TRUNCATIONS], values[F_LOG_START], values[F_GENERATION]
         known = self._known.get(partition)
         if known is None or known[0] != key:
-            known = self._known[partition] = (key, EpochCache.read(partition.directory))
+            known = self._known[partition] = (key, known_epochs.read(partition, values[F_EPOCH_NOTED]))
         return known[1]

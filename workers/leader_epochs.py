@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage.epochs import EpochCache
+from odradek.storage import known_epochs
 
 if TYPE_CHECKING:
+    from odradek.storage.epochs import EpochCache
     from odradek.storage.partition import Partition
 
 
@@ -16,7 +17,7 @@ def of(partition: Partition, values: tuple[int, ...]) -> EpochCache:
     alone: it begins at the log end. The first begins at the log start, as in Kafka (LeaderEpochFileCache), though the
     file is only cut at recovery. Raises OSError, CheckpointError.
     """
-    cache = EpochCache.read(partition.directory)
+    cache = known_epochs.read(partition, values[slots.F_EPOCH_NOTED])
     cache.truncate_from_start(values[slots.F_LOG_START])
     if values[slots.F_EPOCH_NOTED] < values[slots.F_LEADER_EPOCH]:
         cache.assign(values[slots.F_LEADER_EPOCH], values[slots.F_LEO])

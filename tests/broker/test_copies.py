@@ -13,7 +13,9 @@ from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.checkpointing import Checkpoints
 from odradek.broker.cleaner_offsets import CleanerOffsets
 from odradek.ipc import slots
+from odradek.ipc.locks import PartitionLocks
 from odradek.storage import checkpoints, trim, truncate
+from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.compaction import Moved
 from odradek.storage.partition import Busy
 
@@ -117,6 +119,28 @@ def test_the_recovery_point_is_the_end_of_what_stays(log: Bench, offset: int) ->
     assert points(log)[0] <= offset and points(log)[1] == 10
     keeper(log).write(log.partitions, checkpoints.RECOVERY_POINT)
     assert points(log) == [offset, 10]
+
+
+@pytest.mark.parametrize("text", ["rubbish\n", "0\n0\n", None])
+def test_epochs_whose_file_is_broken_are_built_again(log: Bench, text: str | None) -> None:
+    """Without any known the log would be cut to its high watermark, which what is committed may be above."""
+    partition = log.partition()
+    file = log.data / "t-0" / "leader-epoch-checkpoint"
+    spoil = file.unlink if text is None else lambda: file.write_text(text)
+    spoil()
+    assert copies.position(partition).last_epoch == 0
+    assert file.read_text() == "0\n1\n0 0\n"
+    spoil()
+    assert copies.change(partition, EPOCH, copies.cut_diverging(partition, 0, 8))[1:3] == (8, 0)
+
+
+def test_epochs_are_asked_for_later_while_another_has_the_lock(log: Bench) -> None:
+    (log.data / "t-0" / "leader-epoch-checkpoint").write_text("rubbish\n")
+    other = PartitionLocks(log.run_dir / "partition.lock")
+    assert other.try_lock(log.partition().slot.number)
+    with pytest.raises(CheckpointError):
+        copies.position(log.partition())
+    other.close()
 
 
 def test_a_log_that_begins_anew(log: Bench) -> None:

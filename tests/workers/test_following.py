@@ -282,6 +282,21 @@ def test_reading_the_epochs_costs_no_file_each_time(bench: Bench, client: Client
     assert follower.fetch(5, last_epoch=1).diverging_epoch.end_offset == 4
 
 
+@pytest.mark.parametrize("text", ["rubbish\n", "0\n0\n", None])
+def test_epochs_whose_file_is_broken_are_built_again(bench: Bench, client: Client, text: str | None) -> None:
+    """Else a follower would be refused until the next epoch begins, or truncated for an epoch that is known."""
+    lead(bench, [1], [1], epoch=5)
+    fill(bench, client, 6)
+    lead(bench, [1], [1], epoch=7)
+    fill(bench, client, 2)
+    file = bench.root / "t-0" / "leader-epoch-checkpoint"
+    before = file.read_text()
+    file.unlink() if text is None else file.write_text(text)
+    found = Follower(bench, 1).fetch(7, last_epoch=5, epoch=7)
+    assert (found.error_code, found.diverging_epoch.epoch, found.diverging_epoch.end_offset) == (errors.NONE, 5, 6)
+    assert file.read_text() == before
+
+
 def test_no_partition_here(bench: Bench, client: Client) -> None:
     row = bench._topics["t"]["partitions"][0]
     row[0], row[2] = -1, 1

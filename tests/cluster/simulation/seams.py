@@ -160,9 +160,11 @@ def installed(world: World, codec: Codec, sockets: Sockets, seed: int) -> Iterat
         (enrolment, "PartitionLocks", lambda path: memory.LOCKS[path.parent]),
         (replicas, "Log", disk.MemoryLog), (leading, "roll", store.Roll),
         (repair, "roll", store.Roll), (k21_delete_records, "trim", store.Trim),
-        (copies, "EpochCache", store.Epochs), (copies, "follow", store.Follow), (copies, "truncate", store.Truncate),
+        (copies, "roll", store.Roll), (copies, "known_epochs", store.KnownEpochs),
+        (copies, "follow", store.Follow), (copies, "truncate", store.Truncate),
         (copies, "lower", store.lower), (copies, "lower_cleaner_point", lambda *_: None),
-        (epoch_caches, "EpochCache", store.Epochs), (following, "read", store.Read), (followers, "QUICK_TRIES", 0),
+        (epoch_caches, "known_epochs", store.KnownEpochs), (following, "read", store.Read),
+        (followers, "QUICK_TRIES", 0),
     ]  # fmt: skip
     former = [(module, name, getattr(module, name)) for module, name, _ in changes]
     for module, name, value in changes:

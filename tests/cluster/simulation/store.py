@@ -24,16 +24,8 @@ _APPENDING = 1
 RECORD = struct.Struct(">qqq")
 
 
-class Epochs(EpochCache):
-    """storage.epochs.EpochCache, read from a directory that is none of a file system."""
-
-    @classmethod
-    def read(cls, directory: Any) -> EpochCache:
-        return directory.cache()
-
-
 class Roll:
-    """storage.roll for storage.leading and storage.repair."""
+    """storage.roll for storage.leading, storage.repair and broker.copies."""
 
     @staticmethod
     def note_epoch(partition: Any, epoch: int, start: int) -> None:
@@ -48,6 +40,18 @@ class Roll:
         if cache.truncate_from_end(end):
             partition.directory.note(cache)
         return cache.latest
+
+    @staticmethod
+    def read_epochs(partition: Any) -> EpochCache:
+        return partition.directory.cache()
+
+
+class KnownEpochs:
+    """storage.known_epochs, read from a directory that is none of a file system."""
+
+    @staticmethod
+    def read(partition: Any, _noted: int) -> EpochCache:
+        return partition.directory.cache()
 
 
 class Trim:

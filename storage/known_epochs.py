@@ -1,0 +1,33 @@
+"""The leader epochs of a partition for who has not its lock: a leader's worker, a follower's replicator.
+
+The file is read as it is. One that is broken, or has lost what the slot says was noted, is built again under the lock
+(storage.roll), as each change of it would do: a leader has nothing else to tell its followers where they part from it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.storage import roll
+from odradek.storage.checkpoints import CheckpointError
+from odradek.storage.epochs import FILE_NAME, EpochCache
+from odradek.storage.partition import Busy, Gone
+
+if TYPE_CHECKING:
+    from odradek.storage.partition import Partition
+
+
+def read(partition: Partition, noted: int) -> EpochCache:
+    """The epochs, `noted` the newest by the slot. CheckpointError while another has the lock; OSError."""
+    try:
+        cache = EpochCache.read(partition.directory)
+        if cache.entries or noted < 0:
+            return cache
+        problem = CheckpointError(f"{partition!r}: {FILE_NAME} has none")
+    except CheckpointError as broken:
+        problem = broken
+    try:
+        with partition.locked():
+            return roll.read_epochs(partition)
+    except (Busy, Gone):
+        raise problem from None
