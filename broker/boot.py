@@ -65,12 +65,19 @@ class Boot:
     def leave(self) -> None:
         """Give everything back; nothing of the broker is left but its data."""
         self.stop_listening()
-        if not self.locks.anyone(_OTHERS):
+        if self.locks.seal(_OTHERS):
             self.shared.destroy()
             clear_run_dir(self.run_dir)
-            if not any(self.run_dir.iterdir()):
-                self.run_dir.rmdir()
+            _remove(self.locks, self.config, self.run_dir)
         self.locks.close()
+
+
+def _remove(locks: RoleLocks, config: BrokerConfig, run_dir: Path) -> None:
+    """The last of a broker. Caller has sealed the locks."""
+    if not config.former_roles:
+        locks.remove()
+    with suppress(OSError):  # somebody has something else there
+        run_dir.rmdir()
 
 
 def clear_run_dir(run_dir: Path) -> None:
@@ -88,7 +95,7 @@ def prepare(
     config: BrokerConfig, listen: bool = True, hold: Callable[[], None] = lambda: None,
     away: Callable[[OdradekError], None] = _give_up,
 ) -> Boot:  # fmt: skip
-    """Take possession of the data directory; without `listen` somebody else opens the sockets. Raises BootError.
+    """Take possession of the log directories; without `listen` somebody else opens the sockets. Raises BootError.
 
     `hold` is called when nobody is waited for any more, before there is anything that a death would leave behind.
     `away` is called when ZooKeeper gives no answer, and raises what it is told or waits, after which it is asked again.
@@ -97,13 +104,17 @@ def prepare(
         raise BootError(line)
     for line in limits.shortages():
         log.warning("%s", line)
-    _make_first_dir(config)
-    with _boot_errors():
-        locks = process.role_locks(config)
-    if not locks.hold(roles.SUPERVISOR):
-        raise BootError(_second(config))
-    config, offline = _identified(config, away)
-    run_dir = _run_dir(config)
+    if not config.clustered:
+        _make_first_dir(config)
+    run_dir, locks = _own(config)
+    try:
+        _await_former_version(config)
+        config, offline = _identified(config, locks, away)
+    except BaseException:
+        if locks.seal(_OTHERS):
+            _remove(locks, config, run_dir)
+        locks.close()
+        raise
     hold()
     shared = _shared_memory(config, locks, run_dir)
     for number in offline:
@@ -115,27 +126,56 @@ def prepare(
         raise
 
 
+def _own(config: BrokerConfig) -> tuple[Path, RoleLocks]:
+    """The run directory, and in it the supervisor's byte. Raises BootError when a broker has it."""
+    while True:
+        run_dir = _run_dir(config)
+        with _boot_errors():
+            locks = process.role_locks(config)
+        if locks.hold(roles.SUPERVISOR):
+            return run_dir, locks
+        if locks.current():
+            raise BootError(_second(config))
+        locks.close()  # a broker has ended just now
+
+
+def _await_former_version(config: BrokerConfig) -> None:
+    """Wait until no process of a broker that a version before has started is left here. Raises BootError."""
+    path = os.path.join(config.data_dir, process.FORMER_LOCK)
+    if not os.path.isfile(path):
+        return
+    try:
+        former = RoleLocks(path)
+    except OSError:  # its disk has failed: then they are passed over with the directory
+        return
+    try:
+        if not process.wait_for(lambda: not former.anyone(range(roles.ROLES)), DYING_PATIENCE_S):
+            raise BootError(_second(config))
+    finally:
+        former.close()
+
+
 def again(config: BrokerConfig) -> Boot:
-    """What `prepare` made in a process that has gone, when the others have gone too. Raises BootError.
+    """What `prepare` made in a process that has gone, when the others have gone too. Raises OdradekError.
 
     A log directory that cannot be locked has failed, whatever else is known of it."""
     with _boot_errors():
         locks = process.role_locks(config)
     if not process.wait_for(lambda: locks.hold(roles.SUPERVISOR), DYING_PATIENCE_S):
         raise BootError(_second(config))
-    kept = KeptDirs(config.log_dirs)
-    kept.turn()
     try:
         shared = Shared.attach(rundir.shm_prefix(config.data_dir))
     except RegionError as error:
         raise BootError(str(error)) from None
+    kept = KeptDirs(config.log_dirs, process.broker_number(config, locks), shared.failed_dirs())
+    kept.turn()
     for number in kept.free:
         shared.fail_dir(number)
     return Boot(config, config.run_dir, locks, shared, {})
 
 
 def _make_first_dir(config: BrokerConfig) -> None:
-    """The first log directory holds the role locks, so without it there is no broker."""
+    """The first log directory holds the metadata of a broker that is alone, so without it there is none."""
     if os.path.lexists(config.data_dir) and not os.path.isdir(config.data_dir):
         raise BootError(f"log.dirs: {config.data_dir} {logdirs.NO_DIRECTORY}")
     try:
@@ -157,14 +197,17 @@ def _boot_errors() -> Iterator[None]:
         raise BootError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
 
 
-def _identified(config: BrokerConfig, away: Callable[[OdradekError], None]) -> tuple[BrokerConfig, list[int]]:
+def _identified(
+    config: BrokerConfig, locks: RoleLocks, away: Callable[[OdradekError], None]
+) -> tuple[BrokerConfig, list[int]]:
     """Lock every log directory (its `.lock` stays locked until this process ends) and settle whose it is.
 
     Also tells which cannot be used. broker.id -1 is the id that the directories have already, else 0: alone there is
     nobody to differ from."""
     found: list[logdirs.PartitionPlace] = []
     with _boot_errors():
-        opened = [_looked_through(one, config, found) for one in logdirs.open_log_dirs(config.log_dirs)]
+        locked = logdirs.open_log_dirs(config.log_dirs, process.broker_number(config, locks))
+        opened = [_looked_through(one, config, found) for one in locked]
         logdirs.refuse_without_any(opened)
         logdirs.refuse_doubles(found)
         identity = logdirs.agree_on_identity(opened, *_wanted_identity(config, opened, away))

@@ -59,6 +59,8 @@ class BrokerConfig(Mapping[str, Any]):
     warnings: tuple[str, ...] = field(default=())
     # For each log directory whether the former run marked a clean shutdown; known once the broker starts.
     clean: tuple[bool, ...] = field(default=())
+    # Whether a version of before started this broker, with other role locks (broker.process).
+    former_roles: bool = False
 
     def __getitem__(self, key: str) -> Any:
         return self.typed[key]
@@ -71,7 +73,7 @@ class BrokerConfig(Mapping[str, Any]):
 
     @property
     def data_dir(self) -> str:
-        """The first log directory: it names the broker, and holds its role locks and metadata."""
+        """The first log directory: it names the broker, and holds the metadata of one that is alone."""
         return self.log_dirs[0]
 
     @property
@@ -124,6 +126,7 @@ class BrokerConfig(Mapping[str, Any]):
             "advertised": self.advertised,
             "log_dirs": self.log_dirs,
             "clean": self.clean,
+            "former_roles": self.former_roles,
         }
         beside = run_dir / f"{CONFIG_FILE}.new"
         beside.touch(mode=0o600)
@@ -139,14 +142,16 @@ def saved(run_dir: Path) -> BrokerConfig:
         raise ConfigFault(f"{run_dir} has no {CONFIG_FILE}: no broker has started there") from None
     if document["format"] != _FORMAT:
         raise ConfigFault(f"{run_dir / CONFIG_FILE} is of another version: stop the broker, then start this one")
-    return BrokerConfig(
+    config = BrokerConfig(
         typed=document["typed"],
         given=document["given"],
         listeners=tuple(Endpoint(*endpoint) for endpoint in document["listeners"]),
         advertised=tuple(Endpoint(*endpoint) for endpoint in document["advertised"]),
         log_dirs=tuple(document["log_dirs"]),
         clean=tuple(document["clean"]),
+        former_roles=document.get("former_roles", True),
     )
+    return config if config.run_dir == run_dir else config.with_value("odradek.run.dir", str(run_dir))
 
 
 def load(path: Path | None, overrides: Iterable[str] = ()) -> BrokerConfig:

@@ -1,4 +1,4 @@
-"""The `.lock` of each log directory, held for as long as this process lives: against a second broker, of Kafka's too.
+"""The `.lock` of each log directory (storage.logdirs), held for as long as this process lives.
 
 What cannot be locked now, on a disk that failed or without a descriptor left, is tried again: who holds the others has
 more to do, above all when disks fail.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from odradek.broker.errors import BootError
+from odradek.broker.errors import OdradekError
 from odradek.storage import logdirs
 
 log = logging.getLogger(__name__)
@@ -19,31 +19,35 @@ AGAIN_S = 1.0
 
 
 class KeptDirs:
-    """`free`: the numbers of those in `log_dirs` that are not locked yet."""
+    """`free`: the numbers of those in `log_dirs` that are not locked yet, and why the last try failed."""
 
-    def __init__(self, log_dirs: Sequence[str]) -> None:
-        self.free = set(range(len(log_dirs)))
+    def __init__(self, log_dirs: Sequence[str], broker: int | None, failed: Collection[int]) -> None:
+        """`broker`: see `logdirs.lock_dir`. `failed`: those that this broker uses no more, and another one may."""
+        numbers = (number for number in range(len(log_dirs)) if number not in failed)
+        self.free: dict[int, OSError | None] = dict.fromkeys(numbers)
         self._log_dirs = log_dirs
+        self._broker = broker
         self._said: set[int] = set()
         self._again_at = 0.0
 
     def turn(self) -> None:
-        """Lock what is free, if it is time. Raises BootError where another broker has it."""
+        """Lock what is free, if it is time. Raises OdradekError where another broker has it: it may be just leaving."""
         now = time.monotonic()
         if not self.free or now < self._again_at:
             return
         self._again_at = now + AGAIN_S
         for number in sorted(self.free):
             try:
-                logdirs.lock_dir(self._log_dirs[number])
+                logdirs.lock_dir(self._log_dirs[number], self._broker)
             except logdirs.LogDirError as error:
-                raise BootError(str(error)) from None
+                raise OdradekError(str(error)) from None
             except OSError as error:
                 self._failed(number, error)
             else:
-                self.free.discard(number)
+                del self.free[number]
 
     def _failed(self, number: int, error: OSError) -> None:
+        self.free[number] = error
         if number not in self._said:
             self._said.add(number)
             log.warning("log directory %s cannot be locked, trying again: %s", self._log_dirs[number], error)

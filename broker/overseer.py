@@ -37,7 +37,8 @@ class Overseer:
     def __init__(self, me: Process) -> None:
         self._me = me
         self._began = time.monotonic()
-        self._kept = KeptDirs(me.config.log_dirs)
+        number = process.broker_number(me.config, me.locks)
+        self._kept = KeptDirs(me.config.log_dirs, number, me.shared.failed_dirs())
         self._kept.turn()
         self._offline = False
         self._stuck = StuckHolders(

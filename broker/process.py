@@ -1,19 +1,36 @@
 """What every process around the workers does first: configuration, log, role byte, shared memory, its row.
 
-Layout    : `odradek-roles.lock` in the first log directory, one byte for each role (ipc.roles).
+Layout    : `roles.lock` in the run directory, one byte for each role (ipc.roles). The file is also who a broker is: in
+            its name each process locks all log directories (storage.logdirs), so that no broker of another run
+            directory, with a `partition.lock` of its own, gets at their logs while one process of this one lives. A log
+            directory that fails is in nobody's way: a process that starts then passes it over.
 Owner     : the kernel; a process that has its byte is the one and only of its role until it dies.
-Writers   : none, the file stays empty.
-Crash rule: a dead process's byte is free at once; its successor waits for it before it does anything else.
+Writers   : none, the file stays empty. Who has the supervisor's byte makes it; at the end of a stop he takes all other
+            bytes and then removes it, so that nobody begins meanwhile; who waited finds that it is not there any more.
+Crash rule: a dead process's byte is free at once; its successor waits for it before it does anything else. A start in
+            the run directory of a broker that died takes the file as it is.
+
+Who meets whom. Of two starts in one run directory, be it of `odradek start` or of systemd's units, the second finds the
+supervisor's byte taken, or joins those that live, where that process has died and systemd is just starting it again.
+Of two in different run directories the second finds the log directories locked, whichever processes of the first live;
+one that was killed and waits for a disk is such a process. Of two at the same moment both may be refused. A broker of
+another machine on a shared disk is not seen.
+
+Versions before had `odradek-roles.lock` in the first log directory, and locked the directories by the supervisor alone.
+A process that starts in a broker which one of them has started does as they did (`BrokerConfig.former_roles`). A start
+waits until nobody has a byte of that file. Processes of such a version do not fit into a broker of this one: after a
+way back all must be started again.
 """
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,9 +38,10 @@ from odradek.broker import config as configuration
 from odradek.broker import logs, systemd
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
+from odradek.broker.kept_dirs import KeptDirs
 from odradek.broker.patience import Patience, recovering
 from odradek.broker.systemd import Watchdog
-from odradek.ipc import processes, rundir, shm
+from odradek.ipc import processes, roles, rundir, shm
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
 from odradek.ipc.roles import role_name
@@ -32,8 +50,10 @@ from odradek.ipc.shm import Shared
 log = logging.getLogger(__name__)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # to the supervisor
-ROLE_LOCK = "odradek-roles.lock"
+ROLE_LOCK = "roles.lock"
+FORMER_LOCK = "odradek-roles.lock"
 BYTE_PATIENCE_S = 10.0
+_PASSES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # says nothing of a log directory
 
 
 @dataclass
@@ -75,8 +95,23 @@ class Process:
 
 
 def role_locks(config: BrokerConfig) -> RoleLocks:
-    """The role locks of the broker on this configuration's data directory."""
-    return RoleLocks(Path(config.data_dir) / ROLE_LOCK)
+    """The role locks of the broker with this configuration. OSError as opening the file."""
+    former = Path(config.data_dir) / FORMER_LOCK
+    return RoleLocks(former if config.former_roles else config.run_dir / ROLE_LOCK)
+
+
+def broker_number(config: BrokerConfig, locks: RoleLocks) -> int | None:
+    """In whose name a process locks the log directories; None where only the supervisor does, all of each."""
+    return None if config.former_roles else locks.number()
+
+
+def _keep_log_dirs(config: BrokerConfig, locks: RoleLocks, failed: Collection[int]) -> None:
+    """Lock the log directories until this process ends. Raises OdradekError where another broker has one."""
+    kept = KeptDirs(config.log_dirs, broker_number(config, locks), failed)
+    kept.turn()
+    for error in kept.free.values():
+        if error is not None and error.errno in _PASSES:
+            raise OdradekError(str(error))
 
 
 def enter(role: int, run_dir: Path) -> Process:
@@ -91,6 +126,8 @@ def enter(role: int, run_dir: Path) -> Process:
         shared = Shared.attach(rundir.shm_prefix(config.data_dir))
     except RegionError as error:
         raise BootError(str(error)) from None
+    if role != roles.SUPERVISOR and not config.former_roles:
+        _keep_log_dirs(config, locks, shared.failed_dirs())
     shared.processes.enter(role)
     me = Process(role, run_dir, config, locks, shared)
     if me.watchdog.watched:

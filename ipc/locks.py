@@ -1,6 +1,6 @@
 """Who is alive, and who may change a partition: open-file-description locks on single bytes.
 
-Layout    : roles.lock byte r = role r (ipc.roles); partition.lock byte s = partition slot s.
+Layout    : roles.lock byte r = role r (ipc.roles, broker.process); partition.lock byte s = partition slot s.
 Owner     : the kernel. A lock goes when the last descriptor of its open file description closes, so at death.
 Writers   : any process of the broker.
 Lock      : these are the locks. Plain record locks would vanish when *any* descriptor of the file closes in
@@ -13,6 +13,7 @@ Nobody ever blocks in the kernel for a lock: a stopped holder would stop the wor
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import struct
 from collections.abc import Callable
@@ -84,13 +85,38 @@ class RoleLocks(ByteLocks):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
+        self._path = path
         self._mine: set[int] = set()
 
     def hold(self, role: int) -> bool:
-        """Take `role` for the life of this process; False while another process has it."""
+        """Take `role` for the life of this process; False while another process has it, or when not `current`."""
         if role not in self._mine and self.try_lock(role):
-            self._mine.add(role)
+            if self.current():
+                self._mine.add(role)
+            else:
+                self.unlock(role)
         return role in self._mine
+
+    def current(self) -> bool:
+        """Whether the file is still the one at its path, which a broker that ends removes."""
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
+
+    def number(self) -> int:
+        """From 1 to 2**62: the same for who shares this file, and for nobody else on this machine."""
+        found = os.fstat(self._fd)
+        digest = hashlib.sha256(f"{found.st_dev} {found.st_ino}".encode()).digest()
+        return 1 + (int.from_bytes(digest[:8]) >> 2)
+
+    def seal(self, roles: range) -> bool:
+        """Keep all from taking one of `roles` until this is closed; False when somebody has one."""
+        return all(role in self._mine or self.try_lock(role) for role in roles)
+
+    def remove(self) -> None:
+        """Unlink the file, once it is sealed: who waits for one of its bytes finds that it is not `current`."""
+        os.unlink(self._path)
 
     def alive(self, role: int) -> bool:
         """Whether a process holds `role` (this one included)."""

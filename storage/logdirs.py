@@ -1,10 +1,14 @@
 """The log directories of a broker (`log.dirs`): which can be used, whose they are, where a partition goes.
 
-Each holds Kafka's `.lock`, locked for the broker's life by an open-file-description lock on the whole
-file, which excludes Apache Kafka's lock on it too and is freed by the kernel when the last holder of
-the descriptor dies. A directory that cannot be used is offline; the others serve on.
+A directory that cannot be used is offline; the others serve on.
 
-Owner of everything here: the supervisor, at start.
+Layout    : `.lock`, Kafka's, stays empty. Each process of a broker has a read lock on one byte of it, by an open file
+            description. The byte is the broker's own number (RoleLocks.number), so its processes share it. Who has his
+            byte looks whether any other is locked: then another broker has the directory. Of two that come at once both
+            may see the other, and give way; never does neither.
+            Apache Kafka, and Odradek before it had numbers, lock the whole file for writing, which excludes all that.
+Owner     : the supervisor makes the directories and what is in them, at start.
+Crash rule: the kernel frees a dead process's lock; a broker has the directory until its last process is dead.
 """
 
 from __future__ import annotations
@@ -37,7 +41,14 @@ T = TypeVar("T")
 LOCK = ".lock"
 NO_DIRECTORY = "is no directory, nor a link to one"
 IGNORED_DIRS = frozenset({"remote-log-index-cache", "lost+found"})
-_WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+
+
+def _flock(kind: int, start: int = 0, length: int = 0) -> bytes:
+    """`struct flock`; without a length it goes to the end of all files."""
+    return struct.pack("hhqqi0q", kind, os.SEEK_SET, start, length, 0)
+
+
+_WHOLE_FILE = _flock(fcntl.F_WRLCK)
 
 
 class LogDirError(Exception):
@@ -59,8 +70,8 @@ class PartitionPlace(NamedTuple):
     name: names.PartitionDir
 
 
-def open_log_dirs(paths: Sequence[StrPath], *, files: Files = FILES) -> list[LogDir]:
-    """Creates, checks and locks each directory, in order.
+def open_log_dirs(paths: Sequence[StrPath], broker: int | None = None, *, files: Files = FILES) -> list[LogDir]:
+    """Creates, checks and locks each directory, in order; `broker` as in `lock_dir`.
 
     Raises LogDirError when one is given twice, is in use by another broker, or none can be used.
     """
@@ -68,7 +79,7 @@ def open_log_dirs(paths: Sequence[StrPath], *, files: Files = FILES) -> list[Log
     for path in real:
         if real.count(path) > 1:
             raise LogDirError(f"log.dirs names {path} more than once")
-    opened = [_open(Path(path), files) for path in paths]
+    opened = [_open(Path(path), broker, files) for path in paths]
     refuse_without_any(opened)
     return opened
 
@@ -79,7 +90,7 @@ def refuse_without_any(opened: Sequence[LogDir]) -> None:
         raise LogDirError("none of log.dirs can be used: " + "; ".join(f"{d.path}: {d.problem}" for d in opened))
 
 
-def _open(path: Path, files: Files) -> LogDir:
+def _open(path: Path, broker: int | None, files: Files) -> LogDir:
     try:
         if not path.is_dir():
             if os.path.lexists(path):
@@ -88,29 +99,73 @@ def _open(path: Path, files: Files) -> LogDir:
             files.sync_dir(path.absolute().parent)
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
             return LogDir(path, "not readable and writable for this user")
-        return LogDir(path, "", lock_dir(path, files=files))
+        return LogDir(path, "", lock_dir(path, broker, files=files))
     except OSError as error:
         return LogDir(path, error.strerror or str(error))
 
 
-def lock_dir(path: StrPath, *, files: Files = FILES) -> int:
-    """Takes `.lock` of a log directory; the descriptor holds it. LogDirError when another broker has it."""
-    fd = files.open(Path(path, LOCK), os.O_RDWR | os.O_CREAT)
+def lock_dir(path: StrPath, broker: int | None = None, *, files: Files = FILES) -> int:
+    """Takes `.lock` of a log directory; the descriptor holds it. LogDirError when another broker has it.
+
+    `broker` is the number of the one that this process is of; None: alone, the whole file.
+    """
+    fd = _open_lock(Path(path, LOCK), files)
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
-    except OSError as error:
+        free = _lock_alone(fd) if broker is None else _share(fd, broker)
+    except OSError:
         files.close(fd)
-        if error.errno not in (errno.EAGAIN, errno.EACCES):
-            raise
-        raise LogDirError(f"{path} is in use: another broker holds its {LOCK} file; stop that one first") from None
+        raise
+    if not free:
+        files.close(fd)
+        raise LogDirError(f"{path} is in use: another broker holds its {LOCK} file; stop that one first")
     return fd
+
+
+def _open_lock(path: Path, files: Files) -> int:
+    """Made only where it is not there, which a disk that hangs would not let us do.
+
+    For reading only where a disk allows no more: a lock that is shared needs no more.
+    """
+    try:
+        return files.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return files.open(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+        return files.open(path, os.O_RDONLY)
+
+
+def _lock_alone(fd: int) -> bool:
+    return _locked(fd, _WHOLE_FILE)
+
+
+def _share(fd: int, broker: int) -> bool:
+    """Looking first: a start that is refused must not be in the way of a process of the broker that is there."""
+    return not _others(fd, broker) and _locked(fd, _flock(fcntl.F_RDLCK, broker, 1)) and not _others(fd, broker)
+
+
+def _locked(fd: int, flock: bytes) -> bool:
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, flock)
+    except (BlockingIOError, PermissionError):  # what the kernel says where somebody has it
+        return False
+    return True
+
+
+def _others(fd: int, broker: int) -> bool:
+    """Whether somebody has locked what is not this broker's."""
+    return _taken(fd, _flock(fcntl.F_WRLCK, 0, broker)) or _taken(fd, _flock(fcntl.F_WRLCK, broker + 1))
+
+
+def _taken(fd: int, flock: bytes) -> bool:
+    return bool(struct.unpack_from("h", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, flock))[0] != fcntl.F_UNLCK)
 
 
 def is_in_use(path: StrPath) -> bool:
     """Whether a broker on this machine, ours or Apache's, holds a log directory's `.lock`; OSError as opening it."""
     with FILES.opened(Path(path, LOCK), os.O_RDONLY) as fd:
-        holder = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _WHOLE_FILE)
-    return struct.unpack_from("h", holder)[0] != fcntl.F_UNLCK
+        return _taken(fd, _WHOLE_FILE)
 
 
 def agree_on_identity(

@@ -106,17 +106,18 @@ def test_a_damaged_identity_is_named_in_one_line(tmp_path: Path, text: bytes, me
 
 
 def test_the_file_of_the_roles_is_a_directory(tmp_path: Path) -> None:
-    (tmp_path / "data" / "odradek-roles.lock").mkdir(parents=True)
-    done = odradek("start", cwd=tmp_path)
+    (tmp_path / "run" / "roles.lock").mkdir(parents=True)
+    done = odradek("start", "--override", f"odradek.run.dir={tmp_path}/run", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert "odradek-roles.lock: Is a directory" in done.stderr
+    assert "roles.lock: Is a directory" in done.stderr
 
 
 def test_under_systemd_that_is_one_line_too(tmp_path: Path) -> None:
     """The last steps of a stop, after which nothing of the broker is left."""
-    (tmp_path / "data" / "odradek-roles.lock").mkdir(parents=True)
-    with pytest.raises(BootError, match=r"odradek-roles\.lock: Is a directory"):
-        boot.again(configuration.resolve({"log.dirs": str(tmp_path / "data")}))
+    (tmp_path / "run" / "roles.lock").mkdir(parents=True)
+    settings = {"log.dirs": str(tmp_path / "data"), "odradek.run.dir": str(tmp_path / "run")}
+    with pytest.raises(BootError, match=r"roles\.lock: Is a directory"):
+        boot.again(configuration.resolve(settings))
 
 
 @pytest.mark.parametrize("target", [None, "nowhere", "data"])

@@ -334,7 +334,7 @@ def test_idle_producers_are_forgotten(bench: Maker) -> None:
 
 
 def _boot(log: Bench) -> Boot:
-    locks = RoleLocks(log.data / "odradek-roles.lock")
+    locks = RoleLocks(log.run_dir / "roles.lock")
     locks.hold(roles.SUPERVISOR)
     return Boot(log.config, log.run_dir, locks, log.shared, {})
 

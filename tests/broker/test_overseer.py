@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from odradek.broker import kept_dirs
 from odradek.broker.boot import OFFLINE
-from odradek.broker.errors import BootError
+from odradek.broker.errors import OdradekError
 from odradek.broker.kept_dirs import KeptDirs
 from odradek.ipc import processes, roles
 from odradek.storage import logdirs
@@ -62,12 +62,14 @@ def test_it_asks_for_a_stop_when_no_log_directory_is_left(
 
 def test_another_brokers_directory_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_dirs, "AGAIN_S", 0.0)
-    one, two = tmp_path / "one", tmp_path / "two"
+    one, two, failed = (tmp_path / name for name in ("one", "two", "failed"))
     one.mkdir()
-    kept = KeptDirs([str(one), str(two)])
+    failed.mkdir()
+    kept = KeptDirs([str(one), str(two), str(failed)], 7, failed=[2])
     kept.turn()
-    assert kept.free == {1} and logdirs.is_in_use(one)
+    assert kept.free.keys() == {1} and logdirs.is_in_use(one)
+    assert not list(failed.iterdir()), "it may be another broker's by now"
     two.mkdir()
     logdirs.lock_dir(two)  # by another description
-    with pytest.raises(BootError, match="two is in use: another broker"):
+    with pytest.raises(OdradekError, match="two is in use: another broker"):
         kept.turn()

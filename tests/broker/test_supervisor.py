@@ -389,7 +389,7 @@ def test_a_child_that_does_not_die_does_not_hold_up_the_end(standin: Standin, mo
     monkeypatch.setenv("STANDIN_PATIENCE_S", "0.5")
     standin.start()
     assert standin.process is not None
-    locks = RoleLocks(standin.data / ROLE_LOCK)
+    locks = RoleLocks(standin.run_dir / ROLE_LOCK)
     assert locks.hold(roles.worker_role(9))
     standin.process.send_signal(signal.SIGTERM)
     wait_until(lambda: "SIGTERM: stopping" in standin.text, 60)

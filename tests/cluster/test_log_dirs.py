@@ -13,6 +13,7 @@ from odradek.cluster import znodes
 from odradek.cluster.zookeeper import ZooKeeperTree
 from odradek.workers.api import message_class as message
 
+from ..clients.admin import create_named
 from ..faults.failing import fail
 from ..faults.power import SEAM
 from ..harness.broker import Broker
@@ -239,3 +240,14 @@ def move(tree: ZooKeeperTree, topic: str, index: int, replicas: list[int]) -> No
     path = znodes.topic_path(topic)
     wait_until(lambda: tree.exists(znodes.REASSIGN_PARTITIONS) is None, 30, "the move to be taken up")
     wait_until(lambda: znodes.decode_topic(tree.get(path)[0]).replicas[index] == replicas, 30, "the move")
+
+
+def test_a_broker_of_a_cluster_starts_without_its_first_log_directory(tmp_path: Path) -> None:
+    """All that it must have of its own is in ZooKeeper and in its run directory."""
+    bad, good = tmp_path / "bad", tmp_path / "good"
+    bad.touch()
+    with Cluster(tmp_path, brokers=1, log_dirs=f"{bad},{good}") as cluster:
+        with cluster.broker(0).wire() as wire:
+            create_named(wire, "t", 1)
+        wait_until((good / "t-0").is_dir, 60, "its log")
+        assert f"log directory {bad} is offline" in cluster.broker(0).log

@@ -24,12 +24,13 @@ PARTITIONS = 6
 class World:
     """A broker on the log directories `one` and `two`, the second of which can be broken."""
 
-    def __init__(self, broker: Any, folder: Path, **config: Any) -> None:
+    def __init__(self, broker: Any, folder: Path, first: str = "one", **config: Any) -> None:
         self.broker = broker
         self.one, self.two = broker.data_dir, folder / "two"
         self._faults = folder / "faults.json"
         broker.env |= {"PYTHONPATH": str(SEAM), "ODRADEK_TEST_FAULTS": str(self._faults)}
-        broker.set(log_dirs=f"{self.one},{self.two}")
+        in_order = (self.one, self.two) if first == "one" else (self.two, self.one)
+        broker.set(log_dirs=",".join(map(str, in_order)))
         broker.start()
         self.topic = create_topic(broker, "t", PARTITIONS, **config)
         self.hurt = [index for index in range(PARTITIONS) if (self.two / partition_dir(self.topic, index)).exists()]
@@ -108,3 +109,24 @@ def test_a_directory_that_is_broken_at_start(fresh_broker: Any, tmp_path: Path) 
     world.mend()
     broker.restart()
     assert [world.count(index) for index in range(PARTITIONS)] == [1] * PARTITIONS
+
+
+@pytest.mark.timeout(120)
+def test_every_process_starts_again_though_the_first_directory_has_failed(fresh_broker: Any, tmp_path: Path) -> None:
+    """Nothing that a process of a broker that is alone must have is in it, but the controller's metadata."""
+    world = World(fresh_broker(start=False), tmp_path, first="two")
+    broker = world.broker
+    assert [world.put(index) for index in world.well] == [0] * len(world.well)
+    world.break_("open", "pwritev", "fsync")
+    for role in ("worker", "worker", "acceptor", "coordinator", "janitor"):
+        dead = broker.kill_role(role)
+        broker.await_respawn(role, dead)
+    wait_until(lambda: _served(world), 60, "the other directory to be served")
+    assert "ended: exit code" not in broker.log, "each was started once"
+
+
+def _served(world: World) -> bool:
+    try:
+        return [world.put(index) for index in world.well] == [0] * len(world.well)
+    except (OSError, EOFError):
+        return False

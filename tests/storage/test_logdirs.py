@@ -42,7 +42,8 @@ def test_the_lock_is_freed_when_its_holder_is_killed(tmp_path: Path) -> None:
     os.close(logdirs.lock_dir(tmp_path))
 
 
-def test_a_lock_as_java_takes_it_excludes_us(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broker", [None, 7])
+def test_a_lock_as_java_takes_it_excludes_us(tmp_path: Path, broker: int | None) -> None:
     code = "import fcntl,sys\nf=open(sys.argv[1],'w')\nfcntl.lockf(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ninput()"
     lock = str(tmp_path / ".lock")
     with subprocess.Popen(
@@ -51,8 +52,25 @@ def test_a_lock_as_java_takes_it_excludes_us(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(LogDirError):
-            logdirs.lock_dir(tmp_path)
+            logdirs.lock_dir(tmp_path, broker)
         holder.kill()
+
+
+def test_processes_of_one_broker_share_a_directory_and_no_other_gets_it(tmp_path: Path) -> None:
+    held = [logdirs.lock_dir(tmp_path, 7) for _ in range(2)]
+    for _ in range(2):
+        for other in (6, 8, 1 << 62, None):
+            with pytest.raises(LogDirError):
+                logdirs.lock_dir(tmp_path, other)
+        with (tmp_path / ".lock").open("r+") as file, pytest.raises(BlockingIOError):
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as Java takes it
+        assert logdirs.is_in_use(tmp_path)
+        os.close(held.pop())
+    assert not logdirs.is_in_use(tmp_path)
+    alone = logdirs.lock_dir(tmp_path)
+    with pytest.raises(LogDirError):
+        logdirs.lock_dir(tmp_path, 7)
+    os.close(alone)
 
 
 def test_one_broken_directory_is_offline_and_the_others_serve(tmp_path: Path) -> None:

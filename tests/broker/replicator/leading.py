@@ -259,7 +259,8 @@ class Follower:
         for path in (self.data, self.run_dir):
             path.mkdir()
         given = {"replica.fetch.backoff.ms": "200", **{name.replace("_", "."): str(v) for name, v in settings.items()}}
-        self.config = configuration.resolve({"log.dirs": str(self.data), "broker.id": str(OWN), **given})
+        own = {"log.dirs": str(self.data), "odradek.run.dir": str(self.run_dir), "broker.id": str(OWN)}
+        self.config = configuration.resolve({**own, **given})
         self.config = self.config.with_clean([False])
         self.shared = Shared.create(f"/odradek-test-{time.monotonic_ns()}-", 1, max(16, count))
         self.leaders = leaders
