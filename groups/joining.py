@@ -68,6 +68,8 @@ def _refusal(group: Group, request: Join) -> tuple[Error, str]:
         return Error.COORDINATOR_NOT_AVAILABLE, request.member_id
     if not group.supports(request.protocol_type, request.protocols):
         return Error.INCONSISTENT_GROUP_PROTOCOL, request.member_id
+    if request.member_id in group.pending and request.instance_id is not None:
+        return Error.UNKNOWN_SERVER_ERROR, request.member_id  # that id was given to a dynamic member; so does Kafka
     return Error.NONE, request.member_id
 
 

@@ -99,6 +99,19 @@ def test_a_pending_member_holds_a_rebalance_back_until_it_expires() -> None:
     assert world.answer(token).generation == 2
 
 
+def test_a_pending_member_is_no_static_one() -> None:
+    """Its instance would have two members; Kafka's coordinator fails with an IllegalStateException."""
+    world = World()
+    world.stable(1, instance_id="i")
+    pending = world.joined(require_member_id=True)
+    assert pending.error is Error.MEMBER_ID_REQUIRED
+    told = world.joined(pending.member_id, instance_id="i")
+    assert (told.error, told.member_id) == (Error.UNKNOWN_SERVER_ERROR, pending.member_id)
+    assert world.groups.faults == 0 and len(world.groups.get("g").members) == 1
+    world.join(pending.member_id)
+    assert len(world.groups.get("g").members) == 2
+
+
 def test_a_pending_member_may_leave() -> None:
     world = World()
     (leader,) = world.stable(1)
