@@ -124,9 +124,8 @@ class Transactions(Ownership):
             self._init(producer, timeout_ms, token, later, may_wait=False)
 
         name = producer.transactional_id
-        error = self.refusal(name)
-        if not error and not 0 < timeout_ms <= self.limits.max_timeout_ms:
-            error = Error.INVALID_TRANSACTION_TIMEOUT
+        is_allowed = not name or 0 < timeout_ms <= self.limits.max_timeout_ms
+        error = self.refusal(name) if is_allowed else Error.INVALID_TRANSACTION_TIMEOUT
         known = self._by_id.get(name)
         if not error and self._needs_id(known, producer) and not self._ids:
             if may_wait:

@@ -144,6 +144,9 @@ def test_timeouts_that_are_not_allowed(timeout_ms: int) -> None:
     world = TransactionWorld()
     assert world.init(timeout_ms=timeout_ms).error is Error.INVALID_TRANSACTION_TIMEOUT
     assert len(world.transactions) == 0
+    assert world.init("", timeout_ms=timeout_ms).error is Error.INVALID_REQUEST
+    world.transactions.unload(0)
+    assert world.init(timeout_ms=timeout_ms).error is Error.INVALID_TRANSACTION_TIMEOUT, "whoever coordinates it"
 
 
 def test_verify() -> None:
