@@ -157,12 +157,17 @@ def _parted(client: Client) -> list[Any]:
 def test_damaged_epochs_cost_their_partition_only(
     two: Bench, client: Client, ask: Callable[[Client], list[Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """They are built again from the batches, which waits for the partition's lock."""
     Path(_partition(two).directory, epochs.FILE_NAME).write_text("0\n1\nno epoch\n")
+    slot = _partition(two).slot.number
+    assert two.locks.try_lock(slot)
     with caplog.at_level(logging.INFO):
         bad, good = ask(client)
+    two.locks.unlock(slot)
     assert (bad.error_code, good.error_code) == (errors.KAFKA_STORAGE_ERROR, errors.NONE)
     (said,) = [one for one in caplog.records if "t-0 cannot be read" in one.getMessage()]
     assert (said.levelno, said.exc_info) == (logging.WARNING, None)
+    assert [part.error_code for part in ask(client)] == [errors.NONE] * 2
 
 
 @pytest.mark.parametrize("ask", [_epoch_ends, _parted])
