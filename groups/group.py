@@ -45,12 +45,17 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 
 class Group:
-    """State of one group. Effects pile up in `effects`, deadlines go into the shared `timers`."""
+    """State of one group. Effects pile up in `effects`, deadlines go into the shared `timers`.
+
+    `partition`: that of `__consumer_offsets`, by the hash of its id, which takes its time.
+    """
 
     def __init__(
-        self, group_id: str, limits: Limits, timers: Deadlines[Timer], effects: list[Answer | Append | Reload]
-    ) -> None:
+        self, group_id: str, partition: int, limits: Limits, timers: Deadlines[Timer],
+        effects: list[Answer | Append | Reload],
+    ) -> None:  # fmt: skip
         self.id = group_id
+        self.partition = partition
         self.limits = limits
         self.timers = timers
         self.effects = effects

@@ -120,7 +120,7 @@ class Groups(Ownership):
 
     def unload(self, partition: int) -> None:
         """The partition is not ours any more: who waits is sent to look for the new coordinator."""
-        for group_id in [name for name in self._groups if self.partition_of(name) == partition]:
+        for group_id in [name for name, group in self._groups.items() if group.partition == partition]:
             self._discard(group_id, Error.NOT_COORDINATOR)
         self._let_go(partition)
 
@@ -131,7 +131,8 @@ class Groups(Ownership):
         super()._let_go(partition)
 
     def _create(self, group_id: str) -> Group:
-        group = self._groups[group_id] = Group(group_id, self.limits, self.timers, self.effects)
+        group = Group(group_id, self.partition_of(group_id), self.limits, self.timers, self.effects)
+        self._groups[group_id] = group
         return group
 
     def _drop_unused(self, group: Group) -> None:

@@ -41,12 +41,16 @@ class Metadata(NamedTuple):
 
 
 class Transaction:
-    """A transactional id with its pending transition."""
+    """A transactional id with its pending transition.
 
-    __slots__ = ("failed_fence", "id", "metadata", "pending")
+    `partition`: that of `__transaction_state`, by the hash of the id, which takes its time.
+    """
 
-    def __init__(self, transactional_id: str, metadata: Metadata) -> None:
+    __slots__ = ("failed_fence", "id", "metadata", "partition", "pending")
+
+    def __init__(self, transactional_id: str, partition: int, metadata: Metadata) -> None:
         self.id = transactional_id
+        self.partition = partition
         self.metadata = metadata
         self.pending: State | None = None
         self.failed_fence = False  # the epoch was bumped to fence a producer and that did not reach the log

@@ -60,13 +60,18 @@ class Transactions(Ownership):
         self._was_loaded(partition, only)
 
     def _load(self, transactional_id: str, metadata: Metadata) -> None:
-        self._by_id[transactional_id] = Transaction(transactional_id, metadata)
+        known = self._enter(transactional_id, metadata)
         if metadata.state in COMPLETED:
-            self._write_markers(self._by_id[transactional_id])
+            self._write_markers(known)
+
+    def _enter(self, transactional_id: str, metadata: Metadata) -> Transaction:
+        known = Transaction(transactional_id, self.partition_of(transactional_id), metadata)
+        self._by_id[transactional_id] = known
+        return known
 
     def unload(self, partition: int) -> None:
         """The partition is not ours any more."""
-        for transactional_id in [name for name in self._by_id if self.partition_of(name) == partition]:
+        for transactional_id in [name for name, known in self._by_id.items() if known.partition == partition]:
             self._forget(transactional_id)
         self._let_go(partition)
 
@@ -133,8 +138,7 @@ class Transactions(Ownership):
                 return
             error = Error.COORDINATOR_NOT_AVAILABLE
         if not error and known is None:
-            known = Transaction(name, transaction.new(self._take_id(), timeout_ms, now.wall_ms))
-            self._by_id[name] = known
+            known = self._enter(name, transaction.new(self._take_id(), timeout_ms, now.wall_ms))
         if error or known is None:
             self.effects.append(Answer(token, InitResult(error)))
         else:

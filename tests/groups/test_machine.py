@@ -13,6 +13,7 @@ from odradek.groups.events import Leaving
 from odradek.groups.group import MOST_SUBSCRIBED, TRANSITIONS, State, subscription_topics
 from odradek.groups.member import Member
 
+from ..harness.effort import lines
 from .world import RANGE, World
 
 ROUND_ROBIN = (("roundrobin", RANGE[0][1]),)
@@ -546,6 +547,18 @@ def test_a_static_member_whose_join_outlasted_its_session_has_another() -> None:
     assert world.answer(token).error is Error.NONE and len(world.groups.get("g").members) == 1
     world.wait(6_000)
     assert world.groups.get("g").state is State.EMPTY
+
+
+def test_partitions_that_go_do_not_look_at_every_group_for_long() -> None:
+    """A broker loses many at once, and hears nobody meanwhile: a group's hash is known by then."""
+
+    def effort(partitions: int) -> int:
+        world = World(partitions=partitions)
+        for n in range(40):
+            world.commit(n, group=f"{n}" * 100)
+        return lines(lambda: [world.groups.unload(partition) for partition in range(partitions)])
+
+    assert effort(40) < 10 * effort(1)
 
 
 def test_a_second_static_join_is_not_answered_for_the_first() -> None:

@@ -10,9 +10,11 @@ import pytest
 from odradek.groups.errors import Error
 from odradek.groups.transactions import states
 from odradek.groups.transactions.events import Producer
+from odradek.groups.transactions.loading import Replay
 from odradek.groups.transactions.states import ABORT, ADD, COMMIT, COMPLETED, FROM, INIT, State
 from odradek.groups.transactions.transaction import LAST_EPOCH, Metadata
 
+from ..harness.effort import lines
 from .transaction_world import TransactionWorld
 
 LASTING = [state for state in State if state not in (State.DEAD, State.PREPARE_EPOCH_FENCE)]
@@ -147,6 +149,24 @@ def test_timeouts_that_are_not_allowed(timeout_ms: int) -> None:
     assert world.init("", timeout_ms=timeout_ms).error is Error.INVALID_REQUEST
     world.transactions.unload(0)
     assert world.init(timeout_ms=timeout_ms).error is Error.INVALID_TRANSACTION_TIMEOUT, "whoever coordinates it"
+
+
+def test_partitions_that_go_do_not_look_at_every_transactional_id_for_long() -> None:
+    """As with groups."""
+
+    def effort(partitions: int) -> int:
+        world = TransactionWorld()
+        transactions, now = world.transactions, world.now
+        transactions.partitions = partitions
+        for partition in range(partitions):
+            transactions.will_load(partition)
+            transactions.loaded(partition, Replay(), now)
+        transactions.take_ids(0, 1_000, now)
+        for n in range(40):
+            transactions.init_producer_id(Producer(f"{n}" * 100), 1, None, now)
+        return lines(lambda: [transactions.unload(partition) for partition in range(partitions)])
+
+    assert effort(40) < 10 * effort(1)
 
 
 def test_verify() -> None:
