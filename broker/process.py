@@ -105,6 +105,24 @@ def broker_number(config: BrokerConfig, locks: RoleLocks) -> int | None:
     return None if config.former_roles else locks.number()
 
 
+def _hold(role: int, config: BrokerConfig) -> RoleLocks:
+    """The role's byte. Raises OdradekError when another process has it for long, or there is no place for it."""
+    found: list[RoleLocks] = []
+
+    def taken() -> bool:
+        if not found or not found[0].current():  # a broker has ended meanwhile, and removed it
+            found[:] = [role_locks(config)]
+        return found[0].hold(role)
+
+    try:
+        if not wait_for(taken, BYTE_PATIENCE_S):
+            # Not for good: one that could not be killed, as on a disk that hangs, ends when the disk goes on.
+            raise OdradekError(f"a {role_name(role)} is running already on {config.data_dir}")
+    except OSError as error:
+        raise OdradekError(f"{config.run_dir}: {error.strerror}") from None
+    return found[0]
+
+
 def _keep_log_dirs(config: BrokerConfig, locks: RoleLocks, failed: Collection[int]) -> None:
     """Lock the log directories until this process ends. Raises OdradekError where another broker has one."""
     kept = KeptDirs(config.log_dirs, broker_number(config, locks), failed)
@@ -118,10 +136,7 @@ def enter(role: int, run_dir: Path) -> Process:
     """Become the process of `role`. Raises BootError when there is no broker, OdradekError when that role is taken."""
     config = configuration.saved(run_dir)
     logs.setup(role_name(role), config, run_dir)
-    locks = role_locks(config)
-    if not wait_for(lambda: locks.hold(role), BYTE_PATIENCE_S):
-        # Not for good: one that a service manager could not kill, as on a disk that hangs, ends when the disk goes on.
-        raise OdradekError(f"a {role_name(role)} is running already on {config.data_dir}")
+    locks = _hold(role, config)
     try:
         shared = Shared.attach(rundir.shm_prefix(config.data_dir))
     except RegionError as error:

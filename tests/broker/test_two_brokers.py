@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,8 @@ from odradek.ipc import roles, shm
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.rundir import shm_prefix
 from odradek.storage import logdirs
+
+from ..harness.process import wait_until
 
 ENTER = """
 import sys
@@ -118,6 +120,30 @@ def test_a_file_that_a_broker_has_removed_gives_no_role(tmp_path: Path) -> None:
     following = RoleLocks(tmp_path / "roles.lock")
     assert following.hold(roles.JANITOR) and following.number() != late.number()
     assert not following.alive(roles.FIRST_WORKER), "the seal has gone with who made it"
+
+
+def test_who_waits_for_a_role_looks_where_it_is_now(tmp_path: Path) -> None:
+    """A start that failed has removed the file between two processes of that role."""
+    config = config_of(tmp_path, "run")
+    with prepared(config):
+        path = config.run_dir / process.ROLE_LOCK
+        former = RoleLocks(path)
+        assert former.hold(roles.JANITOR)
+        words = [sys.executable, "-c", ENTER, str(config.run_dir), str(roles.JANITOR)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as waiting:
+            wait_until(lambda: path.name in _opened(waiting.pid), 60, "it to wait")
+            former.remove()
+            assert waiting.stdout is not None
+            assert waiting.stdout.readline() == "in\n"
+            waiting.kill()
+
+
+def _opened(pid: int) -> set[str]:
+    found = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            found.add(Path(os.readlink(fd)).name)
+    return found
 
 
 def test_nobody_is_left_out_by_a_stop_while_somebody_lives(tmp_path: Path) -> None:
