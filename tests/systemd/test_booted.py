@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import threading
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from ..clients.admin import create_topic
 from ..clients.raw.batches import batch
 from ..clients.raw.calls import produce
 from ..faults.acknowledged import Load
+from ..faults.failing import fail
+from ..faults.power import SEAM
 from ..harness.process import wait_until
 from ..harness.wire import Wire
 from .machine import HOME, PROCESSES, Machine
 
 pytestmark = pytest.mark.timeout(300)
+STORAGE_ERROR = 56
 UNITS = [*(f"odradek-{name}.service" for name in PROCESSES), "odradek-worker@0.service", "odradek-worker@1.service"]
 
 
@@ -283,27 +287,33 @@ def test_random_kills(machine: Machine) -> None:
     load.verify()
 
 
-FAIL = """
-import sys
-from odradek.ipc import rundir
-from odradek.ipc.shm import Shared
-Shared.attach(rundir.shm_prefix("/var/lib/odradek")).fail_dir(int(sys.argv[1]))
-"""
-
-
 def test_without_a_log_directory_all_is_stopped(machine: Machine) -> None:
     """As `odradek start` does: in order, and nothing is marked clean. It can be started again."""
+    faults, seam = machine.root / "run/faults.json", machine.root / "opt/seam"
+    shutil.copytree(SEAM, seam)
+    environment = "[Service]\nEnvironment=PYTHONPATH=/opt/seam ODRADEK_TEST_FAULTS=/run/faults.json\n"
+    drop_ins = [machine.drop_in(f"odradek-{name}.service", environment) for name in (*PROCESSES, "worker@", "memory")]
+    machine.systemctl("restart", "odradek.target")
     load = Load(machine)
     load.await_more(100)
     load.finish()
-    machine.run(f"{HOME}/bin/python", "-P", "-c", FAIL, "0")  # what a process says that meets an I/O error
-    wait_until(lambda: machine.state("odradek-offline.target") == "active", 60, "the supervisor to see it")
-    wait_until(lambda: machine.state("odradek-memory.service") in ("inactive", "failed"), 120, "all is stopped")
-    ended = {unit: machine.state(unit) for unit in (*UNITS, "odradek.target", "odradek-memory.service")}
-    assert set(ended.values()) == {"inactive"}, machine.log
-    assert not list((machine.root / "dev/shm").iterdir())
-    assert not list((machine.root / "run/odradek").iterdir())
-    assert not (machine.data_dir / ".kafka_cleanshutdown").exists()
+    fail(faults, Path("/var/lib/odradek"), ["open", "pwritev", "fsync"])
+    try:
+        with machine.wire() as wire:
+            assert produce(wire, load.topic, batch([b"x"])).error_code == STORAGE_ERROR
+        wait_until(lambda: machine.state("odradek-offline.target") == "active", 60, "the supervisor to see it")
+        wait_until(lambda: machine.state("odradek-memory.service") in ("inactive", "failed"), 120, "all is stopped")
+        ended = {unit: machine.state(unit) for unit in (*UNITS, "odradek.target", "odradek-memory.service")}
+        assert set(ended.values()) == {"inactive"}, machine.log
+        assert not list((machine.root / "dev/shm").iterdir())
+        assert not list((machine.root / "run/odradek").iterdir())
+        assert not (machine.data_dir / ".kafka_cleanshutdown").exists()
+    finally:
+        faults.unlink()
+        shutil.rmtree(seam)
+        for drop_in in drop_ins:
+            drop_in.unlink()
+        machine.systemctl("daemon-reload")
     machine.systemctl("start", "odradek.target")
     assert machine.state("odradek-offline.target") == "inactive"
     load.verify()
