@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from odradek.broker.checkpoint_turns import FormerLines, Turns
+from odradek.cluster.view import NO_ID
 from odradek.storage import checkpoints, disks, logdirs, names
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.durable import FILES, replace
@@ -114,22 +115,31 @@ class PartitionDirs:
         return key in self._where
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
-        """The topic id that the directory was made for, None when it does not say (or is not there)."""
+        """The topic id that the directory was made for, None when it does not say (or is not there).
+
+        Zeros say nothing: they were once written where the topic's id was not known.
+        """
         number = self._where.get((topic, partition))
         if number is None:
             return None
         try:
-            return checkpoints.read_partition_metadata(self.path(topic, partition, number))
+            found = checkpoints.read_partition_metadata(self.path(topic, partition, number))
         except CheckpointError as error:
             log.warning("%s: writing it again", error)
             return None
+        return None if found == NO_ID else found
 
     def has(self, topic: str, partition: int, topic_id: bytes) -> bool:
-        """Whether there is a directory of that very topic's, where the disk works. OSError as the disk does."""
+        """Whether there is a directory of that very topic's, where the disk works. OSError as the disk does.
+
+        Of a topic whose id is not known (NO_ID) it is any of its name: nothing says that it is another's.
+        """
         number = self._where.get((topic, partition))
         if (topic, partition) in self._late:
             return False
-        return number is not None and number not in self._failed() and self.topic_id(topic, partition) == topic_id
+        if number is None or number in self._failed():
+            return False
+        return topic_id == NO_ID or self.topic_id(topic, partition) == topic_id
 
     def adopt(self, topic: str, partition: int, topic_id: bytes) -> int:
         """The log directory of a partition, which is made where it is missing.
@@ -146,10 +156,10 @@ class PartitionDirs:
     def _placed(self, topic: str, partition: int, topic_id: bytes) -> int:
         key = (topic, partition)
         theirs = self.topic_id(topic, partition)
-        if theirs is not None and theirs != topic_id:
+        if theirs is not None and topic_id not in (NO_ID, theirs):
             return self.create(topic, partition, topic_id)
         number = self._where.get(key)
-        if number is not None and theirs == topic_id:
+        if number is not None and topic_id in (NO_ID, theirs):
             return number
         if number is None:
             number = self._emptiest()
@@ -206,7 +216,9 @@ class PartitionDirs:
             os.close(os.open(names.segment_path(directory, 0, kind), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def _write_metadata(self, topic: str, partition: int, number: int, topic_id: bytes) -> None:
-        """Not synced: `adopt` writes it again where a power failure took it."""
+        """Not synced: `adopt` writes it again where a power failure took it. Nothing of an id that is not known."""
+        if topic_id == NO_ID:
+            return
         content = f"version: 0\ntopic_id: {checkpoints.format_uuid(topic_id)}"
         path = os.path.join(self.path(topic, partition, number), checkpoints.PARTITION_METADATA)
         replace(path, content.encode(), sync=False)

@@ -7,6 +7,7 @@ half done when this process dies, is simply carried out again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
@@ -22,7 +23,7 @@ from odradek.cluster.slotalloc import SlotsExhausted
 from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import EPOCH, INCARNATION, LOG_DIR, NOWHERE, REPLICAS, SLOT
 from odradek.cluster.telling import DURING_DELETE
-from odradek.cluster.view import NO_ID, Row, Told, View
+from odradek.cluster.view import NO_ID, Row, Told, View, is_same
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
@@ -90,7 +91,7 @@ class Replicas:
         """
         places = {(topic, index): info for topic, index, info in (former.slots() if former else {}).values()}
         for name, topic in self.view.topics.items():
-            topic_id = bytes.fromhex(topic["id"])
+            topic_id = self._identify(name, topic, former)
             for index, row in enumerate(topic["partitions"]):
                 info = places.get((name, index))
                 same = info is not None and former is not None and former.topics[name].id == topic_id
@@ -100,6 +101,23 @@ class Replicas:
                     self._open_found(name, index, row, topic_id, used=same)  # same: who put it away died over it
         if former:
             self.to_free.extend(self.book.leftovers({row[SLOT] for _, _, row in self}))
+
+    def _identify(self, name: str, topic: dict[str, Any], former: Snapshot | None) -> bytes:
+        """The topic's id; where its node has none just now (broker.topic_ids), what it was known or found here by."""
+        if topic["id"] == NO_ID.hex():
+            known = former.topics[name].id if former is not None and name in former.topics else NO_ID
+            topic["id"] = (self._id_on_disk(name, topic) if known == NO_ID else known).hex()
+        return bytes.fromhex(topic["id"])
+
+    def _id_on_disk(self, name: str, topic: dict[str, Any]) -> bytes:
+        """That of all the topic's directories here that say one; NO_ID where they differ."""
+        found: set[bytes | None] = set()
+        for index, row in enumerate(topic["partitions"]):
+            if self.view.broker in row[REPLICAS]:
+                with contextlib.suppress(OSError):  # who opens it will say so
+                    found.add(self.dirs.topic_id(name, index))
+        said = found - {None}
+        return (said.pop() or NO_ID) if len(said) == 1 else NO_ID
 
     def _is_found(self, name: str, index: int, row: Row, topic_id: bytes) -> bool:
         """Whether there is a directory of this topic's; one of a former topic makes way where a replica belongs."""
@@ -215,7 +233,7 @@ class Replicas:
 
     def same_topic(self, told: Told) -> bool:
         """Whether the topic of that name here is the one that was told of, for all that was said of its id."""
-        return told.topic_id == NO_ID or bool(self.view.topics[told.topic]["id"] == told.topic_id.hex())
+        return is_same(self.view.topics[told.topic]["id"], told.topic_id)
 
     def give_way(self, told: Told) -> int:
         """A topic of the same name that is not the same goes first, if nothing of it is here; an error code.
@@ -339,7 +357,7 @@ class Replicas:
         """The log of a replica without a slot: at the start its topic's node made no sense."""
         topic_id = bytes.fromhex(self.view.topics[topic]["id"])
         try:
-            its_own = self.dirs.has(topic, index, topic_id)
+            its_own = topic_id != NO_ID and self.dirs.has(topic, index, topic_id)
         except OSError as error:
             log.error("%s-%d: whose its directory is cannot be read: %s", topic, index, error)
             return

@@ -70,6 +70,11 @@ def raw_broker(broker: int, node: BrokerNode) -> dict[str, Any]:
     return {"id": broker, "rack": node.rack, "endpoints": {name: list(end) for name, end in node.endpoints.items()}}
 
 
+def is_same(known: str, topic_id: bytes) -> bool:
+    """Whether topics of one name are the same, for all that is known of their ids; `known` is in hex."""
+    return NO_ID.hex() in (known, topic_id.hex()) or known == topic_id.hex()
+
+
 class View:
     """Brokers, topics and dynamic configs, in the form of snapshots."""
 
@@ -98,15 +103,18 @@ class View:
         self.brokers = {broker["id"]: broker for broker in brokers}
 
     def tell(self, told: Told, in_part: bool = False) -> Row:
-        """Take over what was decided of a partition; its row. A topic of the same name and another id is another.
+        """Take over what was decided of a partition; its row. A topic of the same name and another id is another; one
+        whose id was not known is the one that was told of.
 
         `in_part`: a topic, or a partition, that is new by this is not shown before `show`, as nobody here knows yet how
         many there are; keys, groups and transactional ids would be looked for in the wrong ones.
         """
         topic = self.topics.get(told.topic)
-        if topic is None or (told.topic_id != NO_ID and topic["id"] != told.topic_id.hex()):
+        if topic is None or not is_same(topic["id"], told.topic_id):
             topic = self.topics[told.topic] = self._new(told)
             self._in_part.pop(told.topic, None)
+        elif told.topic_id != NO_ID:
+            topic["id"] = told.topic_id.hex()
         rows: list[Row] = topic["partitions"]
         if in_part and len(rows) <= told.number:
             self._in_part.setdefault(told.topic, len(rows))

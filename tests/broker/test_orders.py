@@ -25,7 +25,7 @@ from odradek.cluster.snapshot import Snapshot
 from odradek.cluster.state import SLOT
 from odradek.cluster.telling import DURING_DELETE, Stop
 from odradek.cluster.validation import MOST_KNOWN, MOST_PARTITIONS, MOST_REPLICAS
-from odradek.cluster.view import Office, Told, View
+from odradek.cluster.view import NO_ID, Office, Told, View
 from odradek.ipc import region, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
@@ -303,6 +303,47 @@ def test_a_controller_that_dies_as_it_puts_a_log_away(tmp_path: Path) -> None:
         assert partition is not None
         assert (partition.state().state, partition.state().used) == (slots.RECOVERING, 1)
         assert successor.to_free == [row[SLOT]]
+
+
+@pytest.mark.parametrize("on_disk", [None, NO_ID, b"t" * 16])
+def test_a_topic_whose_node_has_no_id_at_the_start_keeps_its_log(tmp_path: Path, on_disk: bytes | None) -> None:
+    """Tools of ZooKeeper's time leave it out, and the controller that puts it in may be this broker, later."""
+    log_dir = tmp_path / "data"
+    directory = log_dir / "t-0"
+    write_segment(directory, 0, run_of_batches(0, 200), sealed=False)
+    if on_disk is not None:
+        write_partition_metadata(directory, on_disk)
+    with real_replicas(tmp_path) as replicas:
+        one = told(replicas=[0])._replace(leader=0)
+        replicas.view.tell(one._replace(topic_id=NO_ID, leader=-1, leader_epoch=-1))
+        replicas.open(None)
+        orders = Orders(replicas.view, replicas, lambda: None)
+        assert orders.topic_id("t") == (one.topic_id if on_disk == one.topic_id else None)
+        partition = replicas.partition("t", 0)
+        assert partition is not None and partition.state().state == slots.RECOVERING
+        opening.open_all(partition.owner, [("t", 0)], [opening.LogDir.read(str(log_dir), clean=True)], lambda: None)
+        answers: list[Any] = []
+        orders.lead_and_follow(OFFICE, [one], lambda *answer: answers.append(answer))
+        assert answers == [(0, {})] and orders.topic_id("t") == one.topic_id
+        state = partition.state()
+        assert (state.state, state.leo) == (slots.LEADER, 200)
+    assert [path.name for path in log_dir.iterdir() if path.is_dir()] == ["t-0"]
+
+
+def test_a_topic_whose_node_has_no_id_for_the_next_controller_process_is_what_it_was(tmp_path: Path) -> None:
+    with real_replicas(tmp_path) as replicas:
+        one = told(replicas=[0])._replace(leader=0)
+        replicas.become(one)
+        replicas.view.show(["t"])
+        former = Snapshot.parse(replicas.view.snapshot(1, replicas._config).encode(), replicas._config)
+        replicas._log.shared.metadata.publish(1, former.encode())
+        successor = successor_of(replicas, one._replace(topic_id=NO_ID))
+        successor.open(former)
+        row, before = successor.view.row("t", 0), replicas.view.row("t", 0)
+        assert row is not None and before is not None and row[SLOT] == before[SLOT]
+        assert successor.to_free == []
+        assert successor.view.topics["t"]["id"] == one.topic_id.hex()
+        assert successor.become(one._replace(leader_epoch=1)) == 0
 
 
 def successor_of(replicas: Replicas, one: Told) -> Replicas:
