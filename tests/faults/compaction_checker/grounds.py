@@ -91,7 +91,13 @@ class ThreeBrokers:
     config = {**CONFIG, "min.insync.replicas": "2", "delete.retention.ms": "20000"}
 
     def __init__(self, folder: Path) -> None:
-        self._cluster = Cluster(folder, zookeeper_session_timeout_ms=2000, min_insync_replicas=2, **BROKER)
+        self._cluster = Cluster(
+            folder,
+            zookeeper_session_timeout_ms=2000,
+            zookeeper_connection_timeout_ms=18_000,
+            min_insync_replicas=2,
+            **BROKER,
+        )
         self.start, self.close = self._cluster.start, self._cluster.stop
 
     @property
