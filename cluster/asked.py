@@ -128,10 +128,14 @@ def _can_prefer(state: Leadership, partition: Partition) -> bool:
 
 
 def check_shutdown(state: Leadership, broker: int, epoch: int) -> None:
-    """ApiError unless `broker`, registered with `epoch` or later, may ask for a controlled shutdown."""
-    if broker not in state.live:
+    """ApiError unless `broker`, registered with `epoch` or later, may ask for a controlled shutdown.
+
+    So may one that is taken for dead, as it refuses connections: who stops closes its listeners, and it is registered.
+    """
+    registered = state.registered(broker)
+    if registered is None:
         raise ApiError(BROKER_NOT_AVAILABLE, f"Broker id {broker} does not exist.")
-    if epoch not in (UNKNOWN_EPOCH, state.live[broker]) and epoch < state.live[broker]:
+    if epoch not in (UNKNOWN_EPOCH, registered) and epoch < registered:
         raise ApiError(STALE_BROKER_EPOCH, f"Broker {broker} has registered anew since epoch {epoch}.")
 
 

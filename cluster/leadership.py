@@ -183,6 +183,10 @@ class Leadership:
         now = self.standings.get(partition)
         return now is None or self.suspected.isdisjoint(now.isr)
 
+    def registered(self, broker: int) -> int | None:
+        """The epoch of a broker that is registered, also if it is suspected to be dead; None where it is not known."""
+        return self.lives.epoch(broker) if broker in self.suspected else self.live.get(broker)
+
     def led(self, partition: Partition) -> bool:
         """Whether it has a leader that is there (one that shuts down leads until another can)."""
         now = self.standings.get(partition)

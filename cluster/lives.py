@@ -53,6 +53,10 @@ class Lives:
         another, self._epochs[broker] = self._epochs.get(broker) != epoch, epoch
         return another
 
+    def epoch(self, broker: int) -> int | None:
+        """The epoch of a broker's last life that is known."""
+        return self._epochs.get(broker)
+
     def unheard(self, broker: int) -> Collection[Partition]:
         """Partitions of whose epochs no former life of a broker was told. It is told now."""
         return self._unheard.pop(broker, ())

@@ -102,6 +102,16 @@ def refused(call: Callable[[], object]) -> int:
     return error.value.code
 
 
+def test_who_stops_may_ask_though_it_refuses_connections() -> None:
+    """It has closed its listeners, and is registered: refused it would go without the others' leading."""
+    state = world([1]).state
+    state.died([1], suspected=True)  # it closes its listeners, and is registered
+    asked.check_shutdown(state, 1, 101)
+    assert refused(lambda: asked.check_shutdown(state, 1, 100)) == errors.STALE_BROKER_EPOCH
+    state.died([1])
+    assert refused(lambda: asked.check_shutdown(state, 1, 101)) == errors.BROKER_NOT_AVAILABLE
+
+
 def test_who_may_ask() -> None:
     state = world([1]).state  # broker 1 has epoch 101
     for epoch in (-1, 101, 102):
