@@ -30,6 +30,7 @@ class Machine(RuleBasedStateMachine):
     def start(self) -> None:
         self.world = World(commit_timeout_ms=2**60)
         self.wanted: list[tuple[tuple[int, int], bool]] = []  # markers that wait for their producer's offsets
+        self.written: list[tuple[tuple[int, int], bool, int]] = []  # those that not all replicas have, with their ends
         self.sent: list[int] = []
 
     def fails(self, error: Error | None, action: Any, *args: Any) -> int:
@@ -45,7 +46,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(group=GROUPS, tps=TPS, producer=PRODUCERS, error=FAILURES)
     def commit(self, group: str, tps: set[tuple[str, int]], producer: tuple[int, int] | None, error: Any) -> None:
-        if any(producer == wanted for wanted, _ in self.wanted):
+        if producer in self.ending():
             return  # its coordinator would say that the transaction is over
         offset = len(self.sent)
         offsets = {tp: OffsetValue(offset, -1, "", self.world.now.wall_ms) for tp in sorted(tps)}
@@ -71,33 +72,46 @@ class Machine(RuleBasedStateMachine):
 
     @rule(producer=st.sampled_from([(5, 0), (6, 3)]), commit=st.booleans())
     def end(self, producer: tuple[int, int], commit: bool) -> None:
-        if all(producer != wanted for wanted, _ in self.wanted):
+        if producer not in self.ending():
             self.wanted.append((producer, commit))
         self.mark()
 
     def mark(self) -> None:
-        """Write the markers that need not wait; the replicas have them at once."""
+        """Write the markers that need not wait, and tell of those that all replicas have."""
         world = self.world
         for producer, commit in list(self.wanted):
-            behind = world.groups._resetting or world.reloads or world.journal.busy or world.journal.lag
-            if behind or world.writer.has_some_of(producer[0]):
-                continue
-            self.wanted.remove((producer, commit))
-            kind = control.COMMIT if commit else control.ABORT
-            data = control.end_marker(
-                kind, producer_id=producer[0], producer_epoch=producer[1], coordinator_epoch=0,
-                timestamp=world.now.wall_ms,
-            )  # fmt: skip
-            world.journal.append(0, data)
-            world.groups.end_transaction(0, producer[0], commit, world.now)
+            if not (
+                world.journal.busy or world.journal.error or world.reloads or world.writer.has_some_of(producer[0])
+            ):
+                self.wanted.remove((producer, commit))
+                self.written.append((producer, commit, self.write_marker(producer, commit)))
+        for row in list(self.written):
+            if world.journal.passed(0, row[2]):
+                self.written.remove(row)
+                world.groups.end_transaction(0, row[0][0], row[1], world.now)
+
+    def write_marker(self, producer: tuple[int, int], commit: bool) -> int:
+        kind = control.COMMIT if commit else control.ABORT
+        data = control.end_marker(
+            kind, producer_id=producer[0], producer_epoch=producer[1], coordinator_epoch=0,
+            timestamp=self.world.now.wall_ms,
+        )  # fmt: skip
+        return self.world.journal.append(0, data) + 1
 
     @rule(group=GROUPS)
     def fault(self, group: str) -> None:
         self.world.groups.reset(group, self.world.now)
 
-    @rule(lag=st.integers(0, 3), busy=st.booleans())
-    def log_is(self, lag: int, busy: bool) -> None:
+    def ending(self) -> list[tuple[int, int]]:
+        """The producers whose last transaction is decided and not over."""
+        return [row[0] for row in [*self.wanted, *self.written]]
+
+    @rule(lag=st.integers(0, 3), busy=st.booleans(), first=st.booleans())
+    def log_is(self, lag: int, busy: bool, first: bool = False) -> None:
+        """`first`: markers are looked at before the offsets are."""
         self.world.journal.lag, self.world.journal.busy = lag, busy
+        if first:
+            self.mark()
         if not busy:
             self.world.journal.error = None
         self.world.writer.write(self.world.now)
@@ -110,7 +124,7 @@ class Machine(RuleBasedStateMachine):
         self.log_is(0, False)
         self.world.wait(RELOAD_PAUSE_MS)
         self.mark()
-        assert not self.wanted and not self.world.groups._resetting
+        assert not self.ending() and not self.world.groups._resetting
         assert all(self.world.answer(token) is not None for token in self.sent)
         replay = Replay()
         for batch in self.world.journal.read_all(0):
