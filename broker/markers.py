@@ -176,14 +176,14 @@ class MarkerWriter:
     def write(self, now: Now) -> None:
         """Try all that is not done and not put off, or a part: the rest has its turn first the next time."""
         self._now, self._until = now, time.monotonic() + SLICE_S
-        for job in list(self._jobs):
+        for job in [job for job in self._jobs if job.todo and job.not_before_ms <= now.steady_ms]:
             self._guarded(job, self._write_job)
             if job in self._jobs:
                 self._jobs[job] = self._jobs.pop(job)
             if time.monotonic() >= self._until:
                 break
         self._links.tick(now.steady_ms)
-        for job in list(self._jobs):
+        for job in [job for job in self._jobs if job.awaited or job.deadline_ms is not None or not job.open]:
             self._guarded(job, self._look)
 
     def _guarded(self, job: Job, step: Callable[[Job], None]) -> None:
@@ -204,12 +204,11 @@ class MarkerWriter:
             log.exception("unexpected error in reporting the markers of producer %d", job.wanted.producer_id)
 
     def _write_job(self, job: Job) -> None:
-        if job.todo and job.not_before_ms <= self._now.steady_ms:
-            for tp in list(job.todo):
-                if job in self._jobs:  # one that another coordinates is dropped at the first refusal
-                    self._write_one(job, tp)
-                if time.monotonic() >= self._until:
-                    return
+        for tp in list(job.todo):
+            if job in self._jobs:  # one that another coordinates is dropped at the first refusal
+                self._write_one(job, tp)
+            if time.monotonic() >= self._until:
+                return
 
     def patience(self, now: Now) -> float | None:
         """Seconds until `write` should be called again, None when there is nothing to write."""

@@ -331,6 +331,18 @@ def test_ten_times_the_markers_of_one_producer_take_ten_times_as_long(place: Pla
     assert lines(lambda: add(200)) < 12 * few
 
 
+def test_those_that_wait_cost_a_turn_next_to_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands may, while a partition has no leader: groups have their turns between."""
+    monkeypatch.setattr(markers, "SLICE_S", 60.0)
+    place.publish(-1, -1)
+    now, count = place.now(), 500
+    for producer in range(count):
+        wanted = Wanted(producer, 0, 3, True, frozenset({HERE}))
+        place.writer.add(wanted, place.done.append, lambda: None, SOURCE, now)
+    place.writer.write(now)
+    assert lines(lambda: place.writer.write(now)) < 5 * count
+
+
 def test_many_are_written_in_slices(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten thousand in one request must not hold up the groups; nor must a job those behind it."""
     place.publish(OWN, OWN)
