@@ -1,12 +1,12 @@
 """Writing the markers that end transactions: into partitions that this broker leads, and to who leads the others.
 
-A marker is done when all in-sync replicas have it. One whose partition is locked is tried again in a millisecond, one
-that failed in a tenth of a second and whenever the metadata changes, for as long as this broker coordinates the
-transaction; its successor finds the decision in `__transaction_state` and starts over, and a marker too many does no
-harm. A partition that is no more needs no marker. Where a later epoch of the producer has an open transaction (without
-transaction.partition.verification.enable clients can do that), the marker of the former is refused; it waits until that
-transaction is ended, and so does the coordinator's. Those for `__consumer_offsets` wait until it is loaded and the
-offsets that they end are written.
+A marker is done when all in-sync replicas have it, and they are min.insync.replicas. One whose partition is locked is
+tried again in a millisecond, one that failed in a tenth of a second and whenever the metadata changes, for as long as
+this broker coordinates the transaction; its successor finds the decision in `__transaction_state` and starts over, and
+a marker too many does no harm. A partition that is no more needs no marker. Where a later epoch of the producer has an
+open transaction (without transaction.partition.verification.enable clients can do that), the marker of the former is
+refused; it waits until that transaction is ended, and so does the coordinator's. Those for `__consumer_offsets` wait
+until it is loaded and the offsets that they end are written.
 
 Markers that another broker's coordinator asks for are tried for a second at most: it asks again, and knows better by
 then whom. A fault ends the one job that has it: the transaction is read again and its markers begin anew, another's
@@ -344,7 +344,7 @@ class MarkerWriter:
             values = partition.slot.read()
             if not _is_led(partition, values, led_since):
                 self._failed(job, tp, Error.NOT_LEADER_OR_FOLLOWER)
-            elif values[slots.F_HW] >= end:
+            elif values[slots.F_HW] >= end and values[slots.F_VOTERS] >= values[slots.F_MIN_ISR]:
                 self._written(job, tp)
         return not job.awaited
 

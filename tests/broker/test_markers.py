@@ -381,7 +381,22 @@ def test_too_few_in_sync(place: Place) -> None:
     place.add(HERE)
     assert (place.done, place.end(0)) == ([{HERE: Error.NOT_ENOUGH_REPLICAS}], 0)
     place.partition(0).slot.update(isr_count=2)
+    wait_until(lambda: place.turn() or place.end(0) == 1, 10, "the marker")
+    assert len(place.done) == 1, "one replica alone has it"
+    place.partition(0).slot.update(voters=2)
     assert place.await_done(2)[1] == {HERE: Error.NONE}
+    assert place.end(0) == 1
+
+
+def test_too_few_in_sync_when_another_asked_for_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were enough as it was written, and are not when the high watermark has passed it."""
+    monkeypatch.setattr(markers, "ASKED_MS", 100)
+    place.publish(OWN, OWN)
+    place.lead(0, 1, isr=(OWN, OTHER))
+    place.partition(0).slot.update(min_isr=2)
+    place.add(HERE, source=NO_SOURCE)
+    place.partition(0).slot.update(isr_count=1, voters=1, hw=1)
+    assert place.await_done() == [{HERE: Error.REQUEST_TIMED_OUT}]
 
 
 def test_a_former_coordinator_is_fenced(place: Place, other: PlayedBroker) -> None:
