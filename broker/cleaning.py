@@ -23,7 +23,7 @@ from odradek.broker.cleaner_offsets import CleanerOffsets
 from odradek.ipc import slots
 from odradek.protocol.records.errors import RecordError
 from odradek.storage import compaction
-from odradek.storage.cleanable import Range
+from odradek.storage.cleanable import Decided, Range
 from odradek.storage.compaction import BUSY, Compaction, Memory, Moved, Unclean
 from odradek.storage.partition import Gone, Partition
 
@@ -99,6 +99,7 @@ class Cleaner:
         self._free_at = 0.0  # when log.cleaner.io.max.bytes.per.second allows the next step
         self._uncleanable: set[int] = set()  # incarnations
         self._resting: dict[int, float] = {}  # incarnations whose last round got nowhere → until when
+        self._undecided: dict[int, Decided] = {}  # incarnation → what its last look left
         self._unreadable: dict[int, set[int]] = {}  # incarnation → base offsets of batches that were logged
 
     def configure(self, value: Callable[[str], Any]) -> bool:
@@ -215,6 +216,8 @@ class Cleaner:
         now_ms = time.time_ns() // 1_000_000
         found = [(what, partition) for partition, what in self._dirty(now_ms)]
         if not found:
+            there = {partition.incarnation for partition in self._partitions()}
+            self._undecided = {one: left for one, left in self._undecided.items() if one in there}
             self._look_at = time.monotonic() + self._settings.backoff_ms / 1000
             return False
         what, partition = max(found, key=lambda pair: pair[0].ratio)
@@ -261,7 +264,12 @@ class Cleaner:
         """What of a log could be cleaned, None when that cannot be said."""
         try:
             with self._outliving(partition, OSError):
-                return compaction.look(partition, self._checkpoint(partition, leo), now_ms)
+                incarnation = partition.incarnation
+                before = self._undecided.pop(incarnation, None)
+                what = compaction.look(partition, self._checkpoint(partition, leo), now_ms, before)
+                if what.undecided is not None:
+                    self._undecided[incarnation] = what.undecided
+                return what
         except FileNotFoundError:  # it changes just now
             pass
         except OSError as error:

@@ -35,11 +35,19 @@ class Rules(NamedTuple):
     segment_index_bytes: int = 10 << 20
 
 
+class Decided(NamedTuple):
+    """A log as a look has found it: what decides the transactions that begin below `stable` lies below `log_end`."""
+
+    log_end: int
+    stable: int
+    truncations: int
+
+
 class Range(NamedTuple):
     """Offsets [first_dirty, upto) can be cleaned; `must`: at once, whatever the ratio.
 
-    `truncations` is how many the log had had then, and `log_end` where it ended: after another truncation all this may
-    be wrong, and what decided the transactions below `upto` lies below the end.
+    `truncations` is how many the log had had then: after another one all this may be wrong. `undecided`: for the next
+    look, None where nothing waits for the in-sync replicas.
     """
 
     first_dirty: int
@@ -48,7 +56,7 @@ class Range(NamedTuple):
     cleanable_bytes: int
     must: bool
     truncations: int = 0
-    log_end: int = 0
+    undecided: Decided | None = None
 
     @property
     def ratio(self) -> float:
@@ -58,6 +66,19 @@ class Range(NamedTuple):
     def due(self, min_dirty_ratio: float) -> bool:
         """Whether the log is to be cleaned now."""
         return self.cleanable_bytes > 0 and (self.must or self.ratio > min_dirty_ratio)
+
+
+def settled(now: Decided, hw: int, before: Decided | None) -> tuple[int, Decided | None]:
+    """Up to where nothing can undo what was decided, and what to give to the next look.
+
+    A failover takes markers from the high watermark on. While there is always something above it, a marker in it or
+    not, what the look `before` has seen counts, once the high watermark has passed that; 0 if it has not.
+    """
+    if hw >= now.log_end:
+        return now.stable, None
+    if before is None or before.truncations != now.truncations:
+        return 0, now
+    return (before.stable, now) if before.log_end <= hw else (0, before)
 
 
 def first_dirty(checkpoint: int | None, log_start: int, leo: int) -> int:

@@ -8,9 +8,9 @@ Layout    : storage.swap has the files.
 Owner     : the janitor, one log at a time, in small steps between its other tasks: `steps` is a generator.
 Lock      : held at the start (which also repairs), to read the producers, and for the swap of each group; not else.
 Crash rule: each group's swap stands for itself. Dying loses the round, which begins again from the checkpoint.
-            A round begins when all that it goes by, markers included, is on the disk and below the high watermark. Else
-            a failover or a power failure takes what made records go: the newer value of their key, or the marker
-            behind which they were aborted, and that transaction is open again with some of its records missing.
+            What a round goes by, markers included, is below the high watermark (`cleanable.settled`), and on the disk
+            before it begins. Else a failover or a power failure takes what made records go: the newer value of their
+            key, or the marker by which they were aborted; then that transaction is open again and some of it missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.ipc import renewal, slots
 from odradek.storage import checkpoints, cleanable, index_files, names, swap, transactions
-from odradek.storage.cleanable import Range, Rules, Segment
+from odradek.storage.cleanable import Decided, Range, Rules, Segment
 from odradek.storage.cleaned_segment import CleanedSegment
 from odradek.storage.cleaned_transactions import CleanedTransactions
 from odradek.storage.durable import FILES, remove
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NEVER = 1 << 62  # a lag beyond this is none
-_PATIENCE = 1000  # BUSY steps, of about a millisecond each, in which the in-sync replicas get what there is
 BUSY = -1  # yielded when the partition's lock is taken: try again in a moment
 
 
@@ -70,17 +69,21 @@ def rules(partition: Partition) -> Rules:
     return Rules(*lag, config.segment_bytes, config.segment_index_bytes)
 
 
-def look(partition: Partition, checkpoint: int | None, now_ms: int) -> Range:
-    """What of a log could be cleaned. FileNotFoundError when it changes under the look. Takes no lock."""
+def look(partition: Partition, checkpoint: int | None, now_ms: int, before: Decided | None = None) -> Range:
+    """What of a log could be cleaned, if the last look left `before`. Takes no lock.
+
+    FileNotFoundError when it changes under the look.
+    """
     state = partition.state()
     dirty_from = cleanable.first_dirty(checkpoint, state.log_start, state.leo)
     if state.active_base <= dirty_from:
-        return Range(dirty_from, dirty_from, 0, 0, False, state.truncations, state.leo)
+        return Range(dirty_from, dirty_from, 0, 0, False, state.truncations)
     bases = partition.bases(state.active_base, state.generation)[:-1]
     found = [_facts(partition.directory, base, rules(partition)) for base in bases]
-    stable = slots.last_stable(state)
+    now = Decided(state.leo, slots.last_stable(state), state.truncations)
+    stable, undecided = cleanable.settled(now, state.hw, before)
     what = cleanable.cleanable(found, state.active_base, dirty_from, stable, rules(partition), now_ms)
-    return what._replace(truncations=state.truncations, log_end=state.leo)
+    return what._replace(truncations=state.truncations, undecided=undecided)
 
 
 def _facts(directory: str, base: int, wanted: Rules) -> Segment:
@@ -142,7 +145,7 @@ class Compaction:
         removes what was not swapped in.
         """
         try:
-            yield from self._settle()
+            yield from self._sync()
             yield from self._begin()
             yield from self._build_map()
             yield from self._clean()
@@ -163,8 +166,8 @@ class Compaction:
                 self.partition.note_wait()
                 yield BUSY
 
-    def _settle(self) -> Iterator[int]:
-        """See to it that nothing undoes what was seen at the look: sync the log, and wait for its replicas."""
+    def _sync(self) -> Iterator[int]:
+        """Have on the disk what this round goes by."""
         flush = Flush.begin(self.partition, _deciding)
         if flush.paths:
             flush.sync()
@@ -173,11 +176,6 @@ class Compaction:
                 flush.publish(self._values)
             finally:
                 self.partition.release()
-        for _ in range(_PATIENCE):
-            if self.partition.state().hw >= self.what.log_end:
-                return
-            yield BUSY
-        raise Moved(f"its in-sync replicas do not have all of it, up to offset {self.what.log_end - 1}, yet")
 
     def _begin(self) -> Iterator[int]:
         """Repair, remove what a former round left, note what the log is like, and take the memory for the map."""

@@ -91,6 +91,23 @@ def test_the_filthiest_first_and_all_that_are_due(bench: Maker) -> None:
     assert until_idle(one) == 0
 
 
+def test_replicas_that_are_always_behind_hold_up_no_round_and_one_that_stays_behind_does(bench: Maker) -> None:
+    log = bench()
+    partition = log.partition()
+    write(partition, 30)
+    leo = partition.state().leo
+    partition.slot.update(voters=2, isr_count=2, hw=leo - 1)
+    one = cleaner(log)
+    until_idle(one)
+    write(partition, 1)
+    until_idle(one)
+    assert ("t", 0) not in checkpoint(log)
+    partition.slot.update(hw=leo)
+    assert partition.state().leo > leo
+    until_idle(one)
+    assert checkpoint(log)[("t", 0)] > 0
+
+
 def test_another_janitor_goes_on_from_the_checkpoint(bench: Maker) -> None:
     log = bench()
     write(log.partition(), 30)

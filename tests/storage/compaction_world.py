@@ -19,6 +19,7 @@ from odradek.storage import check, checkpoints, compaction, opening, roll, snaps
 from odradek.storage.append import Batch, append
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.compaction import BUSY, Compaction, Memory, Moved
+from odradek.storage.flush import Flush
 from odradek.storage.opening import LogDir
 from odradek.storage.partition import Partition
 
@@ -264,7 +265,10 @@ class World:
                 self.going = None
 
     def clean_refused(self, memory: Memory, call: int) -> None:
-        """A whole round, of which the disk refuses one of the calls that change something."""
+        """A whole round, of which the disk refuses one of the calls that change something.
+
+        The log is synced before: one of which that fails is offline.
+        """
         calls = iter(range(call))
 
         def around(do: Callable[..., Any]) -> Callable[..., Any]:
@@ -276,6 +280,10 @@ class World:
             return refusing
 
         once = iter([True])
+        flush = Flush.begin(self.partition)
+        flush.sync()
+        with self.partition.locked() as values:
+            flush.publish(values)
         self.begin_round(memory)
         with pytest.MonkeyPatch.context() as patch:
             for name in ("pwrite", "fsync", "rename", "replace", "open", "utime"):

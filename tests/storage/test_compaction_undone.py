@@ -11,7 +11,7 @@ import pytest
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage import names, recovery, snapshots, transactions, truncate
-from odradek.storage.compaction import BUSY, Compaction, Moved, look
+from odradek.storage.compaction import Compaction, look
 from odradek.storage.partition import Partition
 from odradek.storage.producers import ProducerEntry
 
@@ -80,23 +80,30 @@ def test_no_round_goes_by_what_the_in_sync_replicas_do_not_have(tmp_path: Path) 
         partition = _filled(world, waiting=True)
         _end(partition)
         assert partition.state().hw == 6 < partition.state().leo
-        with pytest.raises(Moved, match="do not have all of it, up to offset 6"):
-            list(Compaction(partition, look(partition, 0, NOW), MEMORY, NOW).steps())
-        assert [one.offset for one in consume(partition)] == [0, 1, 2, 3, 4, 5]
+        what = look(partition, 0, NOW)
+        assert not what.due(0.0)
+        assert not look(partition, 0, NOW, what.undecided).due(0.0)
         _cut(partition, 5)
         receive(partition, logs.batch(5, timestamp=NOW) + logs.marker(6, 5, 0, commit=False))
         assert transactions.aborted_between(partition, partition.slot.read(), 0, 7) == [(5, 1)]
 
 
-def test_a_round_begins_when_the_in_sync_replicas_have_caught_up(tmp_path: Path) -> None:
+def test_a_round_goes_by_a_former_look_when_the_in_sync_replicas_are_always_behind(tmp_path: Path) -> None:
     with live(tmp_path, **CONFIG) as world:
         partition = _filled(world, waiting=True)
         _end(partition)
-        steps = Compaction(partition, look(partition, 0, NOW), MEMORY, NOW).steps()
-        assert [next(steps) for _ in range(3)] == [BUSY] * 3
+        first = look(partition, 0, NOW)
+        put(partition, keyed([(b"z", b"")]))
+        second = look(partition, 0, NOW, first.undecided)
+        assert not second.due(0.0)
         partition.slot.update(hw=7)
-        assert any(step != BUSY for step in steps)
+        assert partition.state().leo == 8
+        third = look(partition, 0, NOW, second.undecided)
+        assert third.due(0.0) and third.undecided is not None
+        list(Compaction(partition, third, MEMORY, NOW).steps())
         assert [one.offset for one in consume(partition)] == [0, 5]
+        partition.slot.update(truncations=1)
+        assert look(partition, 0, NOW, first.undecided).upto == 0, "what it has seen may be gone"
 
 
 def test_a_round_goes_by_what_is_on_the_disk(tmp_path: Path) -> None:
