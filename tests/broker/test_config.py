@@ -220,7 +220,7 @@ def test_ports_fill_listeners_and_advertised() -> None:
 
 def test_saved_and_back(tmp_path: Path) -> None:
     config = resolve(num_partitions="3", listeners="PLAINTEXT://[::1]:1").with_value("broker.id", 5)
-    config = config.with_clean([True])
+    config = config.with_clean([True]).with_value("odradek.run.dir", str(tmp_path))
     config.save(tmp_path)
     back = configuration.saved(tmp_path)
     assert dict(back) == dict(config)
