@@ -225,7 +225,7 @@ def _bad_offset(base: int, last: int, least: int) -> str:
 
 
 def find_batch_after(fd: int, position: int, end: int, least_offset: int) -> int | None:
-    """Where the next intact magic-2 batch begins after a bad one at `position`, None without any.
+    """Where the next intact batch, or message of magic 0 or 1, begins after a bad one at `position`; None without any.
 
     This tells a torn tail (nothing intact follows: the write was cut off) from a corrupt middle
     (intact batches follow: the disk lost what it had). Looks through the next 64 MiB for a header
@@ -241,8 +241,9 @@ def find_batch_after(fd: int, position: int, end: int, least_offset: int) -> int
         chunk = pread_exact(fd, READ_SIZE + HEADER_V2.size, at)
         if chunk.count(0) != len(chunk):
             for found in pattern.finditer(chunk, 0, min(len(chunk), end - at)):
-                if _is_intact(fd, at + found.start(), least_offset):
-                    return at + found.start()
+                start = found.start()
+                if _may_be_one(chunk, start) and _is_intact(fd, at + start, least_offset):
+                    return at + start
         at += READ_SIZE
     return None
 
@@ -255,10 +256,28 @@ def _after_named_length(fd: int, position: int, end: int) -> int:
 
 
 def _header_pattern(least_offset: int) -> re.Pattern[bytes]:
-    """Anywhere, overlapping: a plausible offset's upper half, magic 2, small attributes."""
+    """Anywhere, overlapping: a plausible offset's upper half, a length that no zeros are, magic, small attributes.
+
+    Kafka keeps in old formats what it wrote in them: a directory that is taken over may hold nothing else.
+    """
     upper = least_offset >> 32
     halves = b"|".join(re.escape(half.to_bytes(4, "big")) for half in (upper, upper + 1))
-    return re.compile(rb"(?=(?:" + halves + rb").{4}[\x00-\x7f].{7}\x02.{4}\x00[\x00-\x7f])", re.DOTALL)
+    length, kinds = rb"(?!\x00\x00\x00[\x00-\x0d])[\x00-\x7f].{3}", rb"\x02.{4}\x00[\x00-\x7f]|[\x00\x01][\x00-\x0f]"
+    return re.compile(rb"(?=(?:" + halves + rb").{4}" + length + rb".{4}(?:" + kinds + rb"))", re.DOTALL)
+
+
+def _may_be_one(chunk: bytes, at: int) -> bool:
+    """Whether the lengths in a message of magic 0 or 1 add up: its header fits too much for a checksum of all that."""
+    length, magic = int.from_bytes(chunk[at + 8 : at + PREFIX], "big"), chunk[at + 16]
+    if magic == 2:
+        return True
+    room, at = length - LEAST_LEGACY[magic], at + PREFIX + LEAST_LEGACY[magic] - 8
+    key = int.from_bytes(chunk[at : at + 4], "big", signed=True)
+    if not -1 <= key <= room or len(chunk) < at + 4:
+        return False
+    at += 4 + max(key, 0)
+    value = int.from_bytes(chunk[at : at + 4], "big", signed=True)
+    return len(chunk) < at + 4 or max(key, 0) + max(value, 0) == room
 
 
 def _is_intact(fd: int, position: int, least_offset: int) -> bool:

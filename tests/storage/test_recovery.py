@@ -145,6 +145,18 @@ def test_damage_in_the_middle_is_refused_and_nothing_changes(log: Path, base: in
     assert files_of(log) == before
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+def test_damage_amid_old_messages_is_refused_and_nothing_changes(tmp_path: Path, magic: int) -> None:
+    """An Apache Kafka left them; a page of zeros is no torn write where intact messages follow."""
+    path = write_segment(tmp_path, 0, [message(offset, magic, value=b"v" * 300) for offset in range(100)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:8192] + bytes(4096) + whole[12288:])
+    before = files_of(tmp_path)
+    with pytest.raises(CorruptLog, match="an intact batch follows"):
+        recover(tmp_path, CONFIG)
+    assert files_of(tmp_path) == before
+
+
 @pytest.mark.parametrize(("base", "offset"), [(0, 100), (200, 399), (400, 500)])
 def test_damage_is_cut_on_request_and_kept_aside(log: Path, base: int, offset: int) -> None:
     spoil(segment(log, base), 118 * (offset - base) + 100)

@@ -95,6 +95,17 @@ def test_old_messages_after_a_broken_one_are_found_too(opened) -> None:
     assert find_batch_after(fd, scan.position, scan.end, 1) == 2 * len(message(0))
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_messages_after_a_page_of_zeros_are_found_too(opened, magic: int) -> None:
+    """No length leads on to them."""
+    whole = b"".join(message(offset, magic, value=b"v" * 300) for offset in range(100))
+    fd = opened(whole[:8192] + bytes(4096) + whole[12288:])
+    scan, size = Scan(fd), len(message(0, magic, value=b"v" * 300))
+    assert len(list(scan)) == 8192 // size
+    assert scan.bad is not None
+    assert find_batch_after(fd, scan.position, scan.end, 8192 // size) == -(-12288 // size) * size
+
+
 def test_an_intact_batch_far_behind_the_damage_is_found(opened) -> None:
     rubbish = os.urandom(3 << 20)
     fd = opened(batch(0) + rubbish + batch(9))
