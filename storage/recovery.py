@@ -36,13 +36,19 @@ __all__ = ["CorruptLog", "Recovered", "Segment", "recover"]
 
 
 class IndexConfig(Protocol):
-    """What recovery needs of a topic's config: `index.interval.bytes`, and whether its log may have gaps."""
+    """What recovery needs of a topic's config: `index.interval.bytes`, and whether its log may have gaps.
+
+    Where the retention is not known (cluster.adopted_configs) another broker may have compacted it.
+    """
 
     @property
     def index_interval_bytes(self) -> int: ...
 
     @property
     def compacted(self) -> bool: ...
+
+    @property
+    def retention_unknown(self) -> bool: ...
 
 
 class Segment(NamedTuple):
@@ -101,7 +107,7 @@ def recover(
     work = _Recovery(Path(directory), config.index_interval_bytes, clean, on_corruption == "cut", files)
     work.unsynced_from = recovery_point if restarted and not clean else None
     work.tidy()
-    work.allow_gaps(config.compacted, compacted_upto, log_start)
+    work.allow_gaps(config.compacted or config.retention_unknown, compacted_upto, log_start)
     work.open(recovery_point, log_start)
     work.load_state(log_start)
     return work.finish(recovery_point)

@@ -17,6 +17,7 @@ class Interval(NamedTuple):
 
     index_interval_bytes: int = 4096
     compacted: bool = False
+    retention_unknown: bool = False
 
 
 def varint(value: int) -> bytes:

@@ -205,6 +205,13 @@ def test_a_compacted_log_has_gaps_also_after_a_power_failure(log: Path) -> None:
     assert recover(log, CONFIG, restarted=True, compacted_upto=100).leo == 100
 
 
+def test_a_log_that_may_have_been_compacted_has_gaps_too(log: Path) -> None:
+    """It is taken over without its configs, and the cleaner's checkpoint is lost."""
+    path = segment(log, 0)
+    path.write_bytes(path.read_bytes()[: 118 * 100])
+    assert recover(log, Interval(retention_unknown=True), restarted=True).leo == 550
+
+
 @pytest.mark.parametrize("absurd", [551, 1 << 52, (1 << 63) - 1, -1, -(1 << 63)])
 def test_a_cleaners_checkpoint_that_cannot_be_excuses_no_gap(log: Path, absurd: int) -> None:
     """Nothing here was compacted: a power failure took the end of the first segment."""
