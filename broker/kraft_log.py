@@ -4,7 +4,6 @@ metadata.log.dir). The log is only read. It stays as it is: users, ACLs and quot
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from odradek.cluster.kraft_metadata import Entry, Metadata
 from odradek.cluster.kraft_records import MetadataRecordError
 from odradek.storage import metadata_log
 from odradek.storage.metadata_log import MetadataBatch, MetadataLogError
-
-log = logging.getLogger(__name__)
 
 
 class Unreadable(Exception):
@@ -38,9 +35,6 @@ def load(directory: Path) -> Metadata:
         raise Unreadable(str(error)) from error
     if metadata.migrating:
         raise Unreadable(f"{directory}: the migration from ZooKeeper has not ended")
-    if metadata.unknown:
-        skipped = ", ".join(f"{count} of api key {key}" for key, count in sorted(metadata.unknown.items()))
-        log.warning("%s: skipped metadata records that this version does not know: %s", directory, skipped)
     return metadata
 
 

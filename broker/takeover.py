@@ -136,7 +136,7 @@ def _topic_id(path: Path) -> bytes | None:
 
 
 def _metadata(log_dirs: Sequence[str], config: Mapping[str, Any]) -> tuple[Metadata | None, str, list[str]]:
-    """The metadata, or why there is none; and what to say of it."""
+    """The metadata, why it does not tell how long records stay, and what to say of it."""
     directory = kraft_log.find(log_dirs, config["metadata.log.dir"])
     if directory is None:
         return None, NO_METADATA, []
@@ -144,9 +144,16 @@ def _metadata(log_dirs: Sequence[str], config: Mapping[str, Any]) -> tuple[Metad
     if wrong:
         return None, wrong, [f"not read: {directory}"]
     try:
-        return kraft_log.load(directory), "", [f"metadata log: {directory}"]
+        metadata = kraft_log.load(directory)
+        return metadata, _skipped(metadata), [f"metadata log: {directory}"]
     except kraft_log.Unreadable as error:
         return None, "the metadata log cannot be read", [f"not readable: {error}"]
+
+
+def _skipped(metadata: Metadata) -> str:
+    """Why what the log says is not all there is: a newer Kafka's records may be of configs; "" when it is all."""
+    keys = ", ".join(map(str, sorted(metadata.unknown)))
+    return f"the metadata log has records that this version does not know: api keys {keys}" if keys else ""
 
 
 def _not_for(directory: Path, log_dirs: Sequence[str]) -> str:

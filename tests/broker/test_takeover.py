@@ -222,6 +222,15 @@ def test_a_migration_from_zookeeper_that_has_not_ended(tmp_path: Path) -> None:
     assert topic(plan(tmp_path), "t").unknown == "the metadata log cannot be read"
 
 
+def test_records_of_a_newer_kafka_leave_retention_unknown(tmp_path: Path) -> None:
+    """They may say how long records stay. What else the log says counts."""
+    partition(tmp_path, "t-0", A)
+    metadata(tmp_path, made("t", A, ("retention.ms", "1000"), ("min.insync.replicas", "2")), [kraft.UNKNOWN])
+    found = topic(plan(tmp_path), "t")
+    assert found.unknown == "the metadata log has records that this version does not know: api keys 99"
+    assert (found.id, found.configs) == (A, {"min.insync.replicas": "2"} | UNKNOWN_RETENTION)
+
+
 def test_directories_with_marks_are_named(tmp_path: Path) -> None:
     for mark in ("delete", "future", "stray"):
         partition(tmp_path, f"t-0.{'0' * 32}-{mark}")
