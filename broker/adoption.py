@@ -101,7 +101,7 @@ def _carry_out(plan: TakeOver, state: ClusterState, dirs: PartitionDirs) -> None
 
 def _create(topic: TopicTakeOver, state: ClusterState) -> None:
     replicas = {index: [state.broker] for index in range(topic.partitions)}
-    state.create_topic(TopicPlan(topic.name, replicas, topic.configs), topic.id, topic.epoch)
+    state.create_topic(TopicPlan(topic.name, replicas, topic.configs), topic.id, topic.epochs)
     log.info("took over topic %s with %d partitions from the log directories", topic.name, topic.partitions)
     for note in topic.notes:
         log.warning("took over topic %s: %s", topic.name, note)

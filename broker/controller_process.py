@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from odradek.broker import adoption, enrolment, joining, listeners, process
@@ -14,7 +15,7 @@ from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.process import Process
 from odradek.broker.publication import Publication
 from odradek.broker.slotbook import SlotBook
-from odradek.cluster import admitted
+from odradek.cluster import admitted, topicnames
 from odradek.cluster.admitted import Admitted
 from odradek.cluster.embedded import FILE_NAME, EmbeddedTree, StoreError
 from odradek.cluster.snapshot import Snapshot
@@ -70,10 +71,19 @@ def _take_over(me: Process, tree: EmbeddedTree) -> Controller:
     owner = MetadataOwner(state, dirs, book, me.config, ringer.ring, reserve, me.running)
     former = _former(me)
     if former is None and not all(me.config.clean):
-        state.bump_leader_epochs(state.topics)
+        state.bump_leader_epochs(_consumed(state.topics))
     owner.open_partitions(former)
     publication = Publication(me.shared, me.locks, ringer.ring)
     return Controller(me, owner, publication, Doorbell(me.run_dir, roles.CONTROLLER))
+
+
+def _consumed(topics: Iterable[str]) -> list[str]:
+    """Topics of which a consumer may have had what is lost now.
+
+    Not of the transaction coordinator's, whose leader epochs its markers bear: Kafka, if it goes on with the directory,
+    goes on with its own, and its partitions take no marker of a former epoch. No other coordinator is to be fenced.
+    """
+    return [name for name in topics if name != topicnames.TRANSACTIONS]
 
 
 def _join(me: Process) -> Controller:

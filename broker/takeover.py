@@ -20,7 +20,7 @@ from odradek.broker import kraft_log
 from odradek.broker.config import BrokerConfig
 from odradek.cluster import adopted_configs, configdef, planning, topicnames
 from odradek.cluster.adopted_configs import RETENTION, UNKNOWN_RETENTION
-from odradek.cluster.kraft_metadata import BROKER, TOPIC, Metadata, MetadataTopic
+from odradek.cluster.kraft_metadata import BROKER, TOPIC, Metadata, MetadataPartition, MetadataTopic
 from odradek.storage import checkpoints, logdirs, machine, names
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.epochs import EpochCache
@@ -49,7 +49,7 @@ class TopicTakeOver:
     found: dict[int, Found]
     configs: dict[str, str] = field(default_factory=dict)
     unknown: str = ""
-    epoch: int = 0
+    epochs: dict[int, int] = field(default_factory=dict)  # by partition
     notes: list[str] = field(default_factory=list)
 
 
@@ -228,11 +228,21 @@ class _Topic:
             last = topic.found.get(topic.partitions - 1)
             self.all.warnings.append(f"left alone: {last and last.path}, too many partitions before it are not there")
             return
-        epochs = [_latest_epoch(one.path) for one in topic.found.values()]
-        topic.epoch = 1 + max([*epochs, *(part.leader_epoch for part in parts.values())])
+        for index in range(topic.partitions):
+            topic.epochs[index] = self._epoch(topic.found.get(index), parts.get(index))
         self._note_partitions(broker)
         self._configure(config)
         self.all.topics.append(topic)
+
+    def _epoch(self, found: Found | None, part: MetadataPartition | None) -> int:
+        """The partition's leader epoch: the next after Kafka's, so that consumers hear what its log may have lost.
+
+        That of a transaction coordinator is Kafka's own: its partitions take no marker of a former epoch, and Kafka
+        knows of none of ours when it goes on with the directory. Nobody consumes that topic.
+        """
+        latest = _latest_epoch(found.path) if found else -1
+        former = max(latest, part.leader_epoch if part else -1)
+        return max(former, 0) if self.topic.name == topicnames.TRANSACTIONS else former + 1
 
     def _put_strays_aside(self) -> None:
         topic = self.topic

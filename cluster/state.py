@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -140,9 +140,15 @@ class ClusterState:
     # -- changes
 
     def create_topic(
-        self, plan: TopicPlan, topic_id: bytes | None = None, epoch: int = 0, states: int | None = None
+        self,
+        plan: TopicPlan,
+        topic_id: bytes | None = None,
+        epochs: Mapping[int, int] | None = None,
+        states: int | None = None,
     ) -> bytes:
         """Make a topic; its id (a new one unless given, for logs that exist). TreeError leaves all as it was.
+
+        `epochs` are leader epochs by partition, 0 where there is none.
 
         The states of all partitions are written with it, or of the first so many: then `write_states` does the rest.
         """
@@ -154,7 +160,7 @@ class ClusterState:
         exists = self.tree.exists(config_path) is not None
         operations.append(Set(config_path, config_data) if exists else Create(config_path, config_data))
         operations.append(Create(znodes.partitions_path(plan.name)))
-        rows = [self._new_row(plan.replicas[index], epoch) for index in sorted(plan.replicas)]
+        rows = [self._new_row(plan.replicas[index], (epochs or {}).get(index, 0)) for index in sorted(plan.replicas)]
         self.tree.multi([*operations, *self._new_states(plan.name, dict(enumerate(rows[:states])))])
         self.topics[plan.name] = _topic(plan.name, topic_id, plan.configs, rows)
         return topic_id
@@ -247,8 +253,8 @@ class ClusterState:
         self._write(znodes.broker_config_path(broker), znodes.encode_config(configs))
         self.dynamic["" if broker is None else str(broker)] = configs
 
-    def bump_leader_epochs(self, names: Mapping[str, Any]) -> None:
-        """Raise the leader epoch of every partition this broker leads (KIP-320: its log's end may have changed)."""
+    def bump_leader_epochs(self, names: Iterable[str]) -> None:
+        """Raise the leader epochs in which this broker leads these topics (KIP-320: their ends may have changed)."""
         operations: list[Operation] = []
         bumped = []
         for name in names:

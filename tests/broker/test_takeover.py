@@ -11,6 +11,7 @@ from odradek.broker import config as configuration
 from odradek.broker import takeover
 from odradek.broker.takeover import TakeOver, TopicTakeOver
 from odradek.cluster.adopted_configs import MARK, UNKNOWN_RETENTION
+from odradek.cluster.topicnames import TRANSACTIONS
 from odradek.storage import checkpoints, machine
 
 from ..cluster import kraft
@@ -67,7 +68,7 @@ def test_what_no_metadata_log_says_is_not_known(tmp_path: Path) -> None:
     partition(tmp_path, "t-0", A, epoch=3)
     partition(tmp_path, "t-2", A, epoch=5)
     found = topic(plan(tmp_path), "t")
-    assert (found.id, found.partitions, found.epoch) == (A, 3, 6)
+    assert (found.id, found.partitions, found.epochs) == (A, 3, {0: 4, 1: 0, 2: 6})
     assert found.unknown == takeover.NO_METADATA and found.configs == UNKNOWN_RETENTION
     assert found.notes == ["no directory here, begins empty: partitions 1"]
 
@@ -96,13 +97,20 @@ def test_a_name_that_only_looks_like_a_partition_s(tmp_path: Path) -> None:
     assert found.topics == [] and "too many partitions before it" in found.warnings[0]
 
 
+def test_transaction_coordinators_go_on_in_the_epochs_that_kafka_will_go_on_in(tmp_path: Path) -> None:
+    """Its partitions would take no marker of Kafka's, whose epoch would be a former one."""
+    partition(tmp_path, f"{TRANSACTIONS}-0", A, epoch=3)
+    partition(tmp_path, f"{TRANSACTIONS}-2", A)
+    assert topic(plan(tmp_path), TRANSACTIONS).epochs == {0: 3, 1: 0, 2: 0}
+
+
 def test_the_metadata_log_tells_topics_ids_partitions_and_configs(tmp_path: Path) -> None:
     partition(tmp_path / "one", "t-0", A)
     partition(tmp_path / "two", "t-1")
     metadata(tmp_path / "two", made("t", A, *KEEP.items(), replicas=[[0], [0], [0]]), made("empty", B))
     found = plan(tmp_path / "one", tmp_path / "two")
     assert (topic(found, "t").partitions, topic(found, "t").configs, topic(found, "t").unknown) == (3, KEEP, "")
-    assert topic(found, "t").epoch == 5, "above the leader epoch that Kafka had"
+    assert topic(found, "t").epochs == {0: 5, 1: 5, 2: 5}, "above the leader epoch that Kafka had"
     assert (topic(found, "empty").id, topic(found, "empty").found) == (B, {})
 
 

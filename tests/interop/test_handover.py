@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from ..clients.drivers import DRIVERS
+from ..clients.transactions import Confluent
 from ..harness.apache import Apache
+from ..harness.process import wait_until
 from ..storage.test_apache import RECORDS, produce, start_again
 
 pytestmark = [pytest.mark.needs("java-3.9.1", "kcat"), pytest.mark.long]
@@ -46,15 +48,28 @@ def test_there_and_back(fresh_broker: Any, tmp_path: Path, how: str) -> None:
         assert len(theirs) == RECORDS + TRANSACTIONAL
         for partition in range(2):
             DRIVERS["confluent-kafka"].write(broker.bootstrap, "t", partition, range(OURS), numbered, "lz4")
+        transact(broker, commit=False)
+        transact(broker, commit=True)
         broker.stop()
         assert "WARNING" not in recovery_lines(broker.log)
         checked = broker.command("check", str(apache.data_dir))
         assert checked.returncode == 0, checked.stdout
         start_again(apache)
-        assert len(committed(apache.bootstrap)) == len(theirs) + 2 * OURS
+        assert len(committed(apache.bootstrap)) == len(theirs) + 2 * OURS + 1
+        transact(apache, commit=True)
+        wait_until(lambda: len(committed(apache.bootstrap)) == len(theirs) + 2 * OURS + 2, 60, "the last transaction")
         assert not [line for line in apache.log_file.read_text().splitlines() if "ERROR" in line]
     finally:
         apache.stop()
+
+
+def transact(broker: Any, commit: bool) -> None:
+    """One transaction of the same producer as ever."""
+    producer = Confluent(broker, "to and fro")
+    producer.begin()
+    producer.send("t", b"in a transaction")
+    producer.commit() if commit else producer.abort()
+    producer.close()
 
 
 def numbered(number: int) -> Any:
