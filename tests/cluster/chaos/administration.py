@@ -141,13 +141,17 @@ def grown(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
 
 
 def min_insync_replicas(number: int) -> Any:
-    """Of the topic under load, for that while."""
+    """Of the topic under load, for that while.
+
+    By an administrator of its own: partitions cannot be added while a broker is down, which comes back when the load
+    goes on, and that waits for the former value.
+    """
 
     @contextmanager
     def fault(ground: Ground, broker: int, seconds: float) -> Iterator[None]:
         for value in (number, 2):
             change = partial(_set_of_load, ground=ground, value=value)
-            ground.administrator.ask(change, ())
+            ground.configurator.ask(change, ())
             if value == number:
                 yield
 

@@ -53,8 +53,9 @@ class Ground:
         self.zookeeper = self.cluster.zookeeper
         self._open_zookeeper()
         self.disks = [self._settle(broker) for broker in self.cluster.brokers]
-        self.administrator = Administrator(self)
-        self._stack.callback(self.administrator.end)
+        self.administrator, self.configurator = Administrator(self), Administrator(self)
+        for one in (self.administrator, self.configurator):
+            self._stack.callback(one.end)
         self.deleted: set[str] = set()  # topics that administrators have deleted since the last look
 
     def _open_zookeeper(self) -> None:

@@ -94,7 +94,8 @@ class World:
     def verify(self) -> Verdict:
         """All is healed: end the load, read everything, compare the replicas."""
         verdict = Verdict()
-        self.ground.administrator.settle()
+        for one in (self.ground.administrator, self.ground.configurator):
+            one.settle()
         self.ground.healed(self.topic, PARTITIONS)
         for producer in self.producers:
             producer.stop()
@@ -105,7 +106,8 @@ class World:
         log = self._read()  # again: a request that nobody waits for any more may arrive late
         self._settle_unknown(log)
         self._judge(log, verdict)
-        verdict.faults += [*self._divergence(log), *self.ground.administrator.problems]
+        verdict.faults += self._divergence(log)
+        verdict.faults += [*self.ground.administrator.problems, *self.ground.configurator.problems]
         self.ground.tidy()
         return verdict
 
