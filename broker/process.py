@@ -24,7 +24,6 @@ way back all must be started again.
 
 from __future__ import annotations
 
-import errno
 import faulthandler
 import logging
 import os
@@ -46,6 +45,7 @@ from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
 from odradek.ipc.roles import role_name
 from odradek.ipc.shm import Shared
+from odradek.storage import disks
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,6 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  #
 ROLE_LOCK = "roles.lock"
 FORMER_LOCK = "odradek-roles.lock"
 BYTE_PATIENCE_S = 10.0
-_PASSES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # says nothing of a log directory
 
 
 @dataclass
@@ -128,7 +127,7 @@ def _keep_log_dirs(config: BrokerConfig, locks: RoleLocks, failed: Collection[in
     kept = KeptDirs(config.log_dirs, broker_number(config, locks), failed)
     kept.turn()
     for error in kept.free.values():
-        if error is not None and error.errno in _PASSES:
+        if error is not None and disks.is_short(error):
             raise OdradekError(str(error))
 
 
