@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.storage.checkpoints import read_entries, write_entries
+from odradek.storage.checkpoints import CheckpointError, read_entries, write_entries
 from odradek.storage.durable import FILES, Files, StrPath
 
 FILE_NAME = "leader-epoch-checkpoint"
@@ -109,6 +109,14 @@ class EpochCache:
     def read(cls, directory: StrPath) -> EpochCache:
         """The cache as the file has it, empty without one; CheckpointError when it is malformed."""
         return cls(read_entries(Path(directory, FILE_NAME), _parse))
+
+    @classmethod
+    def read_noted(cls, directory: StrPath, noted: int) -> EpochCache:
+        """`read`, where `noted` is the newest by the slot, -1 for none; CheckpointError also when all are lost."""
+        cache = cls.read(directory)
+        if noted >= 0 and not cache.entries:
+            raise CheckpointError(f"{directory}: {FILE_NAME} has none")
+        return cache
 
 
 class UnknownEpoch(LookupError):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from odradek.storage import roll
 from odradek.storage.checkpoints import CheckpointError
-from odradek.storage.epochs import FILE_NAME, EpochCache
+from odradek.storage.epochs import EpochCache
 from odradek.storage.partition import Busy, Gone
 
 if TYPE_CHECKING:
@@ -20,14 +20,10 @@ if TYPE_CHECKING:
 def read(partition: Partition, noted: int) -> EpochCache:
     """The epochs, `noted` the newest by the slot. CheckpointError while another has the lock; OSError."""
     try:
-        cache = EpochCache.read(partition.directory)
-        if cache.entries or noted < 0:
-            return cache
-        problem = CheckpointError(f"{partition!r}: {FILE_NAME} has none")
-    except CheckpointError as broken:
-        problem = broken
-    try:
-        with partition.locked():
-            return roll.read_epochs(partition)
-    except (Busy, Gone):
-        raise problem from None
+        return EpochCache.read_noted(partition.directory, noted)
+    except CheckpointError as problem:
+        try:
+            with partition.locked():
+                return roll.read_epochs(partition)
+        except (Busy, Gone):
+            raise problem from None

@@ -132,10 +132,7 @@ def read_epochs(partition: Partition) -> epochs.EpochCache:
     """
     published = partition.slot.fields()
     try:
-        cache = epochs.EpochCache.read(partition.directory)
-        if cache.entries or published[slots.F_EPOCH_NOTED] < 0:
-            return cache
-        log.warning("%r: built the leader epochs again: %s has none", partition, epochs.FILE_NAME)
+        return epochs.EpochCache.read_noted(partition.directory, published[slots.F_EPOCH_NOTED])
     except CheckpointError as problem:
         log.warning("%r: built the leader epochs again: %s", partition, problem)
     with renewal.of(partition.slot):
