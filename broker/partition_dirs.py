@@ -49,9 +49,8 @@ class PartitionDirs:
         self._where: dict[tuple[str, int], int] = {}
         self._late: dict[tuple[str, int], Rename] = {}  # what the disk did not let rename
         self._again_at = math.inf
-        self._renamed = set(
-            range(len(self.log_dirs))
-        )  # with renames, perhaps of one before, that a power failure undoes
+        # Log directories with renames that a power failure may undo, at first perhaps of a process before this one.
+        self._renamed = set(range(len(self.log_dirs)))
         self._counts = [0] * len(self.log_dirs)
         for number, folder in enumerate(self.log_dirs):
             if number not in failed():
