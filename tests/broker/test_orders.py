@@ -284,9 +284,7 @@ def test_a_controller_that_dies_as_it_puts_a_log_away(tmp_path: Path) -> None:
     with real_replicas(tmp_path) as replicas:
         one = told(replicas=[0])._replace(leader=0)
         replicas.become(one)
-        replicas.view.show(["t"])
-        former = Snapshot.parse(replicas.view.snapshot(1, replicas._config).encode(), replicas._config)
-        replicas._log.shared.metadata.publish(1, former.encode())
+        former = published(replicas)
         row = replicas.view.row("t", 0)
         assert row is not None
 
@@ -334,9 +332,7 @@ def test_a_topic_whose_node_has_no_id_for_the_next_controller_process_is_what_it
     with real_replicas(tmp_path) as replicas:
         one = told(replicas=[0])._replace(leader=0)
         replicas.become(one)
-        replicas.view.show(["t"])
-        former = Snapshot.parse(replicas.view.snapshot(1, replicas._config).encode(), replicas._config)
-        replicas._log.shared.metadata.publish(1, former.encode())
+        former = published(replicas)
         successor = successor_of(replicas, one._replace(topic_id=NO_ID))
         successor.open(former)
         row, before = successor.view.row("t", 0), replicas.view.row("t", 0)
@@ -344,6 +340,14 @@ def test_a_topic_whose_node_has_no_id_for_the_next_controller_process_is_what_it
         assert successor.to_free == []
         assert successor.view.topics["t"]["id"] == one.topic_id.hex()
         assert successor.become(one._replace(leader_epoch=1)) == 0
+
+
+def published(replicas: Replicas) -> Snapshot:
+    """What the controller process of `t` leaves to the next one, as processes have it in shared memory."""
+    replicas.view.show(["t"])
+    former = Snapshot.parse(replicas.view.snapshot(1, replicas._config).encode(), replicas._config)
+    replicas._log.shared.metadata.publish(1, former.encode())
+    return former
 
 
 def successor_of(replicas: Replicas, one: Told) -> Replicas:
