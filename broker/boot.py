@@ -76,7 +76,7 @@ def _remove(locks: RoleLocks, config: BrokerConfig, run_dir: Path) -> None:
     """The last of a broker. Caller has sealed the locks."""
     if not config.former_roles:
         locks.remove()
-    with suppress(OSError):  # somebody has something else there
+    with suppress(OSError):  # the directory has other files, too
         run_dir.rmdir()
 
 
@@ -97,9 +97,9 @@ def prepare(
 ) -> Boot:  # fmt: skip
     """Take possession of the log directories; without `listen` somebody else opens the sockets. Raises BootError.
 
-    `hold` is called when nobody is waited for any more, before there is anything that a death would leave behind.
-    `away` is called when ZooKeeper gives no answer, and raises what it is told or waits, after which it is asked again.
-    The log directories stay locked meanwhile."""
+    `hold` is called after the last wait, before this makes anything that a death would leave behind.
+    `away` is called when ZooKeeper gives no answer: it raises the error, or waits before ZooKeeper is asked again. The
+    log directories stay locked meanwhile."""
     if line := limits.too_few_files():
         raise BootError(line)
     for line in limits.shortages():

@@ -1,7 +1,7 @@
 """The `.lock` of each log directory (storage.logdirs), held for as long as this process lives.
 
-What cannot be locked now, on a disk that failed or without a descriptor left, is tried again: who holds the others has
-more to do, above all when disks fail.
+A directory that cannot be locked now, because its disk fails or no descriptor is left, is tried again: the process has
+other work, above all when disks fail.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ _LAST = 1024  # of them, those at its end, which says what came of it
 
 
 def end() -> None:
-    """Before the process goes at once: out with what is not written yet, as far as somebody takes it."""
+    """Write what is buffered, before os._exit. What cannot be written is lost."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # full, without a reader, closed, never there

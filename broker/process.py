@@ -2,11 +2,11 @@
 
 Layout    : `roles.lock` in the run directory, one byte for each role (ipc.roles). The file is also who a broker is: in
             its name each process locks all log directories (storage.logdirs), so that no broker of another run
-            directory, with a `partition.lock` of its own, gets at their logs while one process of this one lives. A log
-            directory that fails is in nobody's way: a process that starts then passes it over.
+            directory, with a `partition.lock` of its own, gets at their logs while one process of this one lives. A
+            process that starts passes over log directories that have failed.
 Owner     : the kernel; a process that has its byte is the one and only of its role until it dies.
-Writers   : none, the file stays empty. Who has the supervisor's byte makes it; at the end of a stop he takes all other
-            bytes and then removes it, so that nobody begins meanwhile; who waited finds that it is not there any more.
+Writers   : none, the file stays empty. The holder of the supervisor's byte makes it. At the end of a stop it takes all
+            other bytes and then removes the file, so that no process begins meanwhile; one that waited finds it gone.
 Crash rule: a dead process's byte is free at once; its successor waits for it before it does anything else. A start in
             the run directory of a broker that died takes the file as it is.
 
@@ -18,8 +18,8 @@ another machine on a shared disk is not seen.
 
 Versions before had `odradek-roles.lock` in the first log directory, and locked the directories by the supervisor alone.
 A process that starts in a broker which one of them has started does as they did (`BrokerConfig.former_roles`). A start
-waits until nobody has a byte of that file. Processes of such a version do not fit into a broker of this one: after a
-way back all must be started again.
+waits until no process has a byte of that file. Processes of such a version do not fit into a broker of this one: after
+a downgrade all must be started again.
 """
 
 from __future__ import annotations

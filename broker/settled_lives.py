@@ -6,7 +6,7 @@ Owner     : the cluster; the elected controller writes it, on condition of its e
 Crash rule: a life is noted once all is written that its beginning costs, so that a controller that dies before leaves
             it unsettled. The next one then takes it out of ISRs that it follows in, as others stay: it could come into
             them by a write about a former life, which landed when no controller looked. Who has truly caught up since
-            comes back. That is also the price for who has begun under a controller of Kafka's.
+            comes back. A broker that has started under a controller of Kafka's pays the same.
 """
 
 from __future__ import annotations
