@@ -125,7 +125,8 @@ class _Recovery:
         self.out = Recovered()
         self.notes = self.out.notes
         self.sizes: dict[int, int] = {}  # base offset → bytes, rising
-        self.snapshots: list[int] = []  # their offsets when it was opened, rising
+        self.snapshots: list[int] = []  # offsets of those that are not known to be broken, rising
+        self.knew_producers = False  # there was a snapshot when it was opened
         self.state = LogState(EpochCache(), {}, 0)
         self.gaps_upto = 0  # below, compaction may have left gaps
         self.clean_upto = 0  # below, no transaction is open
@@ -138,6 +139,7 @@ class _Recovery:
     def tidy(self) -> None:
         """Brings the directory into order, and knows the segments from then on."""
         self.sizes, self.snapshots = tidy(self.directory, self.notes, files=self.files)
+        self.knew_producers = bool(self.snapshots)
 
     def allow_gaps(self, compacted: bool, compacted_upto: int, log_start: int) -> None:
         """Settles below which offset compaction may have left gaps, and ended all transactions.
@@ -321,7 +323,7 @@ class _Recovery:
 
     def load_state(self, log_start: int) -> None:
         """Producers and epochs as of the log's end."""
-        if self.scanned_from is None and self.snapshots:
+        if self.scanned_from is None and self.knew_producers:  # also when all were broken: the log tells then
             self._load_producers(self.out.leo)
         former_state.forget_compacted(self.directory, self.sizes, self.state, self.out.leo, self.clean_upto)
         # Without any snapshot a clean stop means that there was no producer to remember, as in Kafka.

@@ -414,6 +414,16 @@ def test_a_broken_snapshot_is_replaced_by_the_one_before(tmp_path: Path, clean: 
     assert not broken.exists()
 
 
+def test_when_all_snapshots_are_broken_the_log_tells_of_producers(tmp_path: Path) -> None:
+    """After a clean stop too, and where a lost index has had them looked through before."""
+    write_segment(tmp_path, 0, produced(0, 5, 7, 0))
+    write_segment(tmp_path, 10, produced(10, 1, 7, 10), sealed=False)
+    (tmp_path / "00000000000000000012.snapshot").write_bytes(b"rubbish")
+    (tmp_path / "00000000000000000000.index").unlink()
+    known = recover(tmp_path, CONFIG, clean=True).producers[7]
+    assert known.last == (10, 11, 10, 11, 60, 1)
+
+
 def test_a_snapshot_past_the_end_goes(tmp_path: Path) -> None:
     write_segment(tmp_path, 0, produced(0, 5, 7, 0), sealed=False)
     snapshots.write_snapshot(tmp_path, 11, {99: ProducerEntry(1)})
