@@ -8,74 +8,71 @@ Writers   : who holds the partition's lock, at the end of the active segment's i
 Lock      : none to read: the slot's counters say how many entries are whole.
 Crash rule: entries past the published count are garbage and are overwritten; indexes can be rebuilt from the log.
 
-A sealed index is mapped, and bisection reads the elements it looks at: numpy's searchsorted would copy a big-endian
-column whole at each call, and importing numpy costs a worker 0.18 CPU s, in the midst of its clients' requests. The
-active one grows. Of its offset index a reader keeps what it has read,
-8 bytes an entry, since entries once published never change; of its time index it reads single elements.
+Bisection reads the elements it looks at: numpy's searchsorted would copy a big-endian column whole at each call, and
+importing numpy costs a worker 0.18 CPU s, in the midst of its clients' requests. Nothing is mapped: where a file is
+truncated, or its disk fails, a map is a SIGBUS, which ends the process. Of the active segment's offset index a reader
+keeps what it has read, 8 bytes an entry, since entries once published never change.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from typing import Any
+
+from odradek.storage.openfile import OpenFile
 
 OFFSET_ENTRY = struct.Struct(">II")
 TIME_ENTRY = struct.Struct(">qI")
-
-
-class _GrowingColumn:
-    """One field of a growing index as a sequence for bisect."""
-
-    __slots__ = ("_at", "_fd", "_field", "_size")
-
-    def __init__(self, fd: int, field: struct.Struct, size: int, at: int) -> None:
-        self._fd, self._field, self._size, self._at = fd, field, size, at
-
-    def __getitem__(self, row: int) -> int:
-        data = os.pread(self._fd, self._field.size, row * self._size + self._at)
-        return self._field.unpack(data)[0]
+Fail = Callable[[str], Exception]
+"""What to raise where the file ends before an entry that counts, made of the words why."""
 
 
 _U32 = struct.Struct(">I")
 _I64 = struct.Struct(">q")
 
 
-class _MappedColumn:
-    """One field of a sealed index as a sequence for bisect."""
+class _Column:
+    """One field of an index as a sequence for bisect."""
 
-    __slots__ = ("_at", "_data", "_field", "_size")
+    __slots__ = ("_at", "_fail", "_fd", "_field", "_size")
 
-    def __init__(self, data: mmap.mmap, field: struct.Struct, size: int, at: int) -> None:
-        self._data, self._field, self._size, self._at = data, field, size, at
+    def __init__(self, fd: int, field: struct.Struct, size: int, at: int, fail: Fail) -> None:
+        self._fd, self._field, self._size, self._at, self._fail = fd, field, size, at, fail
 
     def __getitem__(self, row: int) -> int:
-        return self._field.unpack_from(self._data, row * self._size + self._at)[0]
+        data = os.pread(self._fd, self._field.size, row * self._size + self._at)
+        if len(data) < self._field.size:
+            raise self._fail(f"the index ends before entry {row}")
+        return self._field.unpack(data)[0]
 
 
-def _mapped(path: str, entry: struct.Struct, key: struct.Struct) -> tuple[Any, Any, int]:
-    """The two columns of a sealed index, a `key` and an u32 each entry, and its number of entries."""
-    with open(path, "rb") as file:
-        entries = os.fstat(file.fileno()).st_size // entry.size
-        if not entries:
-            return (), (), 0
-        data = mmap.mmap(file.fileno(), entries * entry.size, access=mmap.ACCESS_READ)
-    return _MappedColumn(data, key, entry.size, 0), _MappedColumn(data, _U32, entry.size, key.size), entries
+def _opened(path: str, entry: struct.Struct, fail: Fail) -> tuple[OpenFile | None, int]:
+    """A sealed index, unless it is empty, and its number of entries."""
+    file = OpenFile(path)
+    entries, left = divmod(os.fstat(file.fd).st_size, entry.size)
+    if left:
+        raise fail(f"the index ends amid entry {entries}")
+    return file if entries else None, entries
 
 
 class OffsetIndex:
     """Positions by offset. `entries` of the active segment comes from the slot; a sealed one knows its own."""
 
-    def __init__(self, path: str, fd: int = -1) -> None:
+    def __init__(self, path: str, fd: int = -1, fail: Fail = EOFError) -> None:
         self.entries = 0
         self._keys: Any = array("I")
         self._positions: Any = array("I")
         self._fd = fd
+        self._fail = fail
         if fd < 0:
-            self._keys, self._positions, self.entries = _mapped(path, OFFSET_ENTRY, _U32)
+            self._file, self.entries = _opened(path, OFFSET_ENTRY, fail)
+            fd = self._file.fd if self._file is not None else -1
+            self._keys = _Column(fd, _U32, OFFSET_ENTRY.size, 0, fail)
+            self._positions = _Column(fd, _U32, OFFSET_ENTRY.size, _U32.size, fail)
 
     def _read_on(self, entries: int) -> None:
         """Take in the entries that the active segment's index has got since the last look."""
@@ -86,7 +83,7 @@ class OffsetIndex:
             self._keys.extend(data[0::2])
             self._positions.extend(data[1::2])
             if len(data) < 2:
-                raise EOFError(f"the index ends after {known} of {entries} entries")
+                raise self._fail(f"the index ends after {known} of {entries} entries")
             known = len(self._keys)
 
     def position_before(self, relative: int, entries: int) -> int:
@@ -117,15 +114,13 @@ class OffsetIndex:
 class TimeIndex:
     """Offsets by timestamp."""
 
-    def __init__(self, path: str, fd: int = -1) -> None:
+    def __init__(self, path: str, fd: int = -1, fail: Fail = EOFError) -> None:
         self.entries = 0
-        self._times: Any
-        self._offsets: Any
         if fd < 0:
-            self._times, self._offsets, self.entries = _mapped(path, TIME_ENTRY, _I64)
-        else:
-            self._times = _GrowingColumn(fd, _I64, TIME_ENTRY.size, 0)
-            self._offsets = _GrowingColumn(fd, _U32, TIME_ENTRY.size, 8)
+            self._file, self.entries = _opened(path, TIME_ENTRY, fail)
+            fd = self._file.fd if self._file is not None else -1
+        self._times: Any = _Column(fd, _I64, TIME_ENTRY.size, 0, fail)
+        self._offsets: Any = _Column(fd, _U32, TIME_ENTRY.size, _I64.size, fail)
 
     def before(self, timestamp: int, entries: int) -> tuple[int, int]:
         """The last entry that is older than `timestamp` (ms): its time, and a relative offset before which all are.

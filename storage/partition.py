@@ -15,8 +15,9 @@ import logging
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.ipc import renewal, roles, slots
@@ -51,32 +52,29 @@ class Unrepaired(OSError):
 
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 _REPLACING = (swap.SWAPPING, truncate.TRUNCATING)
-_SEALED_KEPT = 8  # a reader goes through segments one after the other; each costs a descriptor and two maps
+_SEALED_KEPT = 8  # a reader goes through segments one after the other; each costs three descriptors
 
 
 class Sealed:
     """A segment that no longer changes: its files open on first use, stay open while someone refers to them."""
 
-    __slots__ = ("_confirm", "_index", "_log", "_lost", "_path", "_time", "base", "size")
+    __slots__ = ("_index", "_log", "_of", "_path", "_time", "base", "size")
 
-    def __init__(
-        self, directory: str, base: int, confirm: Callable[[], None], lost: Callable[[int, str], None]
-    ) -> None:  # fmt: skip
+    def __init__(self, of: Partition, base: int) -> None:
         self.base = base
-        self._confirm = confirm  # that what was opened by name belongs with the rest: `Partition.confirm`
-        self._lost = lost  # `Partition.lost`
-        self._path = os.path.join(directory, names.offset_name(base))
+        self._of = of
+        self._path = os.path.join(of.directory, names.offset_name(base))
         self.size = os.stat(self._path + names.LOG).st_size
         self._log: OpenFile | None = None
         self._index: OffsetIndex | None = None
         self._time: TimeIndex | None = None
-        confirm()
+        of.confirm()
 
     @property
     def file(self) -> OpenFile:
         if self._log is None:
             opened = OpenFile(self._path + names.LOG)
-            self._confirm()
+            self._of.confirm()
             self._log = opened
         return self._log
 
@@ -84,7 +82,7 @@ class Sealed:
     def index(self) -> OffsetIndex:
         if self._index is None:
             opened = self._opened(OffsetIndex, names.INDEX)
-            self._confirm()
+            self._of.confirm()
             self._index = opened
         return self._index
 
@@ -92,15 +90,15 @@ class Sealed:
     def time_index(self) -> TimeIndex:
         if self._time is None:
             opened = self._opened(TimeIndex, names.TIME_INDEX)
-            self._confirm()
+            self._of.confirm()
             self._time = opened
         return self._time
 
     def _opened(self, make: type[_Index], kind: str) -> _Index:
         try:
-            return make(self._path + kind)
+            return make(self._path + kind, fail=partial(self._of.cut_short, self.base))
         except FileNotFoundError:
-            self._lost(self.base, kind)
+            self._of.lost(self.base, kind)
             raise
 
 
@@ -109,16 +107,16 @@ class ActiveFiles:
 
     __slots__ = ("base", "generation", "index", "index_file", "log", "time", "time_file")
 
-    def __init__(self, directory: str, base: int, generation: int, make: bool) -> None:
-        path = os.path.join(directory, names.offset_name(base))
+    def __init__(self, of: Partition, base: int, generation: int, make: bool) -> None:
+        path, fail = os.path.join(of.directory, names.offset_name(base)), partial(of.cut_short, base)
         flags = os.O_RDWR | (os.O_CREAT if make else 0)
         self.base = base
         self.generation = generation
         self.log = OpenFile(path + names.LOG, flags)
         self.index_file = OpenFile(path + names.INDEX, flags)
         self.time_file = OpenFile(path + names.TIME_INDEX, flags)
-        self.index = OffsetIndex("", self.index_file.fd)
-        self.time = TimeIndex("", self.time_file.fd)
+        self.index = OffsetIndex("", self.index_file.fd, fail)
+        self.time = TimeIndex("", self.time_file.fd, fail)
 
 
 class Partition:
@@ -243,7 +241,7 @@ class Partition:
         self.follow(generation)
         files = self.active_files
         if files is None or files.base != base:
-            files = ActiveFiles(self.directory, base, generation, make)
+            files = ActiveFiles(self, base, generation, make)
             self._opened()
             self.active_files = files
         return files
@@ -292,6 +290,11 @@ class Partition:
         if self.slot.read()[slots.F_LOG_START] <= base:
             raise self.damaged(base, f"the {kind} of segment {base} is missing")
 
+    def cut_short(self, base: int, why: str) -> DamagedIndex:
+        """What to raise where an index of the segment at `base` ends before an entry that counts."""
+        self.confirm()
+        return self.damaged(base, f"segment {base}: {why}")
+
     def _await_swap(self) -> None:
         """It takes a moment; when its process is dead, this finishes it."""
         try:
@@ -317,7 +320,7 @@ class Partition:
         """The sealed segment at `base`; FileNotFoundError when it was deleted meanwhile (read the slot again)."""
         segment = self._sealed.get(base)
         if segment is None:
-            segment = Sealed(self.directory, base, self.confirm, self.lost)
+            segment = Sealed(self, base)
             self._opened()
             if len(self._sealed) >= _SEALED_KEPT:
                 del self._sealed[next(iter(self._sealed))]

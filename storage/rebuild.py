@@ -91,7 +91,7 @@ def position_before(directory: Path, base: int, offset: int) -> int:
     """Where to begin to look for `offset` in a trusted segment, by its index; its start where that is wrong or lost."""
     try:
         index = OffsetIndex(str(names.segment_path(directory, base, names.INDEX)))
-    except FileNotFoundError:
+    except (FileNotFoundError, EOFError):
         return 0
     position = index.position_before(offset - base, index.entries)
     with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:

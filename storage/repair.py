@@ -46,7 +46,7 @@ def repair(partition: Partition, values: Fields, dirty: int) -> Fields:
 
 
 def _cut(path: str, size: int) -> None:
-    """Only the active segment's files are ever cut, and those are never mapped."""
+    """Only the active segment's files are ever cut."""
     try:
         if os.stat(path).st_size > size:
             os.truncate(path, size)

@@ -264,7 +264,17 @@ def _largest(partition: Partition, values: Values, base: int) -> int:
     if base == values[slots.F_ACTIVE_BASE]:
         return values[slots.F_MAX_TIMESTAMP] if values[slots.F_ACTIVE_SIZE] else -1
     index = partition.sealed(base).time_index
+    if not index.entries:
+        _check_timeless(partition, base)
     return index.last(index.entries)[0]
+
+
+def _check_timeless(partition: Partition, base: int) -> None:
+    """DamagedIndex where the first batch of the sealed segment has a timestamp: its time index has one, too."""
+    segment = partition.sealed(base)
+    _, head = next(read.batch_headers(segment.file, 0, segment.size), (0, ()))
+    if head and head[3] == 2 and head[8] >= 0:
+        raise partition.damaged(base, f"the time index of segment {base} is empty")
 
 
 def _start(partition: Partition, values: Values, base: int, timestamp: int) -> int:

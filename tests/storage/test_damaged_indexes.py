@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -375,4 +376,58 @@ def test_a_death_in_a_trim_leaves_no_transaction_index(world: Live) -> None:
     with world.partition(2).locked():
         pass
     assert not names.segment_path(world.root / "t-0", 0, names.TXN_INDEX).exists()
+    assert _faults(world.root / "t-0") == []
+
+
+@pytest.mark.parametrize("size", [0, 8, 20])
+def test_an_index_that_is_cut_while_it_is_read_is_made_again(world: Live, size: int) -> None:
+    """Not a SIGBUS, which would end the process."""
+    base, reader = _sealed(world)[1], world.partition(1)
+    expected = records(reader)
+    newest = by_time.newest(reader, reader.slot.read(), 1000)
+    for kind in (names.INDEX, names.TIME_INDEX):
+        path = names.segment_path(world.root / "t-0", base, kind)
+        whole = path.read_bytes()
+        os.truncate(path, size)
+        reader.positions.clear()
+        with pytest.raises(DamagedIndex):
+            records(reader, base + 7)
+            by_time.newest(reader, reader.slot.read(), 1000)
+        reindex.mend(reader)
+        assert path.read_bytes() == whole
+    assert records(reader) == expected
+    assert by_time.newest(reader, reader.slot.read(), 1000) == newest
+
+
+@pytest.mark.parametrize("size", [0, 20])
+def test_a_time_index_that_is_cut_before_it_is_read_is_made_again(world: Live, size: int) -> None:
+    base, reader = _sealed(world)[1], world.partition(1)
+    path = names.segment_path(world.root / "t-0", base, names.TIME_INDEX)
+    whole = path.read_bytes()
+    os.truncate(path, size)
+    with pytest.raises(DamagedIndex):
+        by_time.first_not_before(reader, reader.slot.read(), NOW + 10, 1000)
+    reindex.mend(reader)
+    assert path.read_bytes() == whole
+
+
+def test_the_active_segments_index_that_is_cut_is_made_again_once_it_is_sealed(world: Live) -> None:
+    partition = world.partition(1)
+    base = partition.state().active_base
+    for n in range(8):
+        put(partition, keyed([(b"k", b"%d" % n * 30)], timestamp=NOW + 60 + n))
+    whole, expected = [], records(partition)
+    for kind in (names.INDEX, names.TIME_INDEX):
+        path = names.segment_path(world.root / "t-0", base, kind)
+        whole.append(path.read_bytes())
+        os.truncate(path, 0)
+    reader = world.partition(2)
+    with pytest.raises(DamagedIndex, match="the index ends"):
+        records(reader, base + 8)
+    with pytest.raises(DamagedIndex, match="the index ends"):
+        by_time.first_not_before(reader, reader.slot.read(), NOW + 67, 1000)
+    reindex.mend(partition)
+    for kind, data in zip((names.INDEX, names.TIME_INDEX), whole, strict=True):
+        assert names.segment_path(world.root / "t-0", base, kind).read_bytes().startswith(data)
+    assert records(reader) == expected
     assert _faults(world.root / "t-0") == []
