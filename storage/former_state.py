@@ -6,7 +6,7 @@ Caller owns the directory alone. Only producer snapshots that are broken are rem
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from odradek.ipc import renewal
@@ -24,22 +24,35 @@ _END = 1 << 63
 
 
 def read_epochs(
-    directory: Path, trusted: Iterable[int], clean: bool, notes: list[str]
+    directory: Path, trusted: Sequence[int], clean: bool, notes: list[str]
 ) -> tuple[EpochCache, tuple[Epoch, ...] | None]:
-    """The epochs, and what the file says of them: from the batches of `trusted` segments when it does not tell."""
+    """The epochs, and what the file says of them: from the batches of `trusted` segments when it does not tell.
+
+    An empty file is right only of a log whose batches have none. A power failure leaves one where it was renamed but
+    not synced.
+    """
     cache, as_read = EpochCache(), None
     try:
         if os.path.exists(os.path.join(directory, epochs.FILE_NAME)):
             cache = EpochCache.read(directory)
             as_read = cache.entries
-            if as_read or clean:
-                return cache, as_read  # a power failure leaves an empty file where it was renamed but not synced
+            if as_read or (clean and not _has_epochs(directory, trusted)):
+                return cache, as_read
     except CheckpointError as problem:
         notes.append(f"rebuilt the leader epochs: {problem}")
     collect = LogState(cache, {}, _END)
     for base in trusted:
         walk_headers(directory, base, collect, upto=_END)
     return cache, as_read
+
+
+def _has_epochs(directory: Path, trusted: Sequence[int]) -> bool:
+    """Whether the last of the `trusted` segments that holds anything begins with a batch of a leader epoch."""
+    for base in reversed(trusted):
+        with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
+            for batch in Scan(fd, check=False):
+                return batch.leader_epoch >= 0
+    return False
 
 
 def load_producers(

@@ -14,7 +14,6 @@ What is not done to it, because the files could not tell, and Apache Kafka could
 - The log's end is lost below what the cleaner has seen decided.
 - In a compacted log the recovery point's checkpoint goes missing, or names an earlier offset: markers were kept in the
   log behind it.
-- `leader-epoch-checkpoint` is emptied before a clean start: so are those of logs that have no epochs.
 - The log start's checkpoint goes missing, and the log begins with its first segment again: the leader epochs below the
   former start stay forgotten, of which `odradek check` then tells.
 - An entry in the middle of an index is changed: a start does not look at it, but a reader that uses it does (here the
@@ -545,8 +544,9 @@ class LogWorld(World):
     def spoil_epochs(self, clean: bool, bases: list[int], point: int) -> None:
         path = self.directory / epochs.FILE_NAME
         if path.exists():
-            some: list[bytes | None] = [None, self.dice.randbytes(30), b"0\n5\n0 0\n", path.read_bytes()[:-3] + b"x\n"]
-            what = self.dice.choice(some if clean else [*some, b""])
+            what = self.dice.choice(
+                [None, self.dice.randbytes(30), b"0\n5\n0 0\n", path.read_bytes()[:-3] + b"x\n", b""]
+            )
             self.say(f"{epochs.FILE_NAME}: {what!r}")
             self.lost_epochs = True
             path.unlink() if what is None else path.write_bytes(what)

@@ -292,6 +292,8 @@ def test_epochs_are_cut_moved_and_completed(log: Path) -> None:
     assert recover(log, CONFIG, log_start=50, recovery_point=550).epochs == ((0, 50), (1, 200))
     os.unlink(log / "leader-epoch-checkpoint")
     assert recover(log, CONFIG, clean=True).epochs == ((0, 0), (1, 200))
+    (log / "leader-epoch-checkpoint").write_text("")
+    assert recover(log, CONFIG, clean=True).epochs == ((0, 0), (1, 200))
     (log / "leader-epoch-checkpoint").write_text("rubbish\nand more\n")
     found = recover(log, CONFIG, recovery_point=500)
     assert found.epochs == ((0, 0), (1, 200))
