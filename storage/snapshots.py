@@ -144,7 +144,7 @@ def newest_snapshot(
         try:
             data = read_file(path)
             if offset <= upto:
-                return offset, decode(data)
+                return offset, _below(offset, decode(data))
             _check(data)
         except SnapshotError as problem:
             notes.append(f"removed a broken producer snapshot, {path}: {problem}")
@@ -153,6 +153,15 @@ def newest_snapshot(
         except FileNotFoundError:
             offsets.remove(offset)
     return None
+
+
+def _below(offset: int, producers: dict[int, ProducerEntry]) -> dict[int, ProducerEntry]:
+    """`producers`; SnapshotError where one of them did something at `offset` or later: they are another snapshot's."""
+    for producer_id, entry in renewal.along(producers.items()):
+        last = max(entry.last.last_offset if entry.last else -1, entry.txn_first_offset)
+        if last >= offset:
+            raise SnapshotError(f"producer {producer_id} is at offset {last}, not below it")
+    return producers
 
 
 def prune_snapshots(

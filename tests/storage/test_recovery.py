@@ -426,6 +426,19 @@ def test_when_all_snapshots_are_broken_the_log_tells_of_producers(tmp_path: Path
     assert known.last == (10, 11, 10, 11, 60, 1)
 
 
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_snapshot_in_place_of_an_earlier_one_is_broken(tmp_path: Path, clean: bool) -> None:
+    directory = tmp_path / "t-0"
+    write_segment(directory, 0, [batch(0, producer=(7, 0, 0)), batch(1, producer=(7, 0, 1))])
+    write_segment(directory, 2, [marker(2, 7, 0, commit=True)], sealed=False)
+    expected = recover(directory, CONFIG).producers
+    later = {7: ProducerEntry(0, 9, 1000, txn_first_offset=4)}
+    snapshots.write_snapshot(directory, 2, later)
+    found = recover(directory, CONFIG, clean=clean, recovery_point=2)
+    assert found.producers == expected
+    assert "producer 7 is at offset 4, not below it" in found.notes[0]
+
+
 def test_a_snapshot_past_the_end_goes(tmp_path: Path) -> None:
     write_segment(tmp_path, 0, produced(0, 5, 7, 0), sealed=False)
     snapshots.write_snapshot(tmp_path, 11, {99: ProducerEntry(1)})
