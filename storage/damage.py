@@ -17,7 +17,6 @@ from odradek.storage.durable import FILES, Files, pread_exact, remove, truncate
 from odradek.storage.rebuild import Scanned
 from odradek.storage.scan import find_batch_after
 
-CORRUPT = ".corrupt"
 COPY_SIZE = 1 << 20
 
 
@@ -59,10 +58,10 @@ def cut_off(path: Path, position: int, *, files: Files = FILES) -> int:
 
 def set_aside(path: Path, position: int, later: Sequence[int], *, files: Files = FILES) -> None:
     """Keeps the log's bytes from `position` and the segments at the bases `later` as `.corrupt` files."""
-    _copy_from(path, position, path.with_name(f"{path.name}.{position}{CORRUPT}"), files)
+    _copy_from(path, position, path.with_name(f"{path.name}.{position}{names.CORRUPT}"), files)
     for base in later:
         log = names.segment_path(path.parent, base)
-        files.rename(log, log.with_name(log.name + CORRUPT))
+        files.rename(log, log.with_name(log.name + names.CORRUPT))
         remove_segment(path.parent, base, files=files)
     files.sync_dir(path.parent)
 

@@ -6,6 +6,7 @@ segments named by their first offset in 20 digits. A suffix tells the state of a
     .deleted   to be removed after `file.delete.delay.ms`
     .cleaned   output of a compaction that had not finished: worthless
     .swap      output of a compaction that had finished: only its renames are missing
+    .corrupt   damaged, and put aside: no broker reads it
     -delete    a partition directory waiting for removal      <topic>-<partition>.<32 hex>-delete
     -future    a copy being made in another log directory     <topic>-<partition>.<32 hex>-future
     -stray     a directory that belongs to no topic any more  <topic>-<partition>.<32 hex>-stray
@@ -35,6 +36,7 @@ DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 TEMPORARY = ".tmp"
+CORRUPT = ".corrupt"
 
 DELETE_DIR = "-delete"
 FUTURE_DIR = "-future"
@@ -107,14 +109,29 @@ def all_segment_files(directory: str | os.PathLike[str]) -> list[SegmentFile]:
 def segment_bases(directory: str | os.PathLike[str]) -> list[int]:
     """Base offsets of the segments in a partition directory, rising. There may be thousands: only logs are parsed."""
     with os.scandir(directory) as entries:
-        logs = [entry.name for entry in entries if entry.name.endswith(LOG) and entry.is_file()]
+        logs = [entry.name for entry in entries if entry.name.endswith(LOG) and _is_file(entry)]
     return sorted(file.offset for file in map(parse_segment_file, logs) if file is not None)
 
 
 def regular_files(directory: str | os.PathLike[str]) -> list[str]:
     """The names of the files in a directory, without what is no file."""
+    return listed(directory)[0]
+
+
+def listed(directory: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
+    """The names of the files in a directory, and those of what is no file, nor a link to one."""
+    found: tuple[list[str], list[str]] = ([], [])
     with os.scandir(directory) as entries:
-        return [entry.name for entry in entries if entry.is_file()]
+        for entry in entries:
+            found[not _is_file(entry)].append(entry.name)
+    return found
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
+        return False
 
 
 def partition_dir(topic: str, partition: int) -> str:

@@ -348,7 +348,7 @@ def _cut_note(path: Path, scanned: Scanned, gone: int, follows: str, lost: bool)
     kind = "cut a torn write"
     if follows:
         what = "what the end of the machine left in pieces" if lost else "damage"
-        kind = f"cut {what} ({follows}; kept as {damage.CORRUPT} files)"
+        kind = f"cut {what} ({follows}; kept as {names.CORRUPT} files)"
     return (
         f"{path.name}: {kind} at byte {scanned.end}, offset {scanned.next_offset}: {gone} bytes, {scanned.bad.reason}"
     )

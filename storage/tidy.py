@@ -3,7 +3,8 @@
     .deleted, .tmp    removed
     .cleaned          removed: a compaction that had not finished
     .swap             renamed into place, after the segments it replaces are removed
-    indexes           removed when their .log is gone
+    indexes           removed when their .log is gone; put aside as .corrupt when they are no files, as a directory or
+                      a link to nothing, so that they are made again; the leader epochs' file too
     .snapshot         removed below the first segment: what it knows of may have ended in what is gone
 
 Caller owns the directory alone. Crash rule: every step can be repeated; .swap files go into place
@@ -14,11 +15,11 @@ are the new ones, or about to be replaced by them: they stay, as aborted transac
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.storage import names
+from odradek.storage import epochs, names
 from odradek.storage.durable import FILES, Files, remove
 from odradek.storage.scan import Scan
 
@@ -37,11 +38,13 @@ def tidy(directory: Path, notes: list[str], *, files: Files = FILES) -> Contents
 
     Each thing done that touches records gets a line in `notes`.
     """
-    if any(name.endswith(UNFINISHED) for name in names.regular_files(directory)):
+    regular, others = names.listed(directory)
+    if any(name.endswith(UNFINISHED) for name in regular):
         _remove_worthless(directory, files)
         _finish_swaps(directory, notes, files)
     found = names.segment_files(directory)
     logs = {file.offset for file in found if file.kind == names.LOG}
+    _put_aside(directory, (name for name in others if _is_of(name, logs)), notes, files)
     for file in found:
         if file.kind in names.INDEXES and file.offset not in logs:
             remove(names.segment_path(directory, *file), files=files)
@@ -51,6 +54,20 @@ def tidy(directory: Path, notes: list[str], *, files: Files = FILES) -> Contents
         remove(names.segment_path(directory, offset, names.SNAPSHOT), files=files)
         snapshots.remove(offset)
     return Contents(sizes, snapshots)
+
+
+def _is_of(name: str, logs: Collection[int]) -> bool:
+    """Whether it is the name of a file that is made again from the segments at `logs` where it is missing."""
+    file = names.parse_segment_file(name)
+    if file is None:
+        return name == epochs.FILE_NAME
+    return file.kind in names.INDEXES and not file.mark and file.offset in logs
+
+
+def _put_aside(directory: Path, those: Iterable[str], notes: list[str], files: Files) -> None:
+    for name in those:
+        files.rename(directory / name, directory / f"{name}{names.CORRUPT}")
+        notes.append(f"{name} is no file: renamed it to {name}{names.CORRUPT}")
 
 
 def _remove_worthless(directory: Path, files: Files) -> None:

@@ -359,6 +359,24 @@ def test_what_is_no_file_is_no_part_of_the_log(log: Path) -> None:
     assert all((log / name / "something").exists() for name in foreign)
 
 
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("how", ["directory", "dangling", "itself"])
+@pytest.mark.parametrize("name", [f"{names.offset_name(200)}.index", f"{names.offset_name(400)}.timeindex",
+                                  f"{names.offset_name(0)}.txnindex", "leader-epoch-checkpoint"])  # fmt: skip
+def test_what_is_no_file_in_an_indexs_place_is_put_aside(log: Path, name: str, how: str, clean: bool) -> None:
+    before, expected = recover(log, CONFIG, recovery_point=550), files_of(log)
+    (log / name).unlink(missing_ok=True)
+    if how == "directory":
+        (log / name / "something").mkdir(parents=True)
+    else:
+        (log / name).symlink_to(log / ("nothing" if how == "dangling" else name))
+    found = recover(log, CONFIG, clean=clean, recovery_point=550)
+    assert facts(found) == facts(before)
+    assert {path.name: path.read_bytes() for path in log.iterdir() if path.suffix != names.CORRUPT} == expected
+    assert f"{name} is no file: renamed it to {name}.corrupt" in found.notes
+    assert os.path.lexists(log / f"{name}.corrupt")
+
+
 def test_old_messages(tmp_path: Path) -> None:
     write_segment(tmp_path, 0, [message(0, 0), message(1, 1, timestamp=9), batch(2)], sealed=False)
     found = recover(tmp_path, CONFIG)
