@@ -5,8 +5,9 @@ transaction of which nothing is left, until delete.retention.ms after compaction
 then written into its batch (KIP-534). Records of aborted transactions, and records without a key, go. A batch keeps
 its base and last offset and its producer's fields. One that would be empty stays, without records, when it holds its
 producer's last sequence, or is the last below the end of the round, so that offsets do not seem to go back.
-A marker in or behind the segment that holds the recovery point stays too: after a death producers are replayed from a
-snapshot below it, which may have its transaction for open.
+In or behind the segment that holds the recovery point more stays, as producers are replayed from a snapshot below it
+after a death: markers, since that may have their transactions for open, and a producer's last sequence below those
+that a truncation may take.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from odradek.ipc.producers import ProducerEntry
 from odradek.protocol.records import batch_v2, message_sets, slices
 from odradek.protocol.records.batch_v2 import Record
 from odradek.protocol.records.errors import RecordError
@@ -29,11 +31,20 @@ _LATEST = 1 << 62  # a delete horizon; what is beyond is for ever too, and times
 
 
 class LastOf(NamedTuple):
-    """A producer's last batch of data (-1: none is known), its epoch, and its last marker if that is known (-1)."""
+    """A producer's last batch of data (-1: none is known), its epoch, its last marker if that is known (-1), and its
+    last batch of data that no truncation takes (-1)."""
 
     offset: int
     epoch: int
     marker: int = -1
+    settled: int = -1
+
+    @classmethod
+    def of(cls, entry: ProducerEntry, marker: int, upto: int) -> LastOf:
+        """`upto`: how far the round may clean, so that the log is never cut below."""
+        known = [batch.last_offset for batch in entry.batches]
+        settled = max((one for one in known if one < upto), default=-1)
+        return cls(known[-1] if known else -1, entry.epoch, marker, settled)
 
 
 class Round(NamedTuple):
@@ -46,7 +57,6 @@ class Round(NamedTuple):
     end: int  # of what this round could clean, also if the map ended before
     now_ms: int
     delete_retention_ms: int
-    replayed_from: int = 1 << 63  # markers from there on stay
 
 
 class BatchCleaner:
@@ -55,6 +65,7 @@ class BatchCleaner:
     def __init__(self, going: Round) -> None:
         self.going = going
         self.producers: Mapping[int, LastOf] = {}
+        self.replayed_from = 1 << 63  # what producers did from there on stays
         self.legacy_tombstones = True  # whether the segment at hand is too young to lose those of magic 0 and 1
 
     def transactional(self, batch: Batch, payload: bytes) -> bytes:
@@ -69,7 +80,7 @@ class BatchCleaner:
 
     def _clean_control(self, batch: Batch, payload: bytes) -> bytes:
         spent = self.going.transactions.is_spent(batch, payload)
-        if batch.base_offset >= self.going.replayed_from:
+        if batch.base_offset >= self.replayed_from:
             return payload
         marked = batch.attributes & DELETE_HORIZON
         if not batch.records or (spent and marked and batch.base_timestamp <= self.going.now_ms):
@@ -93,7 +104,8 @@ class BatchCleaner:
         if last is None:
             return False
         if last.offset >= 0:
-            return batch.last_offset == last.offset
+            replayed = batch.base_offset >= self.replayed_from
+            return batch.last_offset == last.offset or (replayed and batch.last_offset == last.settled)
         is_marker = batch.attributes & CONTROL and batch.producer_epoch == last.epoch
         return bool(is_marker) and batch.last_offset >= last.marker
 

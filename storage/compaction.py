@@ -300,13 +300,14 @@ class Compaction:
         what, retention_ms = self.what, self.partition.config.delete_retention_ms
         going = Round(
             self.offsets, self.hasher, self._transactions(), what.first_dirty, what.upto, self.now_ms, retention_ms,
-            self._replayed_from,
         )  # fmt: skip
         cleaner, legacy_horizon = BatchCleaner(going), self._legacy_horizon()
         chunks = ChunkCleaner(cleaner, self._unreadable)
         end = self.offsets.latest + 1
         for group in cleanable.groups(self._found, self._active_base, end, self.rules):
             yield from self._read_producers(cleaner)
+            joined = group[-1].base >= self._replayed_from  # with the segment from which on a start replays
+            cleaner.replayed_from = group[0].base if joined else self._replayed_from
             yield from self._clean_group(group, chunks, legacy_horizon)
         FILES.sync_dir(self.partition.directory)  # also of swaps whose janitor died over it: the checkpoint trusts them
         self._see_whether_moved()
@@ -331,11 +332,7 @@ class Compaction:
         finally:
             self.partition.release()
         cleaner.producers = {
-            entry.producer_id: LastOf(
-                entry.batches[-1].last_offset if entry.batches else -1,
-                entry.epoch,
-                self._markers.get(entry.producer_id, -1),
-            )
+            entry.producer_id: LastOf.of(entry, self._markers.get(entry.producer_id, -1), self.what.upto)
             for entry in entries
         }
 

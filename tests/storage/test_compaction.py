@@ -458,6 +458,29 @@ def test_a_marker_above_the_recovery_point_stays(tmp_path: Path) -> None:
             assert [head.base_offset for head in headers(partition) if head.is_control and head.num_records] == left
 
 
+@pytest.mark.parametrize(("flushed", "left"), [(0, [0, 1, 2]), (1, [0, 1, 2]), (2, [1, 2])])
+def test_a_producers_last_batch_above_the_recovery_point_stays_below_one_that_may_be_truncated(
+    tmp_path: Path, flushed: int, left: list[int]
+) -> None:
+    """The truncation, and a start after a kill: the producer's batch is sent again, and was stored.
+
+    A start begins with the segment that holds the recovery point, of which the cleaner makes one with those before.
+    """
+    with live(tmp_path, **SMALL) as world:
+        partition = world.partition()
+        put(partition, keyed([(b"a", b"old")], producer=5, sequence=0))
+        seal(partition)
+        put(partition, keyed([(b"a", b"new")]))
+        seal(partition)
+        put(partition, keyed([(b"b", b"next")], producer=5, sequence=1))
+        with partition.locked() as values:
+            values[slots.F_FLUSHED] = flushed
+            partition.slot.publish(values)
+        note_recovery_point(partition)
+        assert len(list(Compaction(partition, look(partition, 0, NOW), MEMORY, NOW).steps())) > 0
+        assert [head.base_offset for head in headers(partition)] == left
+
+
 def test_a_transaction_that_is_over_is_not_open_by_a_snapshot_when_its_beginning_is_deleted(tmp_path: Path) -> None:
     """Its marker is compacted away, and then the checkpoint of the recovery point is lost."""
     with live(tmp_path, **SMALL, delete_retention_ms=0) as world:
