@@ -212,8 +212,9 @@ def _suspicious(found: batch_v2.Summary, head: Header, rule: Rules) -> bool:
     """Whether `record_error` may find something."""
     if rule.compacted and found.null_keys:
         return True
-    if rule.timestamp_type == CREATE_TIME and found.max_timestamp != NO_TIMESTAMP:
-        return _out_of_range(found.min_timestamp, rule) or _out_of_range(found.max_timestamp, rule)
+    if rule.timestamp_type == CREATE_TIME:
+        if _out_of_range(found.min_timestamp, rule) or _out_of_range(found.max_timestamp, rule):
+            return True
     return head.timestamp_type == LOG_APPEND_TIME
 
 
