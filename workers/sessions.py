@@ -66,7 +66,7 @@ class Session:
             if result.payloads or special or self.told.get(key) != known:
                 sent.append(result)
                 self.told[key] = known
-            if result.payloads and key in self.parts:
+            if result.payloads and key in self.parts and self.epoch != INITIAL:
                 self.parts[key] = self.parts.pop(key)  # served: to the back of the line
         return sent
 

@@ -138,7 +138,14 @@ def test_only_news_are_told() -> None:
 
 
 def test_who_was_served_goes_to_the_back_of_the_line() -> None:
-    session = Session(1, False, 0)
-    session.update(request(1, 0, part(A), part(B)))
+    session = new(Sessions(1), part(A), part(B))
     session.news([result(A, payload=b"x"), result(B)])
     assert list(session.parts) == [B, A]
+
+
+def test_the_first_answer_leaves_the_order_as_it_was_asked_for() -> None:
+    """As Kafka does, which is felt where `max_bytes` leaves no room for the others."""
+    session = Session(1, False, 0)
+    session.add(request(0, INITIAL, part(A), part(B)))
+    session.news([result(A, payload=b"x"), result(B)])
+    assert list(session.parts) == [A, B]
