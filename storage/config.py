@@ -83,6 +83,11 @@ class LogConfig:
         return 1 if self.visible_after_flush else self.flush_messages
 
     @cached_property
+    def largest_batch(self) -> int:
+        """Bytes of a producer's batch: what max.message.bytes says, and a segment holds (segment.bytes)."""
+        return min(self.max_message_bytes, self.segment_bytes)
+
+    @cached_property
     def plain(self) -> bool:
         """Whether a producer's batch is stored as it came, looking at nothing but its header."""
         return (

@@ -350,6 +350,10 @@ def test_added_partitions_and_changed_configs_hold_at_once(bench: Bench, client:
     assert client.call(request).responses[0].partition_responses[0].error_code == 0
     bench.configure("t", max_message_bytes="120")
     assert client.call(request).responses[0].partition_responses[0].error_code == errors.MESSAGE_TOO_LARGE
+    bench.configure("t", segment_bytes="120")
+    assert client.call(request).responses[0].partition_responses[0].error_code == errors.RECORD_LIST_TOO_LARGE
+    bench.configure("t", segment_bytes="170")
+    assert client.call(request).responses[0].partition_responses[0].error_code == 0
 
 
 def test_any_producer_id_a_client_can_claim(bench: Bench, client: Client) -> None:

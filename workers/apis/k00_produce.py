@@ -298,7 +298,7 @@ def _batch(
         )
         if (
             magic == 2
-            and length + LOG_OVERHEAD == size <= config.max_message_bytes
+            and length + LOG_OVERHEAD == size <= config.largest_batch
             and count == delta + 1
             and 0 < count <= size
             and not base
