@@ -41,7 +41,6 @@ from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
-    from odradek.storage.config import LogConfig
     from odradek.storage.partition import ActiveFiles, Partition
     from odradek.storage.sequences import Staged
     from odradek.storage.transactions import Guard, Marker
@@ -144,7 +143,7 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
     ) = values[HOT].tolist()  # fmt: skip
     files, config, slot = partition.active_files, partition.config, partition.slot
     words, dirty = slot.words, slot.at + DIRTY
-    if start and (index_entries >= config.most_index_entries or _too_old(since, batches[at], config, now_ms)):
+    if start and (index_entries >= config.most_index_entries or _too_old(partition, base, since, batches[at], now_ms)):
         return at
     if files is None or files.base != base or files.generation != generation:
         files = partition.active(base, generation, make=True)
@@ -203,9 +202,11 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
     return at
 
 
-def _too_old(since: int, batch: Batch, config: LogConfig, now_ms: int) -> bool:
+def _too_old(partition: Partition, base: int, since: int, batch: Batch, now_ms: int) -> bool:
     timestamp = batch.max_timestamp
-    return since >= 0 and (timestamp if timestamp >= 0 else now_ms) - since > config.seal_after_ms
+    age = (timestamp if timestamp >= 0 else now_ms) - since
+    config = partition.config
+    return since >= 0 and age > config.least_seal_ms and age > config.seal_after_ms(partition.directory, base)
 
 
 def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Batch, leo: int) -> bool:

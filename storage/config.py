@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
+from zlib import crc32
 
 _NEVER = 0x7FFFFFFFFFFFFFFF
 _INDEX_ENTRY = 8
@@ -68,9 +69,17 @@ class LogConfig:
         return min(self.segment_ms, max(self.max_compaction_lag_ms, 1)) if self.compacted else self.segment_ms
 
     @cached_property
-    def seal_after_ms(self) -> int:
-        """The age in ms beyond which the next append seals the segment: with the jitter that spreads rolls."""
-        return self.roll_ms - self.segment_jitter_ms
+    def least_seal_ms(self) -> int:
+        """The age in ms beyond which an append seals a segment that has all of segment.jitter.ms taken off."""
+        return self.roll_ms - min(self.segment_jitter_ms, self.roll_ms)
+
+    def seal_after_ms(self, log: str, base: int) -> int:
+        """The age in ms beyond which the next append seals the segment of `log` that begins at `base`.
+
+        Kafka draws the jitter at random for each segment. Here every process has to know it: it is a hash.
+        """
+        most = self.roll_ms - self.least_seal_ms
+        return self.roll_ms - crc32(f"{log} {base}".encode()) % most if most else self.roll_ms
 
     @cached_property
     def most_index_entries(self) -> int:

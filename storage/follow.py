@@ -78,7 +78,7 @@ def _piece(
     partition: Partition, values: Fields, data: memoryview, batches: list[Received], at: int, hw: int, now_ms: int
 ) -> int:  # fmt: skip
     """Append from batch `at` on what belongs into the active segment, or begin the next one; where to go on."""
-    upto = _fitting(partition.config, values, batches, at, now_ms)
+    upto = _fitting(partition, values, batches, at, now_ms)
     if upto == at:
         base = batches[at].header[0]
         skip = not values[slots.F_ACTIVE_SIZE] or batches[at].last_offset - values[F_LEO] > _FARTHEST
@@ -104,14 +104,15 @@ def _piece(
     return upto
 
 
-def _fitting(config: LogConfig, values: Fields, batches: list[Received], at: int, now_ms: int) -> int:
+def _fitting(partition: Partition, values: Fields, batches: list[Received], at: int, now_ms: int) -> int:
     """Which batch is the first that is not for the active segment, by the rules of storage.append.
 
     At least one is for an empty segment, unless it is too far from its base.
     """
-    size, farthest = values[slots.F_ACTIVE_SIZE], values[slots.F_ACTIVE_BASE] + _FARTHEST
+    config, base = partition.config, values[slots.F_ACTIVE_BASE]
+    size, farthest = values[slots.F_ACTIVE_SIZE], base + _FARTHEST
     full = values[slots.F_INDEX_ENTRIES] >= config.most_index_entries
-    if size and (full or _too_old(config, values[slots.F_ACTIVE_SINCE], batches[at], now_ms)):
+    if size and (full or _too_old(partition, base, values[slots.F_ACTIVE_SINCE], batches[at], now_ms)):
         return at
     while at < len(batches):
         one = batches[at]
@@ -121,9 +122,11 @@ def _fitting(config: LogConfig, values: Fields, batches: list[Received], at: int
     return at
 
 
-def _too_old(config: LogConfig, since: int, one: Received, now_ms: int) -> bool:
+def _too_old(partition: Partition, base: int, since: int, one: Received, now_ms: int) -> bool:
     timestamp = one.header[8]
-    return since >= 0 and (timestamp if timestamp >= 0 else now_ms) - since > config.seal_after_ms
+    age = (timestamp if timestamp >= 0 else now_ms) - since
+    config = partition.config
+    return since >= 0 and age > config.least_seal_ms and age > config.seal_after_ms(partition.directory, base)
 
 
 def _advance(config: LogConfig, values: Fields, piece: list[Received], now_ms: int) -> list[tuple[int, int, int, int]]:

@@ -80,6 +80,23 @@ def test_segment_ms_rolls_by_record_time(tmp_path: Path) -> None:
         assert partition.state().active_base == 2
 
 
+def test_a_jitter_larger_than_segment_ms_does_not_seal_each_batch(tmp_path: Path) -> None:
+    with live(tmp_path, segment_ms=60_000, segment_jitter_ms=(1 << 63) - 1) as world:
+        partition = world.partition()
+        for _ in range(50):
+            put(partition, batch(b"x", timestamp=NOW))
+        assert partition.state().active_base == 0
+        put(partition, batch(b"x", timestamp=NOW + 60_001))
+        assert partition.state().active_base == 50
+
+
+def test_each_segment_of_each_log_has_a_jitter_of_its_own() -> None:
+    config = LogConfig(segment_ms=60_000, segment_jitter_ms=20_000)
+    ages = {config.seal_after_ms(log, base) for log in ("/d/a-0", "/d/a-1", "/e/a-0") for base in range(0, 100, 10)}
+    assert len(ages) > 25 and min(ages) > 40_000 and max(ages) <= 60_000
+    assert LogConfig(segment_ms=60_000).seal_after_ms("/d/a-0", 0) == 60_000
+
+
 def test_offsets_by_time(tmp_path: Path) -> None:
     with live(tmp_path, segment_bytes=700, index_interval_bytes=100) as world:
         partition = world.partition()
