@@ -390,6 +390,14 @@ def test_to_delete_a_topic_by_its_id_beside_one_named_in_both_ways(broker: Any, 
     assert {each.topic_id: each.error_code for each in answer.responses} == {UUID(int=1): INVALID_REQUEST, its: 0}
 
 
+@pytest.mark.parametrize("number", [0, 7], ids=["neither a name nor an id", "an unknown id twice"])
+def test_to_delete_what_is_not_named_rightly(wire: Wire, number: int) -> None:
+    row = interbroker.message_class("DeleteTopicsRequest").DeleteTopicState
+    rows = [row(name=None, topic_id=UUID(int=number))] * (2 if number else 1)
+    answer = wire.call(request("DeleteTopics", 6, topics=rows, timeout_ms=15_000))
+    assert [each.error_code for each in answer.responses] == [INVALID_REQUEST]
+
+
 def test_assignments_beside_a_number_of_partitions(wire: Wire) -> None:
     row = interbroker.message_class("CreateTopicsRequest").CreatableTopic
     twice = [row.CreatableReplicaAssignment(partition_index=0, broker_ids=[0]) for _ in range(2)]

@@ -47,16 +47,23 @@ def _asked(request: Any, version: int, snapshot: Snapshot) -> Generator[None, No
     for some in pieces(request.topic_names if version < BY_ID else request.topics):
         found += [Asked(one, NO_ID) if version < BY_ID else _by_name_or_id(one, snapshot) for one in some]
         yield
-    repeated = twice(topic.name for topic in found if topic.name is not None and not topic.refusal)
+    repeated = twice(_key(topic) for topic in found if not topic.refusal)
     yield
     return [
-        topic._replace(refusal=topic.refusal or "Duplicate topic name.") if topic.name in repeated else topic
+        topic._replace(refusal=topic.refusal or "Duplicate topic name or id.") if _key(topic) in repeated else topic
         for topic in dict.fromkeys(found)
     ]
 
 
+def _key(topic: Asked) -> str | UUID:
+    """What a topic is known by; one that is named by its name and by its id is the same."""
+    return topic.topic_id if topic.name is None else topic.name
+
+
 def _by_name_or_id(topic: Any, snapshot: Snapshot) -> Asked:
     topic_id = asked_id(topic)
+    if topic_id is None and topic.name is None:
+        return Asked(None, NO_ID, "A topic name or a topic id must be given.")
     if topic_id is None:
         return Asked(topic.name, topic_uuid(snapshot, topic.name))
     if topic.name is not None:
