@@ -181,8 +181,9 @@ def resolve(given: Mapping[str, str]) -> BrokerConfig:
     """Type every key and apply the rules between keys. Raises ConfigFault with a line for each bad value."""
     given = {key: value.strip() for key, value in given.items()}
     values, warnings = _typed(given)
-    if "node.id" in given and "broker.id" not in given:
-        values["broker.id"], given["broker.id"] = values["node.id"], given["node.id"]
+    for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
+        if name not in given and other in given:
+            values[name], given[name] = values[other], given[other]
     if not values.get("odradek.workers"):
         values["odradek.workers"] = os.cpu_count() or 1
     try:

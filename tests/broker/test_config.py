@@ -78,6 +78,13 @@ def test_kraft_example_serves_only_the_broker_listener() -> None:
     assert config["broker.id"] == 7
 
 
+@pytest.mark.parametrize("name", ["broker.id", "node.id"])
+def test_each_of_the_two_names_of_the_number_is_the_other(name: str) -> None:
+    config = configuration.resolve({"log.dirs": "d", name: "7"})
+    for each in ("broker.id", "node.id"):
+        assert (config[each], config.given[each]) == (7, "7")
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
