@@ -26,7 +26,7 @@ CODECS = 5  # none, gzip, snappy, lz4, zstd
 UNREADABLE = {-1, errors.CORRUPT_MESSAGE, errors.INVALID_RECORD}
 SMALL = 200  # bytes, the limits of the pools that hardly a batch fits
 MOST = 1 << 24  # bytes of unpacked records
-REBALANCE_IN_PROGRESS, NO_GROUP = 27, 69
+ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE_IN_PROGRESS, NO_GROUP = 22, 25, 27, 69
 CLIENT_METRICS = 16
 LEFT_BEHIND = {
     "JoinGroup": {23, 79},  # INCONSISTENT_GROUP_PROTOCOL; MEMBER_ID_REQUIRED, after which one may leave
@@ -261,6 +261,20 @@ def _beyond_the_limit(difference: Difference) -> bool:
     return step.api == "Fetch" and step.version < HARD_LIMIT and refused
 
 
+def _negative_time(difference: Difference) -> bool:
+    converted = difference.step.api == "Fetch" and difference.step.version < CONVERTED
+    if not converted or difference.theirs != "closed":
+        return False
+    return any(time < -1 for one in _sent(difference) for time in _times(one))
+
+
+def _times(one: bytes) -> list[int]:
+    try:
+        return [row.timestamp for row in parse(one) if row.timestamp is not None]
+    except Exception:  # it is no batch
+        return []
+
+
 def _begins_alike(field: Field) -> bool:
     if not field.path.endswith("/records") or not isinstance(field.ours, list) or not isinstance(field.theirs, list):
         return False
@@ -280,8 +294,12 @@ def _numbered(difference: Difference) -> bool:
 
 
 def _sent_out_of_order(difference: Difference) -> bool:
-    sent = [one for step, body in difference.produced for one in _in_produce(decoded(step, body))]
-    return not all(map(_in_order, sent))
+    return not all(map(_in_order, _sent(difference)))
+
+
+def _sent(difference: Difference) -> list[bytes]:
+    """All records that were sent before, whatever became of them."""
+    return [one for step, body in difference.produced for one in _in_produce(decoded(step, body))]
 
 
 def _other_offset(ours: Any, theirs: Any) -> bool:
@@ -347,6 +365,8 @@ def _is_gone(difference: Difference) -> bool:
     if api == "DescribeGroups":
         states = [(field.ours, field.theirs) for field in fields if field.path.endswith("/group_state")]
         return states == [("Dead", "Empty")] * len(fields)
+    if api in ("OffsetCommit", "TxnOffsetCommit"):  # with a generation
+        return all(_is_code(field, {ILLEGAL_GENERATION, NO_GROUP}, {UNKNOWN_MEMBER}) for field in fields)
     if api == "OffsetDelete":
         return bool((difference.ours["error_code"], difference.theirs["error_code"]) == (NO_GROUP, 0))
     return api == "DeleteGroups" and all(_is_code(field, {NO_GROUP}, {0}) for field in fields)
@@ -504,6 +524,11 @@ REASONS = (
         _converted,
     ),
     Reason(
+        "Records of a time before -1, which are converted for Fetch below version 4: Kafka cannot and ends the "
+        "connection, here they have none then",
+        _negative_time,
+    ),
+    Reason(
         "A batch of zstd that is larger than the limit of a Fetch below version 3: Kafka looks no further and "
         "finds no batch; here the client hears why it gets no further",
         _beyond_the_limit,
@@ -577,12 +602,12 @@ def _both_refused(field: Field) -> bool:
 
 
 def reason(difference: Difference) -> Reason | None:
-    """Why a difference stays; None when it is to be mended. Partitions of a Produce may each have a reason."""
+    """Why a difference stays; None when it is to be mended. What an answer says of each of several may have its own."""
     if not difference.is_whole:
         return None
     found = _of_all(difference)
-    if found is None and difference.step.api == "Produce" and isinstance(difference.ours, dict):
-        each = [_of_all(part) for part in _by_partition(difference)]
+    if found is None and difference.step.api in PARTS and isinstance(difference.ours, dict):
+        each = [_of_all(part) for part in _by_part(difference)]
         return next(iter(each), None) if all(each) else None
     return found
 
@@ -591,15 +616,16 @@ def _of_all(difference: Difference) -> Reason | None:
     return next((known for known in REASONS if known.holds(difference)), None)
 
 
-def _by_partition(difference: Difference) -> Iterator[Difference]:
-    """The difference in each partition of a Produce that has one."""
-    ours, theirs = _alone(difference.ours), _alone(difference.theirs)
+def _by_part(difference: Difference) -> Iterator[Difference]:
+    """The difference in each part of an answer that has one."""
+    parts = PARTS[difference.step.api]
+    ours, theirs = parts(difference.ours), parts(difference.theirs)
     for place in ours:
         if fields(ours[place], theirs.get(place)):
             yield difference._replace(ours=ours[place], theirs=theirs.get(place))
 
 
-def _alone(answer: Any) -> dict[tuple[str, int], Any]:
+def _by_partition(answer: Any) -> dict[tuple[str, int], Any]:
     """The answer to a Produce as it would be to each of its partitions."""
     rows = answer["responses"] if isinstance(answer, dict) else []
     return {
@@ -607,6 +633,17 @@ def _alone(answer: Any) -> dict[tuple[str, int], Any]:
         for row in rows
         for part in row["partition_responses"]
     }
+
+
+def _by_resource(answer: Any) -> dict[tuple[int, str], Any]:
+    """The answer to a change of configs as it would be to each resource's."""
+    rows = answer["responses"] if isinstance(answer, dict) else []
+    return {(row["resource_type"], row["resource_name"]): {**answer, "responses": [row]} for row in rows}
+
+
+PARTS: dict[str, Callable[[Any], dict[Any, Any]]] = {
+    "Produce": _by_partition, "AlterConfigs": _by_resource, "IncrementalAlterConfigs": _by_resource,
+}  # fmt: skip
 
 
 def told(difference: Difference) -> dict[str, Any]:

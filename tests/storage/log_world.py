@@ -70,6 +70,7 @@ class LogWorld(World):
         self.dice = dice
         self.said: list[str] = []
         self.excused: set[str] = set()  # files in which an entry may be wrong until a reader meets it
+        self.spoiled: set[str] = set()  # transaction indexes, at this stop
         self.history: list[tuple[int, list[Producer]]] = []  # (log end, producers then)
         self.gapped = False  # the cleaner was there
         self.weak = False  # snapshots were lost: after a kill what is deleted from the log may not be known any more
@@ -316,6 +317,7 @@ class LogWorld(World):
         checkpoints.write_offsets(self.root, checkpoints.RECOVERY_POINT, {TP: point})
         checkpoints.write_offsets(self.root, checkpoints.HIGH_WATERMARK, {TP: state.hw})
         self._stack.close()
+        self.spoiled.clear()
         for _ in range(damages):
             self.damage(clean, bases, point)
         if not damages and self.dice.random() < 0.1:
@@ -484,14 +486,15 @@ class LogWorld(World):
                 self.path(base, kind).unlink(missing_ok=True)
 
     def spoil_rows(self, clean: bool, bases: list[int], point: int) -> None:
-        """A transaction index is changed, or loses a part of a row."""
+        """A transaction index is changed, or loses a part of a row: once, or it might lose whole ones by parts."""
         there = [base for base in bases if self.path(base, names.TXN_INDEX).exists()]
         if not there:
             return
         path = self.path(self.dice.choice(there), names.TXN_INDEX)
         data = bytearray(path.read_bytes())
-        if not data:
+        if not data or path.name in self.spoiled:
             return
+        self.spoiled.add(path.name)
         if self.dice.random() < 0.3:
             data += self.dice.randbytes(self.dice.randrange(1, 80))
         elif self.dice.random() < 0.3:
