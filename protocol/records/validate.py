@@ -212,9 +212,9 @@ def _suspicious(found: batch_v2.Summary, head: Header, rule: Rules) -> bool:
     """Whether `record_error` may find something."""
     if rule.compacted and found.null_keys:
         return True
-    if rule.timestamp_type == CREATE_TIME:
-        if _out_of_range(found.min_timestamp, rule) or _out_of_range(found.max_timestamp, rule):
-            return True
+    times = (found.min_timestamp, found.max_timestamp)
+    if rule.timestamp_type == CREATE_TIME and any(_out_of_range(each, rule) for each in times):
+        return True
     return head.timestamp_type == LOG_APPEND_TIME
 
 
