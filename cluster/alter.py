@@ -13,6 +13,7 @@ from odradek.cluster.broker_rules import Layers
 from odradek.cluster.configdef import ConfigKey
 from odradek.cluster.configtypes import LIST
 from odradek.cluster.errors import INVALID_CONFIG, INVALID_REQUEST, ApiError
+from odradek.cluster.snapshot import Snapshot
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8  # resource types
@@ -77,10 +78,10 @@ def _parts(text: str | None) -> list[str]:
     return text.rstrip(",").split(",") if text.strip(",") else []
 
 
-def validate_topic(configs: Mapping[str, str]) -> None:
-    """ApiError INVALID_CONFIG unless `configs` may be a topic's overrides."""
+def validate_topic(configs: Mapping[str, str], snapshot: Snapshot) -> None:
+    """ApiError INVALID_CONFIG unless `configs` may be a topic's overrides, with the broker configs in force."""
     try:
-        configdef.validate_topic(configs)
+        snapshot.check_overrides(configs)
     except configdef.ConfigError as error:
         raise ApiError(INVALID_CONFIG, str(error)) from error
 

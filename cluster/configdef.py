@@ -43,6 +43,7 @@ __all__ = [
 BROKER: dict[str, ConfigKey] = {key.name: key for key in (*BROKER_CONFIGS, *KNOWN_CONFIGS, *OWN_CONFIGS)}
 TOPIC: dict[str, ConfigKey] = {key.name: key for key in TOPIC_CONFIGS}
 
+LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")  # the first is not above the second
 _MINUTES, _HOURS = 60_000, 3_600_000
 
 # Topic config -> (broker config, factor to the topic's unit), in order of precedence.
@@ -131,12 +132,17 @@ def nearest(name: str, table: Mapping[str, ConfigKey] = BROKER) -> str | None:
     return found[0] if found else None
 
 
-def validate_topic(configs: Mapping[str, str | None]) -> None:
-    """Check a topic's overrides one by one and together; ConfigError says which is wrong."""
-    values = {name: parse_topic(name, text) for name, text in configs.items()}
-    low = values.get("min.compaction.lag.ms", 0)
-    high = values.get("max.compaction.lag.ms", low)
-    if low > high:
+def validate_topic(
+    configs: Mapping[str, str], dynamic: tuple[Mapping[str, str], ...] = (), static: Mapping[str, Any] | None = None
+) -> None:
+    """Check a topic's overrides one by one, and together with the broker configs that stand for the others.
+
+    ConfigError says which is wrong. Overrides that say nothing of these are not to blame for what brokers have.
+    """
+    for name, text in configs.items():
+        parse_topic(name, text)
+    low, high = (resolve_one(name, configs, dynamic, static or {}) for name in LAGS)
+    if low > high and not configs.keys().isdisjoint(LAGS):
         raise ConfigError(
             f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms ({high})"
         )

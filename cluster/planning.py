@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from odradek.cluster import configdef, topicnames, validation
+from odradek.cluster import topicnames, validation
+from odradek.cluster.alter import validate_topic
 from odradek.cluster.assignment import assign
 from odradek.cluster.errors import (
     BROKER_NOT_AVAILABLE,
@@ -108,10 +109,7 @@ def plan_topic(request: TopicRequest, snapshot: Snapshot, defaults: Defaults) ->
     _check_name(request.name, snapshot)
     _check_replicas(replicas, snapshot)
     configs = {name: str(value) for name, value in request.configs.items()}
-    try:
-        configdef.validate_topic(configs)
-    except configdef.ConfigError as error:
-        raise ApiError(INVALID_CONFIG, str(error)) from error
+    validate_topic(configs, snapshot)
     return TopicPlan(request.name, replicas, configs)
 
 

@@ -193,6 +193,10 @@ class Snapshot:
             self._resolved[topic] = resolved
         return resolved
 
+    def check_overrides(self, configs: Mapping[str, str]) -> None:
+        """ConfigError unless these may be a topic's overrides, with the static and dynamic broker configs."""
+        configdef.validate_topic(configs, self.dynamic_layers(self._own_id()), self._static)
+
     def _own_id(self) -> int:
         own = self._static.get("broker.id", -1)
         return own if own in self.brokers else min(self.brokers, default=0)

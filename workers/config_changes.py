@@ -74,7 +74,7 @@ def _topic(controller: Controller, resource: Resource, validate_only: bool) -> N
     if topic is None:
         raise ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
     configs = adopted_configs.altered(former, changed, [change.name for change in resource.changes])
-    alter.validate_topic(configs)
+    alter.validate_topic(configs, controller.snapshot)
     if not validate_only:
         controller.owner.set_topic_config(resource.name, configs)
 

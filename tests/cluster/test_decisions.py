@@ -177,6 +177,23 @@ def test_defaults_and_given_assignments_make_plans() -> None:
     assert (plan.replicas, plan.configs, plan.factor) == ({0: [0], 1: [0]}, {"retention.ms": "5"}, 1)
 
 
+def test_compaction_lags_must_not_cross_those_of_the_broker() -> None:
+    """As in Kafka; but what brokers have is not the fault of a topic that says nothing of it."""
+    wrong = {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"}
+    broker = {"id": 0, "rack": None, "endpoints": {}}
+    there = Snapshot(raw_snapshot(1, "c", 0, [broker], {}, {"": wrong}), {"broker.id": 0})
+
+    def plan(**lags: str) -> TopicRequest:
+        configs = {f"{name}.compaction.lag.ms": value for name, value in lags.items()}
+        return plan_topic(TopicRequest("n", 1, 1, {}, configs), there, Defaults())
+
+    for lags in ({"min": "6"}, {"max": "8"}, {"min": "2", "max": "1"}):
+        error = refused(lambda lags=lags: plan(**lags))
+        assert error.code == errors.INVALID_CONFIG and "conflict topic config setting" in error.message
+    for lags in ({}, {"min": "5"}, {"max": "9"}, {"min": "1", "max": "2"}):
+        plan(**lags)
+
+
 def test_a_default_number_of_partitions_is_no_way_round_the_most_of_a_request() -> None:
     """A list of 2**31 of them holds the controller up, whoever has set num.partitions to that."""
     error = refused(lambda: plan_topic(TopicRequest("n"), ONE, Defaults(planning.MOST_PARTITIONS + 1, 1)))
