@@ -272,7 +272,12 @@ def _port(key: str, given: Mapping[str, str]) -> int | None:
 
 
 def _check_inter_broker(given: Mapping[str, str], advertised: list[Endpoint]) -> None:
-    name = given.get("inter.broker.listener.name")
+    name, protocol = given.get("inter.broker.listener.name"), given.get("security.inter.broker.protocol")
+    if name and protocol:
+        raise ListenerError("inter.broker.listener.name and security.inter.broker.protocol: set only one of them")
+    protocols = _protocols(given)
+    if protocol and protocol not in {protocols[endpoint.name] for endpoint in advertised}:
+        raise ListenerError(f"security.inter.broker.protocol: no advertised listener has {protocol}")
     if name and name.upper() not in {endpoint.name for endpoint in advertised}:
         raise ListenerError(f"inter.broker.listener.name: {name} is not among the advertised listeners")
 
@@ -295,7 +300,7 @@ def _check(config: BrokerConfig) -> None:
     """The rules between values, Kafka's (`KafkaConfig.validateValues`) and ours."""
     from odradek.cluster import broker_rules
 
-    faults = broker_rules.broken((), config) + _broker_id(config)
+    faults = broker_rules.broken((), config) + broker_rules.broken_at_start(config) + _broker_id(config)
     try:
         logs.parse_levels(config["odradek.log.levels"] or "")
     except ValueError as error:

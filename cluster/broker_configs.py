@@ -346,6 +346,7 @@ BROKER_CONFIGS = (
     ConfigKey(
         "offsets.topic.compression.codec", INT, "0", HIGH,
         "Codec of __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        check=between(0, 4),
     ),
     ConfigKey(
         "offsets.retention.minutes", INT, "10080", HIGH,

@@ -18,6 +18,13 @@ _THREADS = (
     "num.replica.fetchers",
 )  # those that act here
 _NEVER_ZERO = ("max.connections", "max.connection.creation.rate")  # once a broker runs: nobody could set it back
+_BOUNDED = (
+    ("group.consumer", "session.timeout.ms"),
+    ("group.consumer", "heartbeat.interval.ms"),
+    ("group.share", "session.timeout.ms"),
+    ("group.share", "heartbeat.interval.ms"),
+    ("group.share", "record.lock.duration.ms"),
+)  # a setting that has a least and a greatest value in others
 _OF_A_LISTENER = tuple("." + name for name in _NEVER_ZERO)
 
 
@@ -56,6 +63,33 @@ def broken(dynamic: Layers, static: Mapping[str, Any]) -> list[str]:
         ),
     )
     return [line for is_broken, line in rules if is_broken]
+
+
+def broken_at_start(static: Mapping[str, Any]) -> list[str]:
+    """What Kafka checks at the start alone, most of it of settings that do not change while a broker runs."""
+    low, high = (configdef.resolve_one(name, {}, (), static) for name in configdef.LAGS)
+    acks, most = static["offsets.commit.required.acks"], static["offsets.topic.replication.factor"]
+    queued, request = static["queued.max.request.bytes"], static["socket.request.max.bytes"]
+    rules = (
+        (low > high, f"log.cleaner.max.compaction.lag.ms must be at least log.cleaner.min.compaction.lag.ms, {low}"),
+        (
+            not -1 <= acks <= most,
+            f"offsets.commit.required.acks must be -1 to offsets.topic.replication.factor, {most}",
+        ),
+        (
+            0 < queued < request,
+            f"queued.max.request.bytes must be at least socket.request.max.bytes, {request}, or -1 for no limit",
+        ),
+    )
+    lines = [line for is_broken, line in rules if is_broken]
+    return lines + [line for group, what in _BOUNDED if (line := _out_of_bounds(group, what, static))]
+
+
+def _out_of_bounds(group: str, what: str, static: Mapping[str, Any]) -> str | None:
+    low, value, high = (static[f"{group}.{bound}{what}"] for bound in ("min.", "", "max."))
+    if low <= value <= high:
+        return None
+    return f"{group}.{what} must be {group}.min.{what} to {group}.max.{what}, {low} to {high}, not {value}"
 
 
 def broken_by_change(before: Layers, after: Layers, static: Mapping[str, Any]) -> list[str]:
