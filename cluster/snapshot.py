@@ -198,8 +198,9 @@ class Snapshot:
         configdef.validate_topic(configs, self.dynamic_layers(self._own_id()), self._static)
 
     def _own_id(self) -> int:
-        own = self._static.get("broker.id", -1)
-        return own if own in self.brokers else min(self.brokers, default=0)
+        """Also while this broker is not registered: other brokers' configs are not its own."""
+        own: int = self._static.get("broker.id", -1)
+        return own if own >= 0 else min(self.brokers, default=0)
 
 
 def _admitted(raw: dict[str, Any]) -> Admitted:

@@ -194,6 +194,14 @@ def test_compaction_lags_must_not_cross_those_of_the_broker() -> None:
         plan(**lags)
 
 
+def test_a_broker_that_is_not_registered_has_its_own_configs() -> None:
+    topic = {"t": {"id": "0" * 32, "internal": False, "config": {}, "partitions": []}}
+    other = {"id": 1, "rack": None, "endpoints": {}}
+    dynamic = {"1": {"log.retention.ms": "1"}, "2": {"log.retention.ms": "2"}}
+    there = Snapshot(raw_snapshot(1, "c", 1, [other], topic, dynamic), {"broker.id": 2})
+    assert there.topic_config("t")["retention.ms"] == 2
+
+
 def test_a_default_number_of_partitions_is_no_way_round_the_most_of_a_request() -> None:
     """A list of 2**31 of them holds the controller up, whoever has set num.partitions to that."""
     error = refused(lambda: plan_topic(TopicRequest("n"), ONE, Defaults(planning.MOST_PARTITIONS + 1, 1)))
