@@ -143,6 +143,7 @@ class Partition:
         self.lowest_sequences = LowestSequences()  # of batches that were refused then
         self.positions: dict[int, tuple[int, int]] = {}  # offset → (segment base, position), where readers stopped
         self.aborted: dict[int, tuple[int, list[AbortedTxn]]] = {}  # see storage.transactions
+        self.largest: dict[int, int] = {}  # segment base → its largest timestamp, of sealed ones; see storage.times
         self._generation = -1
         self.active_files: ActiveFiles | None = None  # see `active`
         self._bases: list[int] | None = None
@@ -232,6 +233,7 @@ class Partition:
             self._sealed = {}
             self.positions.clear()
             self.aborted.clear()
+            self.largest.clear()
 
     def active(self, base: int, generation: int, make: bool = False) -> ActiveFiles:
         """The files being written; opened when first needed, and made if `make` (caller holds the lock).

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from odradek.storage.partition import Partition
     from odradek.storage.read import Values
 
-SEGMENTS, BATCHES, RECORDS = 64, 2048, 4096  # looked at in one step: a few milliseconds each
+SEGMENTS, BATCHES, RECORDS = 32, 2048, 4096  # looked at in one step: a few milliseconds each
+_WALKED = 1 << 16  # bytes at a segment's end that may tell of a larger timestamp than its time index
+_LAST_OFFSET = (1 << 63) - 1
 
 
 class Found(NamedTuple):
@@ -263,18 +265,25 @@ def _largest(partition: Partition, values: Values, base: int) -> int:
     """The largest timestamp of the segment, -1 when no record has one."""
     if base == values[slots.F_ACTIVE_BASE]:
         return values[slots.F_MAX_TIMESTAMP] if values[slots.F_ACTIVE_SIZE] else -1
-    index = partition.sealed(base).time_index
-    if not index.entries:
-        _check_timeless(partition, base)
-    return index.last(index.entries)[0]
+    known = partition.largest.get(base)
+    if known is None:
+        known = partition.largest[base] = _checked_largest(partition, base)
+    return known
 
 
-def _check_timeless(partition: Partition, base: int) -> None:
-    """DamagedIndex where the first batch of the sealed segment has a timestamp: its time index has one, too."""
+def _checked_largest(partition: Partition, base: int) -> int:
+    """By the time index of a sealed segment; DamagedIndex where the batches at the end have a larger one."""
     segment = partition.sealed(base)
-    _, head = next(read.batch_headers(segment.file, 0, segment.size), (0, ()))
-    if head and head[3] == 2 and head[8] >= 0:
-        raise partition.damaged(base, f"the time index of segment {base} is empty")
+    newest, relative = segment.time_index.last(segment.time_index.entries)
+    index, entries = segment.index, segment.index.entries
+    start = index.position_before(relative, entries)
+    start = max(start, index.boundary_before(max(segment.size - _WALKED, 0), entries))
+    if start:
+        read.check_entry(partition, base, segment.file, start, segment.size, _LAST_OFFSET)
+    heads = read.batch_headers(segment.file, start, segment.size)
+    if any(head[3] == 2 and head[8] > newest for _, head in heads):
+        raise partition.damaged(base, f"the time index of segment {base} lacks its largest timestamp")
+    return newest
 
 
 def _start(partition: Partition, values: Values, base: int, timestamp: int) -> int:

@@ -399,7 +399,7 @@ def test_an_index_that_is_cut_while_it_is_read_is_made_again(world: Live, size: 
     assert by_time.newest(reader, reader.slot.read(), 1000) == newest
 
 
-@pytest.mark.parametrize("size", [0, 20])
+@pytest.mark.parametrize("size", [0, 12, 20])
 def test_a_time_index_that_is_cut_before_it_is_read_is_made_again(world: Live, size: int) -> None:
     base, reader = _sealed(world)[1], world.partition(1)
     path = names.segment_path(world.root / "t-0", base, names.TIME_INDEX)
