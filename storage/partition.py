@@ -243,10 +243,19 @@ class Partition:
         self.follow(generation)
         files = self.active_files
         if files is None or files.base != base:
-            files = ActiveFiles(self, base, generation, make)
+            files = self._open_active(base, generation, make)
             self._opened()
             self.active_files = files
         return files
+
+    def _open_active(self, base: int, generation: int, make: bool) -> ActiveFiles:
+        try:
+            return ActiveFiles(self, base, generation, make)
+        except FileNotFoundError as error:
+            kind = os.path.splitext(error.filename)[1]
+            if kind in names.INDEXES:
+                self.lost(base, kind)
+            raise
 
     def cut_active(self, base: int, size: int) -> None:
         """Cut what lies past the published size off the active segment (caller holds the lock)."""
@@ -287,7 +296,7 @@ class Partition:
         return DamagedIndex(f"{self!r}: {why}; it will be made again from the log")
 
     def lost(self, base: int, kind: str) -> None:
-        """An index of a sealed segment is not there: DamagedIndex, unless the segment is just deleted or replaced."""
+        """An index of a segment is not there: DamagedIndex, unless the segment is just deleted or replaced."""
         self.confirm()
         if self.slot.read()[slots.F_LOG_START] <= base:
             raise self.damaged(base, f"the {kind} of segment {base} is missing")

@@ -431,3 +431,15 @@ def test_the_active_segments_index_that_is_cut_is_made_again_once_it_is_sealed(w
         assert names.segment_path(world.root / "t-0", base, kind).read_bytes().startswith(data)
     assert records(reader) == expected
     assert _faults(world.root / "t-0") == []
+
+
+@pytest.mark.parametrize("kind", [names.INDEX, names.TIME_INDEX])
+def test_a_lost_index_of_the_active_segment_is_made_again(world: Live, kind: str) -> None:
+    partition, reader = world.partition(1), world.partition(2)
+    expected = records(partition)
+    names.segment_path(world.root / "t-0", partition.state().active_base, kind).unlink()
+    with pytest.raises(DamagedIndex, match=f"the {kind} of segment .* is missing"):
+        records(reader)
+    reindex.mend(reader)
+    assert records(reader) == expected
+    assert _faults(world.root / "t-0") == []
