@@ -199,7 +199,7 @@ class Compaction:
         self._replayed_from = max((base for base in bases if base <= self._recovery_point()), default=bases[0])
         self._found = [_sizes(self.partition.directory, base) for base in bases[:-1]]
         self._ends = dict(pairwise(bases))
-        self._aborted = list(self._aborted_below(bases, state.leo))
+        self._aborted = list(self._aborted_below(bases, state))
         self.hasher = KeyHasher()
         self.offsets = OffsetMap(
             self.memory.buffer_bytes, self.memory.load_factor, self.what.upto - self.what.first_dirty
@@ -214,12 +214,15 @@ class Compaction:
             return 0
         return min(self._flushed, told.get((partition.topic, partition.index), 0))
 
-    def _aborted_below(self, bases: list[int], leo: int) -> Iterator[AbortedTxn]:
-        """Transactions with data in what is cleaned, wherever their markers lie; one at `leo` is not written yet."""
+    def _aborted_below(self, bases: list[int], state: SlotState) -> Iterator[AbortedTxn]:
+        """Transactions with data in what is cleaned, wherever their markers lie; one at the end is not written yet."""
+        found = 0
         for base in bases:
             for row in transactions.rows_of(self.partition, base):
-                if row.first_offset < self.what.upto and row.last_offset < leo:
+                found += 1
+                if row.first_offset < self.what.upto and row.last_offset < state.leo:
                     yield row
+        transactions.check_count(self.partition, state, found)
 
     def _discard(self) -> None:
         """Remove the segment being written; the directory may be gone by now."""

@@ -12,13 +12,17 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import former_state, names, roll, snapshots
+from odradek.storage import former_state, names, roll, snapshots, transactions
+from odradek.storage.durable import FILES, replace
 from odradek.storage.epochs import EpochCache
-from odradek.storage.rebuild import Scanned, scan_segment
+from odradek.storage.producers import AbortedTxn, read_txn_index
+from odradek.storage.rebuild import LogState, Scanned, scan_segment
+from odradek.storage.scan import Scan
 from odradek.storage.tidy import Contents
 
 if TYPE_CHECKING:
@@ -30,6 +34,9 @@ log = logging.getLogger(__name__)
 def mend(partition: Partition) -> None:
     """Rebuild the indexes that the slot names as damaged. Raises Busy, Gone, and OSError as the disk does."""
     base = partition.slot.damaged
+    if base == transactions.EVERY_SEGMENT:
+        _mend_rows(partition)
+        return
     with partition.locked() as values:
         partition.slot.damaged = -1  # a reader that finds it damaged after this reports it again
         if base == values[slots.F_ACTIVE_BASE]:
@@ -45,17 +52,58 @@ def mend(partition: Partition) -> None:
 
 def _scan(partition: Partition, base: int) -> Scanned | None:
     """What the segment's batches say; None when it is gone, or is damaged itself."""
-    directory, notes = Path(partition.directory), list[str]()
-    sizes = {one: os.stat(names.segment_path(directory, one)).st_size for one in names.segment_bases(str(directory))}
-    if base not in sizes:
+    directory = Path(partition.directory)
+    if base not in names.segment_bases(str(directory)):
         return None
-    contents = Contents(sizes, snapshots.snapshot_offsets(directory))
-    state = former_state.load_producers(directory, contents, base, EpochCache(), notes)
+    state = _producers_at(directory, base)
     scanned = scan_segment(directory, base, partition.config.index_interval_bytes, state)
     if scanned.bad is not None:
         log.error("%r: segment %d is damaged at byte %d: %s", partition, base, scanned.end, scanned.bad.reason)
         return None
     return scanned
+
+
+def _producers_at(directory: Path, base: int) -> LogState:
+    sizes = {one: os.stat(names.segment_path(directory, one)).st_size for one in names.segment_bases(str(directory))}
+    contents = Contents(sizes, snapshots.snapshot_offsets(directory))
+    return former_state.load_producers(directory, contents, base, EpochCache(), [])
+
+
+def _mend_rows(partition: Partition) -> None:
+    """Write the rows of transaction indexes that are missing, wherever they are: all markers have to be looked at."""
+    with partition.locked() as values:
+        partition.slot.damaged = -1
+        roll.roll(partition, values, time.time_ns() // 1_000_000)
+        generation, bases = values[slots.F_GENERATION], names.segment_bases(partition.directory)
+    found = _missing_rows(Path(partition.directory), bases[:-1])
+    with partition.locked() as values:
+        if values[slots.F_GENERATION] == generation:
+            for base, rows in found.items():
+                replace(names.segment_path(partition.directory, base, names.TXN_INDEX), rows, sync=False)
+                log.warning("%r: the transaction index of segment %d was made again from its log", partition, base)
+            values[slots.F_ABORTED] = transactions.count(partition.directory)
+            values[slots.F_GENERATION] += 1
+            partition.slot.publish(values)
+
+
+def _missing_rows(directory: Path, bases: list[int]) -> dict[int, bytes]:
+    """The whole transaction indexes of those segments that lack a row."""
+    found, state = {}, _producers_at(directory, bases[0])
+    for base in bases:
+        known = read_txn_index(names.segment_path(directory, base, names.TXN_INDEX))
+        rows = {row.last_offset: row for row in known}
+        rows |= {row.last_offset: row for row in _aborted_in(directory, base, state)}
+        if len(rows) > len(known):
+            found[base] = b"".join(row.pack() for _, row in sorted(rows.items()))
+    return found
+
+
+def _aborted_in(directory: Path, base: int, state: LogState) -> Iterator[AbortedTxn]:
+    with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
+        scan = Scan(fd, check=False)
+        for batch in scan:
+            if row := state.take(batch, scan):
+                yield row
 
 
 def _replace(partition: Partition, scanned: Scanned) -> None:

@@ -80,6 +80,7 @@ def _finish_deletion(partition: Partition, values: Fields) -> None:
     """Also where nothing is left to rename: others may still know the segments that are gone."""
     trim.rename_below(partition.directory, names.segment_bases(partition.directory), values[slots.F_LOG_START])
     trim.put_orphans_aside(partition.directory)
+    values[slots.F_ABORTED] = transactions.count(partition.directory)
     values[slots.F_GENERATION] += 1
     partition.slot.publish(values)
 

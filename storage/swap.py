@@ -34,7 +34,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from odradek.ipc import renewal, slots
-from odradek.storage import names, trim
+from odradek.storage import names, transactions, trim
 from odradek.storage.durable import FILES, remove
 from odradek.storage.scan import Scan
 
@@ -57,11 +57,18 @@ def put_in_place(partition: Partition, values: Fields, replaced: list[int]) -> N
     os.stat(names.segment_path(partition.directory, replaced[0], names.LOG, names.CLEANED))
     slot = partition.slot
     slot.dirty = SWAPPING
+    values[slots.F_ABORTED] = max(0, values[slots.F_ABORTED] + _more_aborted(partition.directory, replaced))
     for kind in _KINDS:
         _rename(partition.directory, replaced[0], kind, names.CLEANED, names.SWAP)
     _move_in(partition.directory, replaced[0], replaced[1:])
     _publish(partition, values)
     slot.dirty = 0
+
+
+def _more_aborted(directory: str, replaced: list[int]) -> int:
+    """How many more aborted transactions the new segment names than those at `replaced`."""
+    new = transactions.count_in(directory, replaced[0], names.CLEANED)
+    return new - sum(transactions.count_in(directory, base) for base in replaced)
 
 
 def finish(partition: Partition, values: Fields) -> None:
@@ -73,6 +80,7 @@ def finish(partition: Partition, values: Fields) -> None:
     elif swaps:
         base = swaps[0].offset
         _move_in(directory, base, _replaced(directory, base))
+    values[slots.F_ABORTED] = transactions.count(directory)
     _publish(partition, values)
     partition.slot.dirty = _BUSY_WITH_IT_NO_MORE
     log.warning("%r: a compaction that died is %s", partition, "undone" if undo else "finished")

@@ -40,6 +40,8 @@ class Guard(NamedTuple):
 
 
 NOT_ASKED = Guard(-1, -1)
+EVERY_SEGMENT = (1 << 63) - 2
+"""Where a reader names the base offset of a damaged segment: rows are missing, and nothing says in which."""
 
 
 class Marker(NamedTuple):
@@ -174,6 +176,14 @@ def cut(path: str, log_end: int) -> None:
         os.truncate(path, kept * TXN_ENTRY.size)
 
 
+def count_in(directory: str, base: int, mark: str = "") -> int:
+    """How many aborted transactions the index of one segment names."""
+    try:
+        return os.stat(_path(directory, base) + mark).st_size // TXN_ENTRY.size
+    except FileNotFoundError:
+        return 0
+
+
 def count(directory: str) -> int:
     """How many aborted transactions the indexes of a partition name."""
     return sum(
@@ -185,12 +195,29 @@ def count(directory: str) -> int:
 
 def aborted_between(partition: Partition, values: Values, start: int, end: int) -> list[tuple[int, int]]:
     """(producer id, first offset) of the aborted transactions with records in [start, end)."""
-    found = []
-    for base in partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]):
-        for row in _rows(partition, values, base):
-            if row.last_offset >= start and row.first_offset < end:
-                found.append((row.producer_id, row.first_offset))
-    return found
+    bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+    found = [_rows(partition, values, base) for base in bases]
+    check_count(partition, values, sum(map(len, found)))
+    return [
+        (row.producer_id, row.first_offset)
+        for rows in found
+        for row in rows
+        if row.last_offset >= start and row.first_offset < end
+    ]
+
+
+def check_count(partition: Partition, values: Values, found: int) -> None:
+    """DamagedIndex where all indexes have fewer rows than the slot says: what they aborted would be shown.
+
+    Kafka holds the files open, so that one that is removed changes nothing before the next start.
+    """
+    if found >= values[slots.F_ABORTED]:
+        return
+    if partition.slot.dirty:  # segments are being deleted
+        raise FileNotFoundError(f"{partition!r}: the set of segments changes")
+    partition.confirm()
+    missing = values[slots.F_ABORTED] - found
+    raise partition.damaged(EVERY_SEGMENT, f"{missing} aborted transactions are missing in its indexes")
 
 
 def _rows(partition: Partition, values: Values, base: int) -> list[AbortedTxn]:

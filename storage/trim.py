@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from odradek.ipc import renewal, slots
-from odradek.storage import names
+from odradek.storage import names, transactions
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
@@ -40,8 +40,10 @@ def let_go(partition: Partition, values: Fields) -> int:
     """Mark the files of the segments wholly below the log start as deleted; how many."""
     partition.slot.dirty = DELETING
     bases = list(partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]))
+    aborted = [transactions.count_in(partition.directory, base) for base in _below(bases, values[slots.F_LOG_START])]
     gone = rename_below(partition.directory, bases, values[slots.F_LOG_START])
     if gone:
+        values[slots.F_ABORTED] = max(0, values[slots.F_ABORTED] - sum(aborted))
         values[slots.F_GENERATION] += 1
         partition.slot.publish(values)
     partition.slot.dirty = 0
@@ -50,14 +52,15 @@ def let_go(partition: Partition, values: Fields) -> int:
 
 def rename_below(directory: str, bases: list[int], log_start: int) -> int:
     """Mark the files of every segment that ends at or below `log_start` as deleted; never the last one."""
-    gone = 0
-    for base, following in pairwise(bases):
-        if following > log_start:
-            break
+    gone = _below(bases, log_start)
+    for base in gone:
         put_aside(directory, base)
         renewal.renew()
-        gone += 1
-    return gone
+    return len(gone)
+
+
+def _below(bases: list[int], log_start: int) -> list[int]:
+    return [base for base, following in pairwise(bases) if following <= log_start]
 
 
 def put_orphans_aside(directory: str) -> None:

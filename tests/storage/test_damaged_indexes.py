@@ -433,6 +433,47 @@ def test_the_active_segments_index_that_is_cut_is_made_again_once_it_is_sealed(w
     assert _faults(world.root / "t-0") == []
 
 
+@pytest.mark.parametrize("left", [-1, 0, 20])
+@pytest.mark.parametrize("segment", [0, 1])
+def test_rows_that_go_while_the_broker_runs_are_written_again(world: Live, segment: int, left: int) -> None:
+    """Else what was aborted would be shown. Of a transaction index nothing says that it was there, but the slot."""
+    expected = _rows(world.root / "t-0")
+    path = names.segment_path(world.root / "t-0", _sealed(world)[segment], names.TXN_INDEX)
+    path.unlink() if left < 0 else os.truncate(path, left)
+    reader = world.partition(1)
+    with pytest.raises(DamagedIndex, match="1 aborted transactions are missing"):
+        transactions.aborted_between(reader, reader.slot.read(), 0, 20)
+    reindex.mend(reader)
+    assert _rows(world.root / "t-0") == expected
+    assert len(transactions.aborted_between(reader, reader.slot.read(), 0, 20)) == 2
+    assert reader.slot.damaged == -1
+
+
+def test_rows_of_the_active_segment_that_go_are_written_again(world: Live) -> None:
+    partition = world.partition(1)
+    put(partition, keyed([(b"k", b"aborted")], producer=9, sequence=0, transaction=True, timestamp=NOW + 60))
+    _end(partition, 9, False)
+    expected = _rows(world.root / "t-0")
+    for path in (world.root / "t-0").glob("*.txnindex"):
+        path.unlink()
+    with pytest.raises(DamagedIndex, match="3 aborted transactions"):
+        transactions.aborted_between(partition, partition.slot.read(), 0, 30)
+    reindex.mend(partition)
+    assert _rows(world.root / "t-0") == expected
+    assert len(transactions.aborted_between(partition, partition.slot.read(), 0, 30)) == 3
+
+
+def test_rows_that_go_with_their_segments_are_not_missed(world: Live) -> None:
+    from odradek.storage import trim
+
+    partition, reader = world.partition(1), world.partition(2)
+    for base in _sealed(world)[1:]:
+        with partition.locked() as values:
+            trim.advance(partition, values, base)
+        assert transactions.aborted_between(reader, reader.slot.read(), base, 20)
+    assert partition.state().aborted == len(_rows(world.root / "t-0")) == 1
+
+
 @pytest.mark.parametrize("kind", [names.INDEX, names.TIME_INDEX])
 def test_a_lost_index_of_the_active_segment_is_made_again(world: Live, kind: str) -> None:
     partition, reader = world.partition(1), world.partition(2)
