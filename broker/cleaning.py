@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 NICE = 10
 BUSY_MS = 1.0
+_LEAST_PAUSE_MS = 10  # for a backoff of 0, at which an idle janitor would take a whole CPU
 _UNLIMITED = 1e18  # bytes a second: Kafka's default is the largest double
 _THROTTLE_SECONDS = 0.3  # the longest that a limited cleaner goes on at once, as Kafka's throttler looks at it
 _LEAST_CHUNK, _CHUNK = 256 << 10, 4 << 20
@@ -56,7 +57,7 @@ class Settings(NamedTuple):
         """From the configs in force."""
         return cls(
             value("log.cleaner.threads"),
-            float(value("log.cleaner.backoff.ms")),
+            float(value("log.cleaner.backoff.ms") or _LEAST_PAUSE_MS),
             float(value("log.cleaner.io.max.bytes.per.second")),
             value("log.cleaner.dedupe.buffer.size"),
             value("log.cleaner.io.buffer.load.factor"),
@@ -109,6 +110,11 @@ class Cleaner:
             return False
         self._look_at = self._free_at = 0.0
         return True
+
+    @property
+    def backoff_ms(self) -> float:
+        """The pause when there is nothing to do."""
+        return self._settings.backoff_ms
 
     def step(self) -> float:
         """Go on for some milliseconds; returns after how many the next step is due."""

@@ -72,7 +72,7 @@ class Janitor:
         self._bell = Doorbell(me.run_dir, roles.JANITOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._cleaner = Cleaner(me.config, self._intact, turns, self._disks.met)
-        self._cleaning = Task(me.config["log.cleaner.backoff.ms"], self._clean)
+        self._cleaning = Task(self._cleaner.backoff_ms, self._clean)
         self._keeping = Task(RARELY_MS, self._keep_space)
         self._noting = Task(NOTE_LOOK_MS, self._note_boot)
         self._tasks = self._table()
@@ -246,7 +246,7 @@ class Janitor:
 
     def _clean(self) -> None:
         """A step of compaction, so short that the other tasks have their turns in time."""
-        self._cleaning.period_ms = self._setting("log.cleaner.backoff.ms")  # unless the next line fails
+        self._cleaning.period_ms = self._cleaner.backoff_ms  # unless the next line fails
         self._cleaning.period_ms = self._cleaner.step()
 
     def _checkpoint(self, name: str) -> Callable[[], None]:

@@ -132,6 +132,11 @@ def test_it_is_throttled_and_gives_up_cleanly(bench: Maker) -> None:
     assert not list((log.data / "t-0").glob("*.cleaned"))
 
 
+def test_a_backoff_of_nothing_is_a_short_pause(bench: Maker) -> None:
+    one = cleaner(bench(), log_cleaner_backoff_ms=0)
+    assert one.step() == one.backoff_ms > 0
+
+
 def test_not_at_all(bench: Maker) -> None:
     log = bench()
     write(log.partition(), 30)
