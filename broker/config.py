@@ -179,7 +179,9 @@ def _override(text: str) -> tuple[str, str]:
 
 def resolve(given: Mapping[str, str]) -> BrokerConfig:
     """Type every key and apply the rules between keys. Raises ConfigFault with a line for each bad value."""
-    given = {key: value.strip() for key, value in given.items()}
+    from odradek.cluster.configtypes import BLANKS
+
+    given = {key: value.strip(BLANKS) for key, value in given.items()}
     values, warnings = _typed(given)
     for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
         if name not in given and other in given:

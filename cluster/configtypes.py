@@ -21,6 +21,8 @@ NO_EFFECT = "No effect in this broker."  # begins the documentation of what noth
 
 _BITS = {SHORT: 15, INT: 31, LONG: 63}
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_DOUBLE = re.compile(r"[+-]?(Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)")
+BLANKS = "".join(map(chr, range(0x21)))  # what Java's trim takes off
 
 Check = Callable[[Any], "str | None"]  # a typed value in, what is wrong with it out (None: nothing)
 
@@ -85,7 +87,7 @@ def parse_value(key: ConfigKey, text: str | None) -> Any:
 def _convert(key: ConfigKey, text: str) -> Any:
     if key.type == PASSWORD:
         return text
-    text = text.strip()
+    text = text.strip(BLANKS)
     if key.type == BOOLEAN:
         return _boolean(key.name, text)
     if key.type in _BITS:
@@ -93,7 +95,7 @@ def _convert(key: ConfigKey, text: str) -> Any:
     if key.type == DOUBLE:
         return _double(key.name, text)
     if key.type == LIST:
-        return [part.strip() for part in text.split(",")] if text else []
+        return [part.strip(BLANKS) for part in text.split(",")] if text else []
     return text
 
 
@@ -112,13 +114,9 @@ def _integer(key: ConfigKey, text: str) -> int:
 
 
 def _double(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if math.isnan(value):
+    if not _DOUBLE.fullmatch(text):
         raise invalid(name, text, "Not a number of type DOUBLE")
-    return value
+    return float(text.rstrip("fFdD"))
 
 
 def to_text(kind: int, value: Any) -> str | None:

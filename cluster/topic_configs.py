@@ -37,7 +37,7 @@ def throttled(value: list[str]) -> str | None:
 
 
 def untiered(value: bool) -> str | None:
-    """Kafka refuses it likewise while its own tiered storage is switched off."""
+    """Kafka refuses it likewise: without tiered storage, or with ZooKeeper."""
     return "there is no tiered storage" if value else None
 
 
@@ -232,12 +232,12 @@ TOPIC_CONFIGS = (
     ConfigKey(
         "remote.log.copy.disable", BOOLEAN, "false", MEDIUM,
         "Tiered storage, which this broker does not have.",
-        works=False,
+        check=untiered, works=False,
     ),
     ConfigKey(
         "remote.log.delete.on.disable", BOOLEAN, "false", MEDIUM,
         "Tiered storage, which this broker does not have.",
-        works=False,
+        check=untiered, works=False,
     ),
     ConfigKey(
         "odradek.visible.after.flush", BOOLEAN, "false", MEDIUM,

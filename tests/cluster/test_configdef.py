@@ -99,6 +99,27 @@ def test_bad_values_are_refused_and_told_what_would_be_right(name: str, bad: str
     assert says in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("retention.ms", "\u00a07"), ("retention.ms", "7\u2003"), ("cleanup.policy", "compact,\u00a0delete"),
+        ("min.cleanable.dirty.ratio", "0.0_1"), ("min.cleanable.dirty.ratio", "inf"),
+        ("min.cleanable.dirty.ratio", "\u0661"), ("min.cleanable.dirty.ratio", "Infinityf"),
+        ("remote.log.copy.disable", "true"), ("remote.log.delete.on.disable", "true"),
+    ],
+)  # fmt: skip
+def test_what_kafka_does_not_take_either(name: str, bad: str) -> None:
+    with pytest.raises(c.ConfigError):
+        c.parse_topic(name, bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [(" 0.5 ", 0.5), ("+1.", 1.0), (".5", 0.5), ("5E-1", 0.5), ("1f", 1.0), ("\t1d", 1.0)]
+)
+def test_doubles_are_read_as_java_does(text: str, value: float) -> None:
+    assert c.parse_topic("min.cleanable.dirty.ratio", text) == value
+
+
 @pytest.mark.parametrize("good", ["2.8", "3.0-IV1", "0.8.2", "0.10.2-IV0", "0.9.0.1", "1.1"])
 def test_releases_of_kafka_are_message_formats(good: str) -> None:
     assert c.parse_topic("message.format.version", good) == good
