@@ -13,20 +13,23 @@ from odradek.protocol.batch import COMPRESSION, HEADER, HEADER_SIZE, TRANSACTION
 from odradek.protocol.records import codecs
 
 from ..clients.raw.batches import parse, record
+from ..fuzz.sequences import Step
 from .compare import Field, errors_in, fields
 from .pair import Difference, decoded
 from .plain import NOTHING
 
 CONVERTED = 4  # the first version of Fetch whose clients read every message format
 HARD_LIMIT = 3  # the first version of Fetch whose limit a first batch may exceed
-GZIP, LZ4 = 1, 3
+GZIP, SNAPPY, LZ4 = 1, 2, 3
 UNFIT = {-1, 2, 3, 10, 17, 32, 87}  # errors of a batch, or its partition, that cannot be stored whoever sends it
 RECORD = 6  # fields of a record that was read; the first is its offset
 CODECS = 5  # none, gzip, snappy, lz4, zstd
 UNREADABLE = {-1, errors.CORRUPT_MESSAGE, errors.INVALID_RECORD}
+OLD_HEADER = 17  # bytes, up to where a message says its codec
 SMALL = 200  # bytes, the limits of the pools that hardly a batch fits
 MOST = 1 << 24  # bytes of unpacked records
-ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE_IN_PROGRESS, NO_GROUP = 22, 25, 27, 69
+MORE = 16  # bytes behind the last block, at most
+ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE_IN_PROGRESS, OUT_OF_ORDER, NO_GROUP = 22, 25, 27, 45, 69
 CLIENT_METRICS = 16
 LEFT_BEHIND = {
     "JoinGroup": {23, 79},  # INCONSISTENT_GROUP_PROTOCOL; MEMBER_ID_REQUIRED, after which one may leave
@@ -107,7 +110,7 @@ def _unknown_codec(difference: Difference) -> bool:
 
 
 def _behind_the_frame(difference: Difference) -> bool:
-    """A byte, or more, behind lz4's end mark, or behind gzip's sums."""
+    """A byte, or more, behind lz4's end mark, behind gzip's sums, or behind the blocks of snappy."""
     refused = any(
         field.path.endswith("/error_code") and (field.ours, field.theirs) == (-1, 0) for field in difference.fields
     )
@@ -115,12 +118,21 @@ def _behind_the_frame(difference: Difference) -> bool:
 
 
 def _has_more(one: bytes) -> bool:
+    if _codec(one) == SNAPPY:
+        return any(_unpacks(one[:end]) for end in range(len(one) - 1, max(HEADER_SIZE, len(one) - MORE), -1))
     if _codec(one) == LZ4:
         return one[-5:] == bytes(5) or one[-4:] != bytes(4)
     unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
         return _codec(one) == GZIP and bool(unpacker.decompress(one[HEADER_SIZE:], MOST) and unpacker.unused_data)
     except zlib.error:
+        return False
+
+
+def _unpacks(one: bytes) -> bool:
+    try:
+        return bool(codecs.decompress(_codec(one), one[HEADER_SIZE:], MOST))
+    except Exception:  # whatever the reader says of it
         return False
 
 
@@ -154,9 +166,17 @@ def _fewer_than_none(difference: Difference) -> bool:
     if (step.api, step.version) != ("ListOffsets", 0):
         return False
     asked = [part for topic in difference.request.topics for part in topic.partitions]
-    return any(part.max_num_offsets < 0 for part in asked) and all(
-        _is_code(field, {0}, {-1}) for field in difference.fields
-    )
+    if not any(part.max_num_offsets < 0 for part in asked):
+        return False
+    more = [row for row in _offsets(difference.ours) if row not in _offsets(difference.theirs)]
+    less = [row for row in _offsets(difference.theirs) if row not in _offsets(difference.ours)]
+    return all(part["error_code"] == 0 for _, part in more) and all(part["error_code"] == -1 for _, part in less)
+
+
+def _offsets(answer: Any) -> list[Any]:
+    """What a ListOffsets answer says of each partition; it may be asked for more than once."""
+    rows = answer["topics"] if isinstance(answer, dict) else []
+    return [(row["name"], part) for row in rows for part in row["partitions"]]
 
 
 def _no_operation(difference: Difference) -> bool:
@@ -253,6 +273,16 @@ def _converted(difference: Difference) -> bool:
     return packed or all(field.ours for field in difference.fields)
 
 
+def _packed_anew(difference: Difference) -> bool:
+    """Old compressed messages become a batch when they are stored, which their codec packs as it likes."""
+    if difference.step.api != "Fetch" or not all(field.path.endswith("/records") for field in difference.fields):
+        return False
+    limits = [part.partition_max_bytes for topic in difference.request.topics for part in topic.partitions]
+    none = all([] in (field.ours, field.theirs) for field in difference.fields)
+    old = any(len(one) > OLD_HEADER and one[16] < 2 and _codec(one) for one in _sent(difference))
+    return none and old and any(0 < limit <= SMALL for limit in limits)
+
+
 def _beyond_the_limit(difference: Difference) -> bool:
     """Of a partition; the error leaves out the high watermark."""
     step = difference.step
@@ -330,6 +360,7 @@ def _tie(difference: Difference) -> bool:
 def _misnumbered(difference: Difference) -> bool:
     codes = [field for field in difference.fields if field.path.endswith("/error_code")]
     stored = bool(codes) and all(_is_code(field, {0}, {-1}) for field in codes)
+    stored |= (difference.ours, difference.theirs) == ("silent", "closed")
     return stored and any(_codec(one) and not _in_order(one) for one in _records(difference))
 
 
@@ -380,6 +411,37 @@ def _coordinator_first(difference: Difference) -> bool:
         return False
     unreadable = any(field.ours in UNREADABLE for field in codes)
     return not unreadable or not all(map(_is_sound, _records(difference)))
+
+
+def _noted_before(difference: Difference) -> bool:
+    """Of one partition."""
+    refused = bool(difference.fields) and any(_is_code(field, {0}, {OUT_OF_ORDER}) for field in difference.fields)
+    return refused and any(
+        _follows_unsound(difference, *place) for place in _in_parts(difference.step, difference.body)
+    )
+
+
+def _follows_unsound(difference: Difference, place: tuple[str, int], one: bytes) -> bool:
+    """Whether the batch's producer has sent the partition one that is not sound before, with an earlier sequence."""
+    wanted = _sequence(one)
+    before = [row for step, body in difference.produced for row in _in_parts(step, body) if row[0] == place]
+    return wanted is not None and any(
+        not _is_sound(other) and (known := _sequence(other)) is not None
+        and known[0] == wanted[0] and known[1] < wanted[1] for _, other in before
+    )  # fmt: skip
+
+
+def _in_parts(step: Step, body: bytes) -> list[tuple[tuple[str, int], bytes]]:
+    """What a Produce request sends to each partition."""
+    rows = [(topic.name, part) for topic in decoded(step, body).topic_data for part in topic.partition_data]
+    return [((name, part.index), bytes(part.records or b"")) for name, part in rows]
+
+
+def _sequence(one: bytes) -> tuple[bytes, int] | None:
+    """Id and epoch of a transactional batch's producer, and its sequence."""
+    if len(one) < HEADER_SIZE or one[16] != 2 or not one[22] & TRANSACTIONAL:
+        return None
+    return one[43:53], HEADER.unpack_from(one)[11]
 
 
 def _one_code(api: str, ours: set[int], theirs: set[int], first: int = 0) -> Callable[[Difference], bool]:
@@ -446,8 +508,8 @@ REASONS = (
         _exception,
     ),
     Reason(
-        "Kafka passes over what comes behind the end of an lz4 frame or of gzip's data; other clients' readers do not, "
-        "so that it is refused",
+        "Kafka passes over what comes behind the end of an lz4 frame, of gzip's data or of snappy's blocks; other "
+        "clients' readers do not, so that it is refused",
         _behind_the_frame,
     ),
     Reason(
@@ -501,6 +563,11 @@ REASONS = (
         "the batch or its partition is told",
         _coordinator_first,
     ),
+    Reason(
+        "A transactional batch that cannot be stored has Kafka note its sequence all the same, as it asks the "
+        "coordinator first; here the next one may begin anywhere",
+        _noted_before,
+    ),
     Reason("ListOffsets version 0 for less than no offsets ends in an exception in Kafka", _fewer_than_none),
     Reason("A config operation that there is not ends in an exception in KRaft, for all of a request", _no_operation),
     Reason("A dynamic config that would do nothing in this broker is read-only, and refused", _without_effect),
@@ -522,6 +589,11 @@ REASONS = (
         "made of it is limited, so that the client gets more of them, or fewer, but the same; below version 3 none if "
         "a batch that was packed anew is a few bytes larger than a small limit",
         _converted,
+    ),
+    Reason(
+        "Compressed messages of an old format are packed anew when they are stored: a few bytes more or less than in "
+        "Kafka decide whether they fit a small limit",
+        _packed_anew,
     ),
     Reason(
         "Records of a time before -1, which are converted for Fetch below version 4: Kafka cannot and ends the "

@@ -36,6 +36,7 @@ group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=100
 log.retention.check.interval.ms=1000
 log.segment.delete.delay.ms=1000
+max.incremental.fetch.session.cache.slots=100000
 """
 _OPTIONS = ["-Xmx400m", "-XX:+UseSerialGC", "-Dlog4j.configuration=file:/dev/null"]
 
