@@ -22,6 +22,8 @@ Decoder = Callable[[memoryview, int, int, int], tuple[Any, int, int]]
 Steps = Callable[[memoryview, int, int, int], Generator[None, None, tuple[Any, int, int]]]
 """The same in steps."""
 STEP = 256  # elements
+_REPLACED = LONGEST_STRING // 3
+"""Bytes of a string in which what is no UTF-8 is replaced, as Kafka does: U+FFFD takes three bytes for each of them."""
 
 _NO_ID = bytes(16)
 
@@ -162,7 +164,8 @@ class _Source:
         """A string or bytes."""
         text = field.type_str.removeprefix("[]") == "string"
         self._length(target, field.name, text, nullable, indent)
-        read = "str(buf[at : at + n], 'utf-8')" if text else "bytes(buf[at : at + n])"
+        how = f"'replace' if n <= {_REPLACED} else 'strict'"
+        read = f"str(buf[at : at + n], 'utf-8', {how})" if text else "bytes(buf[at : at + n])"
         self._emit(indent, f"    {target} = {read}", "    at += n")
 
     def _array(self, target: str, field: Any, nullable: bool, indent: str) -> None:

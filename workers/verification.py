@@ -96,13 +96,8 @@ class Verification:
 
     def _ask(self, question: Question) -> None:
         partition, raw_id, producer_id, epoch = question
-        try:
-            transactional_id = raw_id.decode()
-        except UnicodeDecodeError:  # InitProducerId takes none that is no text
-            self._decided(question, errors.INVALID_PRODUCER_ID_MAPPING)
-            return
         body = {
-            "transactional_id": transactional_id,
+            "transactional_id": raw_id.decode("utf-8", "replace"),  # as InitProducerId reads it
             "producer": [producer_id, epoch],
             "partition": [partition.topic, partition.index],
         }

@@ -398,6 +398,39 @@ def test_to_delete_what_is_not_named_rightly(wire: Wire, number: int) -> None:
     assert [each.error_code for each in answer.responses] == [INVALID_REQUEST]
 
 
+NO_TEXT = b"caf\xe9"
+"""Latin-1, as clients may send whose names are bytes."""
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "before", "behind"),
+    [
+        (12, 0, b"", b"\0\0\0\1" + b"\0\1m"),
+        (10, 1, b"", b"\0"),
+        (22, 0, b"", b"\0\0\xea\x60"),
+        (3, 1, b"\0\0\0\1", b""),
+    ],
+    ids=["Heartbeat", "FindCoordinator", "InitProducerId", "Metadata"],
+)
+def test_names_that_are_no_utf_8(wire: Wire, key: int, version: int, before: bytes, behind: bytes) -> None:
+    """They are read with replacement characters, instead of the connection's end."""
+    name = len(NO_TEXT).to_bytes(2, "big") + NO_TEXT
+    assert wire.ask(key, version, before + name + behind)
+
+
+def test_a_commit_whose_metadata_are_no_utf_8(broker: Any, wire: Wire) -> None:
+    topic, group = create_topic(broker).encode(), unique("g").encode()
+    find_coordinator(wire, group.decode())
+    parts = b"\0\0\0\1\0\0\0\0" + (5).to_bytes(8, "big") + b"\0\4" + NO_TEXT
+    rows = b"\0\0\0\1" + len(topic).to_bytes(2, "big") + topic + parts
+    simple = len(group).to_bytes(2, "big") + group + b"\xff\xff\xff\xff" + b"\0\0"
+    assert wire.ask(8, 2, simple + b"\xff" * 8 + rows)[-2:] == bytes(2)
+    row = interbroker.message_class("OffsetFetchRequest").OffsetFetchRequestTopic
+    asked = request("OffsetFetch", 2, group_id=group.decode(), topics=[row(name=topic.decode(), partition_indexes=[0])])
+    (found,) = wire.call(asked).topics[0].partitions
+    assert (found.committed_offset, found.metadata) == (5, "caf\ufffd")
+
+
 def test_assignments_beside_a_number_of_partitions(wire: Wire) -> None:
     row = interbroker.message_class("CreateTopicsRequest").CreatableTopic
     twice = [row.CreatableReplicaAssignment(partition_index=0, broker_ids=[0]) for _ in range(2)]
