@@ -16,7 +16,7 @@ from odradek.storage import names
 from odradek.storage.config import LogConfig
 from odradek.storage.partition import Partition
 
-_FILES_EACH = 6  # descriptors that a partition in use holds, roughly
+_FILES_EACH = 8  # descriptors that a partition in use holds, roughly; 15 at most
 
 
 class Place(NamedTuple):

@@ -52,7 +52,7 @@ class Unrepaired(OSError):
 
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 _REPLACING = (swap.SWAPPING, truncate.TRUNCATING)
-_SEALED_KEPT = 8  # a reader goes through segments one after the other; each costs three descriptors
+_SEALED_KEPT = 4  # a reader goes through segments one after the other; each costs three descriptors
 
 
 class Sealed:
