@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from odradek.ipc import slots
 from odradek.protocol import errors, interbroker
 from odradek.storage import epochs, names, read, reindex, roll, times, transactions
 from odradek.storage.partition import Partition
@@ -18,6 +17,8 @@ from odradek.workers import leader_epochs
 
 from ..clients.raw import calls
 from ..harness.wire import decode_response
+from ..storage.compacting import keyed, put
+from ..storage.live import NOW
 from .inprocess import Bench, Client
 from .leading import produce
 
@@ -59,9 +60,9 @@ def two(bench: Bench, client: Client) -> Bench:
     frames = b"".join(produce(client, [b"%d" % n * 40]) for n in range(4)) + produce(client, [b"other"], partition=1)
     client.send(frames)
     client.answers(5)
+    put(partition, keyed([(b"a", b"aborted")], producer=7, sequence=0, transaction=True))
+    assert transactions.write_marker(partition, 7, 0, 1, False, NOW) == errors.NONE
     with partition.locked() as values:
-        values[slots.F_UNSTABLE] = -1
-        transactions.append_row(partition, values, transactions.AbortedTxn(7, 0, 3, 4))
         roll.roll(partition, values, 1)
     return bench
 
@@ -230,7 +231,7 @@ def test_files_that_are_replaced_faster_than_they_are_read(
     assert (first.error_code, second.error_code) == (errors.NONE, errors.NONE)
     if version >= 4:
         assert first.aborted_transactions == second.aborted_transactions == ([] if committed else None)
-    assert not first.records and second.records and first.high_watermark == 4
+    assert not first.records and second.records and first.high_watermark == 6
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert _fetch(client, version=version, committed=committed)[0].records
 
