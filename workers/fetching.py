@@ -35,6 +35,9 @@ READ_COMMITTED = 1
 CONVERTED = 4  # versions below know only message formats 0 and 1
 ZSTD = 10  # the first version that may have zstd
 _NO_STATE = (-1, -1, -1)
+_UNKNOWN = (errors.UNKNOWN_TOPIC_OR_PARTITION, errors.UNKNOWN_TOPIC_ID)
+"""Errors of partitions that the metadata does not have: as in Kafka, others are waited for, or one that asks for a
+deleted topic as well would ask without a pause."""
 _TRIES = 3
 
 Found = TypeVar("Found")
@@ -48,8 +51,8 @@ class Fetch:
     """One request being answered; parked if there is too little to say (workers.parking.Parked)."""
 
     __slots__ = (
-        "_budget", "_following", "_rack", "_results", "connection", "correlation", "deadline", "finished", "parts",
-        "queued", "request", "session", "slots", "version", "worker",
+        "_budget", "_following", "_rack", "_results", "_unknown", "connection", "correlation", "deadline", "finished",
+        "parts", "queued", "request", "session", "slots", "version", "worker",
     )  # fmt: skip
 
     waits_for = slots.ANYTHING
@@ -69,6 +72,7 @@ class Fetch:
         self.finished = self.queued = False
         self.slots: list[Slot] = []
         self._results: list[FetchResult] = []
+        self._unknown = 0  # partitions of which the metadata knew nothing when it was parked
         self._budget: Budget  # set where records are converted
         self._rack = request.rack.decode("utf-8", "replace") if request.rack and worker.by_rack else ""
 
@@ -91,7 +95,9 @@ class Fetch:
 
     def _decide(self, results: list[FetchResult], size: int, failed: bool) -> None:
         request = self.request
-        if failed or size >= request.min_bytes or request.max_wait_ms <= 0 or not self.parts or self.worker.draining:
+        self._unknown = _unknown(results)
+        nothing = self._unknown == len(self.parts)
+        if failed or size >= request.min_bytes or request.max_wait_ms <= 0 or nothing or self.worker.draining:
             self._answer(results)
             return
         self.deadline = time.monotonic() + self._wait_ms() / 1000
@@ -114,7 +120,7 @@ class Fetch:
 
     def look(self) -> bool:
         self._results, size, failed = self._read()
-        return failed or size >= self.request.min_bytes
+        return failed or size >= self.request.min_bytes or _unknown(self._results) > self._unknown
 
     def answer(self) -> None:
         self._answer(self._results)
@@ -128,8 +134,9 @@ class Fetch:
     def _read(self) -> tuple[list[FetchResult], int, bool]:
         """Results for all parts, their bytes, and whether any is a reason not to wait for more.
 
-        That is an error, another broker to read from, or records that are not all there are for the partition: what
-        comes next is in another segment, and is there for the next request (Kafka's DelayedFetch, case F).
+        That is an error of a partition that is known, another broker to read from, or records that are not all there
+        are for the partition: what comes next is in another segment, and is there for the next request (Kafka's
+        DelayedFetch, case F).
         """
         if self.version < CONVERTED:
             return complete(self._converting())
@@ -153,7 +160,7 @@ class Fetch:
         for part in parts:
             result, size, more = self._part(part, min(part.max_bytes, max(left, 0)), not (before or total))
             results.append(result)
-            failed = failed or more or result.error != errors.NONE or result.preferred >= 0
+            failed = failed or more or _is_bad(result) or result.preferred >= 0
             total += size
             left -= size
         return total, failed
@@ -171,7 +178,7 @@ class Fetch:
             part = self.parts[number]
             limit = budget.limit(min(part.max_bytes, max(left, 0)))
             found[number], size, more = self._part(part, limit, not total)
-            failed = failed or more or found[number].error != errors.NONE
+            failed = failed or more or _is_bad(found[number])
             total += size
             left -= size
             yield
@@ -279,6 +286,15 @@ def _result(
     """What is said of a partition that was read; `aborted` is None unless the client reads what is committed."""
     log_start = values[slots.F_LOG_START]
     return FetchResult(part.topic, part.partition, errors.NONE, *ends(values), log_start, payloads, aborted)
+
+
+def _is_bad(result: FetchResult) -> bool:
+    return result.error != errors.NONE and result.error not in _UNKNOWN
+
+
+def _unknown(results: list[FetchResult]) -> int:
+    """Of how many the metadata knows nothing."""
+    return sum(result.error in _UNKNOWN for result in results)
 
 
 def failed(part: FetchPart, error: int) -> FetchResult:

@@ -269,6 +269,31 @@ def test_a_deleted_topic_ends_the_wait(bench: Bench, client: Client) -> None:
     assert part.error_code == 3
 
 
+@pytest.mark.parametrize("order", [("t", "gone"), ("gone", "t")])
+def test_beside_a_topic_that_is_unknown_others_are_waited_for(
+    bench: Bench, client: Client, order: tuple[str, str]
+) -> None:
+    fetch = calls.fetch_request(order[0], 0, wait_ms=60_000)
+    fetch.topics += calls.fetch_request(order[1], 0).topics
+    client.send(client.frame(fetch) + raw(18, 0, 9))
+    bench.turn(3)
+    assert client.frames() == []
+    other = bench.connect()
+    other.send(produce(other, [b"a"]))
+    found = decode_response(fetch, client.answers(2)[0]).responses
+    assert {row.topic: row.partitions[0].error_code for row in found} == {"t": 0, "gone": 3}
+
+
+def test_a_topic_that_is_deleted_beside_one_that_is_unknown_ends_the_wait(bench: Bench, client: Client) -> None:
+    fetch = calls.fetch_request("t", 0, wait_ms=60_000)
+    fetch.topics += calls.fetch_request("gone", 0).topics
+    client.send(client.frame(fetch))
+    bench.turn(3)
+    bench.delete("t")
+    found = decode_response(fetch, client.answers()[0]).responses
+    assert [row.partitions[0].error_code for row in found] == [3, 3]
+
+
 def test_a_topic_made_anew_ends_the_wait_or_goes_on_with_the_new(bench: Bench, client: Client) -> None:
     fetch = calls.fetch_request("t", 0, wait_ms=60_000)
     client.send(client.frame(fetch))
