@@ -1,10 +1,13 @@
 """Random histories of a whole simulated cluster: whatever happens, nothing acknowledged is lost and all becomes well.
 
-One that fails names its seed: `python -m tests.cluster.simulation SEED` tells it again.
+One that fails names its seed: `python -m tests.cluster.simulation SEED` tells it again. Each long test plays some of
+its 200 seeds; `ODRADEK_SIMULATION_HISTORIES=200` all of them, which takes a day, and `ODRADEK_SIMULATION_FIRST=n` has
+them begin at others.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +44,10 @@ POWER = "lose_power,elect,cut_link,kill_controller_process,isolate"
 BACK = "lose_power_joining,lose_power_for_a_moment,elect,cut_link,kill_controller_process,isolate"
 MANY = "die_at,fail_dir,elect_unclean,min_isr,move_back,delete_records,stop"
 
+EACH = 200  # seeds of a long test
+PLAYED = int(os.environ.get("ODRADEK_SIMULATION_HISTORIES", 5))
+SHIFTED = int(os.environ.get("ODRADEK_SIMULATION_FIRST", 0))
+
 KINDS = [DISKS, RESTARTED, ANYWHERE, UNCLEAN, SUSPECTED, BEHIND, LATE, STOPPED, MANY, ASIDE, POWER, BACK]
 
 
@@ -60,9 +67,9 @@ def test_histories(first: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", range(SHORT, LONG, 200))
+@pytest.mark.parametrize("first", range(SHORT, LONG, EACH))
 def test_many_histories(first: int) -> None:
-    run(first, 200)
+    run(first + SHIFTED, PLAYED)
 
 
 @pytest.mark.parametrize("first", [0, 300])
@@ -72,9 +79,9 @@ def test_lost_orders(first: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", range(SHORT, LONG, 200))
+@pytest.mark.parametrize("first", range(SHORT, LONG, EACH))
 def test_many_lost_orders(first: int) -> None:
-    run(first, 200, LOST)
+    run(first + SHIFTED, PLAYED, LOST)
 
 
 def test_deaths_of_who_is_about_to_lead() -> None:
@@ -94,9 +101,9 @@ def test_records_of_a_leader_that_does_not_know_yet_that_a_move_is_over() -> Non
 
 @pytest.mark.long
 @pytest.mark.parametrize("only", [DYING, DELETING])
-@pytest.mark.parametrize("first", range(940000, 944000, 200))
+@pytest.mark.parametrize("first", range(940000, 944000, EACH))
 def test_many_deaths_and_deletions(first: int, only: str) -> None:
-    run(first, 200, only)
+    run(first + SHIFTED, PLAYED, only)
 
 
 def test_truncations_beside_the_loop() -> None:
@@ -122,9 +129,9 @@ def test_failing_disks_and_deaths_anywhere(only: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("only", KINDS)
-@pytest.mark.parametrize("first", range(51000, 55000, 200))
+@pytest.mark.parametrize("first", range(51000, 55000, EACH))
 def test_many_failing_disks_and_deaths_anywhere(first: int, only: str) -> None:
-    run(first, 200, only)
+    run(first + SHIFTED, PLAYED, only)
 
 
 def test_topics_whose_nodes_make_no_sense() -> None:
@@ -134,9 +141,9 @@ def test_topics_whose_nodes_make_no_sense() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", range(SHORT, LONG, 200))
+@pytest.mark.parametrize("first", range(SHORT, LONG, EACH))
 def test_many_topics_whose_nodes_make_no_sense(first: int) -> None:
-    run(first, 200, NONSENSE)
+    run(first + SHIFTED, PLAYED, NONSENSE)
 
 
 def test_a_history_happens_again() -> None:
