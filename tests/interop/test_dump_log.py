@@ -27,7 +27,7 @@ COMPLAINT = re.compile(
 @pytest.fixture
 def folder(fresh_broker: Any) -> Path:
     """The data directory of a stopped broker that has rolled, been killed, and taken all kinds of records."""
-    broker = fresh_broker(log_segment_bytes=60_000, log_index_interval_bytes=1000)
+    broker = fresh_broker(log_segment_bytes=600_000, log_index_interval_bytes=1000)
     small = create_topic(broker, "small", 2, segment_bytes=5000, index_interval_bytes=200)
     mixed = create_topic(broker, "mixed")
     old = create_topic(broker, "old")

@@ -69,7 +69,7 @@ class Writer(threading.Thread):
     def producer(self, **config: Any) -> Producer:
         """A new client."""
         common = {
-            "bootstrap.servers": self.bootstrap, "linger.ms": 1, "reconnect.backoff.ms": 50,
+            "bootstrap.servers": self.bootstrap, "linger.ms": 1, "batch.size": 4000, "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 500, "retry.backoff.ms": 50, "log_level": 0,
             "compression.type": self.dice.choice(["none", "gzip", "lz4", "snappy", "zstd"]),
         }  # fmt: skip
