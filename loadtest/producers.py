@@ -122,7 +122,7 @@ def _grown(partition: Partition, producers: int) -> Watch:
         with partition.locked():
             upto = min(known + table.words[2] - table.used, producers)
             for producer in range(known, upto):
-                table.append(table.insert(producer, 0), (producer, 0, 0, 0, producer, producer, _WRITTEN_MS, 0))
+                table.append(table.insert(producer, 0), (producer, 0, 0, 0, 0, 0, _WRITTEN_MS, 0))
         known = upto
     return watch
 

@@ -222,7 +222,9 @@ def _out_of_range(timestamp: int, rule: Rules) -> bool:
     if timestamp in (NO_TIMESTAMP, 1 << 63):  # 1 << 63: scan's minimum of no timestamps
         return False
     age = rule.now_ms - timestamp
-    return age > rule.before_max_ms or -age > rule.after_max_ms
+    if age >= 1 << 63:  # as in Kafka, whose long begins again below 0
+        age -= 1 << 64
+    return age > rule.before_max_ms or rule.after_max_ms < -age < 1 << 63
 
 
 def record_error(index: int, record: Record, timestamp_type: int, rule: Rules) -> tuple[int, int, str] | None:

@@ -117,7 +117,7 @@ def test_segments_and_retention(broker: Broker, wires: list[Wire]) -> None:
         for topic in (by_size, by_age):
             assert produce(wire, topic, batch([b"x" * 1000], timestamp=NOW - DAY_MS)).error_code == 0
     assert (start_of(wires[0], by_size), start_of(wires[0], by_age)) == (0, 0)
-    with changed_brokers(broker, log_segment_bytes="500"):  # the next append seals what is there
+    with changed_brokers(broker, log_segment_bytes="1100"):  # the next append seals what is there
         for topic in (by_size, by_age):
             assert produce(wires[0], topic, batch([b"x" * 1000])).error_code == 0
         with changed_brokers(broker, log_retention_bytes="1"):

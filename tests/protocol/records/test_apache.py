@@ -162,7 +162,7 @@ def test_old_formats_are_stored_alike(oracle, magic, codec, kind, to) -> None:
         assert_alike(oracle, data, codec=target, timestamp_type=kind, magic_expected=to)
 
 
-@pytest.mark.parametrize("times", [(-5,), (-5, -2), (-1, -5, -1), (-5, NOW)], ids=str)
+@pytest.mark.parametrize("times", [(-5,), (-5, -2), (-1, -5, -1), (-5, NOW), (-1 << 63,), (NOW - (1 << 63),)], ids=str)
 def test_times_before_1970_are_judged_alike(oracle, times) -> None:
     data = batch_v2.build([(at, time, None, b"v", ()) for at, time in enumerate(times)], codec=0)
     for limit in (1000, validate.UNLIMITED):
