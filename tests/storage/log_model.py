@@ -143,7 +143,8 @@ class LogModel(Model):
         """What a Fetch says of [start, end), where records are `there`.
 
         Where the cleaner was, or retention, a row may go with the last record of its transaction, and may begin with
-        the first left: it was made again from what there was.
+        the first left: it was made again from what there was. So it may begin below the first segment, with a former
+        transaction of its producer of which nothing is left, the marker neither.
         """
         told, last = set(rows), max(start, first_base)
         for one in self._aborted():
@@ -154,9 +155,17 @@ class LogModel(Model):
             ]
             begins = one.first if one.first >= max(self.looked_upto, first_base) else min(left, default=None)
             naming = {(one.producer_id, n) for n in range(one.first, (one.marker if begins is None else begins) + 1)}
+            naming |= {row for row in told if row[1] < first_base and self._joins(row[0], one, first_base, there)}
             assert told & naming or begins is None or begins >= end, f"an aborted one is missing: {one}"
             told -= naming
         assert not told, f"they were not aborted: {told}"
+
+    def _joins(self, producer_id: int, one: Transaction, first_base: int, there: set[int]) -> bool:
+        """Whether nothing is left of what the producer wrote in transactions before this one, where the cleaner was."""
+        former = [two for two in self.ended() if two.producer_id == producer_id == one.producer_id]
+        before = range(first_base, one.first)
+        left = any(self._is_of(offset, two, there) for two in former if two.first < one.first for offset in before)
+        return bool(former) and self.looked_upto > first_base and not left
 
     def ended(self) -> list[Transaction]:
         """All transactions that a marker has ended."""
