@@ -143,7 +143,8 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
     ) = values[HOT].tolist()  # fmt: skip
     files, config, slot = partition.active_files, partition.config, partition.slot
     words, dirty = slot.words, slot.at + DIRTY
-    if start and (index_entries >= config.most_index_entries or _too_old(partition, base, since, batches[at], now_ms)):
+    full, timestamp = index_entries >= config.most_index_entries, batches[at].max_timestamp
+    if start and (full or config.too_old(partition.directory, base, since, timestamp, now_ms)):
         return at
     if files is None or files.base != base or files.generation != generation:
         files = partition.active(base, generation, make=True)
@@ -200,13 +201,6 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
         _publish_producers(partition, values, staged)
     words[dirty] = 0
     return at
-
-
-def _too_old(partition: Partition, base: int, since: int, batch: Batch, now_ms: int) -> bool:
-    timestamp = batch.max_timestamp
-    age = (timestamp if timestamp >= 0 else now_ms) - since
-    config = partition.config
-    return since >= 0 and age > config.least_seal_ms and age > config.seal_after_ms(partition.directory, base)
 
 
 def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Batch, leo: int) -> bool:

@@ -81,6 +81,11 @@ class LogConfig:
         most = self.roll_ms - self.least_seal_ms
         return self.roll_ms - crc32(f"{log} {base}".encode()) % most if most else self.roll_ms
 
+    def too_old(self, log: str, base: int, since: int, timestamp: int, now_ms: int) -> bool:
+        """Whether a batch of `timestamp` seals the segment of `log` at `base`, begun at `since`; ms, -1 for none."""
+        age = (timestamp if timestamp >= 0 else now_ms) - since
+        return since >= 0 and age > self.least_seal_ms and age > self.seal_after_ms(log, base)
+
     @cached_property
     def most_index_entries(self) -> int:
         """Offset index entries at which a segment is full (segment.index.bytes)."""

@@ -112,7 +112,8 @@ def _fitting(partition: Partition, values: Fields, batches: list[Received], at: 
     config, base = partition.config, values[slots.F_ACTIVE_BASE]
     size, farthest = values[slots.F_ACTIVE_SIZE], base + _FARTHEST
     full = values[slots.F_INDEX_ENTRIES] >= config.most_index_entries
-    if size and (full or _too_old(partition, base, values[slots.F_ACTIVE_SINCE], batches[at], now_ms)):
+    since, timestamp = values[slots.F_ACTIVE_SINCE], batches[at].header[8]
+    if size and (full or config.too_old(partition.directory, base, since, timestamp, now_ms)):
         return at
     while at < len(batches):
         one = batches[at]
@@ -120,13 +121,6 @@ def _fitting(partition: Partition, values: Fields, batches: list[Received], at: 
             break
         at, size = at + 1, size + one.size
     return at
-
-
-def _too_old(partition: Partition, base: int, since: int, one: Received, now_ms: int) -> bool:
-    timestamp = one.header[8]
-    age = (timestamp if timestamp >= 0 else now_ms) - since
-    config = partition.config
-    return since >= 0 and age > config.least_seal_ms and age > config.seal_after_ms(partition.directory, base)
 
 
 def _advance(config: LogConfig, values: Fields, piece: list[Received], now_ms: int) -> list[tuple[int, int, int, int]]:
