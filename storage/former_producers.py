@@ -7,14 +7,13 @@ from as near as suffices, by the segment's index, and from the newest snapshot w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.ipc import slots
 from odradek.protocol import batch as wire
-from odradek.storage import former_state, names, read, snapshots
+from odradek.storage import former_state, read
 from odradek.storage.epochs import EpochCache
 from odradek.storage.rebuild import LogState, walk_headers
 from odradek.storage.sequences import recovered
@@ -113,9 +112,7 @@ def _suffice(file: OpenFile, start: int, end: int, wanted: Iterable[int]) -> boo
 
 def _from_snapshot(partition: Partition, offset: int) -> LogState:
     directory = Path(partition.directory)
-    bases = names.segment_bases(partition.directory)
-    sizes = {base: os.stat(names.segment_path(directory, base)).st_size for base in bases}
-    contents = Contents(sizes, snapshots.snapshot_offsets(directory))
+    contents = Contents.of(directory)
     state = former_state.load_producers(directory, contents, offset, EpochCache(), [])
-    former_state.forget_compacted(directory, sizes, state, offset, 0)
+    former_state.forget_compacted(directory, contents.sizes, state, offset, 0)
     return state

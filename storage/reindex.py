@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import former_state, names, roll, snapshots, transactions
+from odradek.storage import former_state, names, roll, transactions
 from odradek.storage.durable import FILES, replace
 from odradek.storage.epochs import EpochCache
 from odradek.storage.producers import AbortedTxn, read_txn_index
@@ -64,9 +64,7 @@ def _scan(partition: Partition, base: int) -> Scanned | None:
 
 
 def _producers_at(directory: Path, base: int) -> LogState:
-    sizes = {one: os.stat(names.segment_path(directory, one)).st_size for one in names.segment_bases(str(directory))}
-    contents = Contents(sizes, snapshots.snapshot_offsets(directory))
-    return former_state.load_producers(directory, contents, base, EpochCache(), [])
+    return former_state.load_producers(directory, Contents.of(directory), base, EpochCache(), [])
 
 
 def _mend_rows(partition: Partition) -> None:

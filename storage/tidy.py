@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.storage import epochs, names
+from odradek.storage import epochs, names, snapshots
 from odradek.storage.durable import FILES, Files, remove
 from odradek.storage.scan import Scan
 
@@ -31,6 +31,13 @@ class Contents(NamedTuple):
 
     sizes: dict[int, int]
     snapshots: list[int]
+
+    @classmethod
+    def of(cls, directory: Path) -> Contents:
+        """As it is; FileNotFoundError where a segment is deleted meanwhile."""
+        bases = names.segment_bases(directory)
+        sizes = {base: os.stat(names.segment_path(directory, base)).st_size for base in bases}
+        return cls(sizes, snapshots.snapshot_offsets(directory))
 
 
 def tidy(directory: Path, notes: list[str], *, files: Files = FILES) -> Contents:
