@@ -72,7 +72,7 @@ class Fetch:
         self.finished = self.queued = False
         self.slots: list[Slot] = []
         self._results: list[FetchResult] = []
-        self._unknown = 0  # partitions of which the metadata knew nothing when it was parked
+        self._unknown = 0  # partitions that were not in the metadata when the request was parked
         self._budget: Budget  # set where records are converted
         self._rack = request.rack.decode("utf-8", "replace") if request.rack and worker.by_rack else ""
 

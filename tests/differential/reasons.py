@@ -591,8 +591,8 @@ REASONS = (
         _converted,
     ),
     Reason(
-        "Compressed messages of an old format are packed anew when they are stored: a few bytes more or less than in "
-        "Kafka decide whether they fit a small limit",
+        "The leader compresses messages of an old format again when it stores them: a few bytes more or less than in "
+        "Kafka decide whether a batch fits a small limit of a Fetch",
         _packed_anew,
     ),
     Reason(

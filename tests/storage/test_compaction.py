@@ -464,7 +464,7 @@ def test_a_producers_last_batch_above_the_recovery_point_stays_below_one_that_ma
 ) -> None:
     """The truncation, and a start after a kill: the producer's batch is sent again, and was stored.
 
-    A start begins with the segment that holds the recovery point, of which the cleaner makes one with those before.
+    Recovery begins with the segment that holds the recovery point. The cleaner merges that with segments before it.
     """
     with live(tmp_path, **SMALL) as world:
         partition = world.partition()
