@@ -311,6 +311,15 @@ def test_a_lost_index_is_made_again(world: Live, kind: str) -> None:
     assert path.read_bytes() == whole
 
 
+def _mends_rows(world: Live, partition: Partition, why: str, expected: list[AbortedTxn], aborted: int = 2) -> None:
+    """A reader finds that rows are wrong or missing, and the janitor makes them again from the log."""
+    with pytest.raises(DamagedIndex, match=why):
+        transactions.aborted_between(partition, partition.slot.read(), 0, 30)
+    reindex.mend(partition)
+    assert _rows(world.root / "t-0") == expected
+    assert len(transactions.aborted_between(partition, partition.slot.read(), 0, 30)) == aborted
+
+
 def test_a_damaged_transaction_index_is_found_and_mended(world: Live) -> None:
     expected = _rows(world.root / "t-0")
     path = min((world.root / "t-0").glob("*.txnindex"))
@@ -318,11 +327,7 @@ def test_a_damaged_transaction_index_is_found_and_mended(world: Live) -> None:
     data[1] ^= 1  # the version
     path.write_bytes(data)
     partition = world.partition(1)
-    with pytest.raises(DamagedIndex, match="version"):
-        transactions.aborted_between(partition, partition.slot.read(), 0, 20)
-    reindex.mend(partition)
-    assert _rows(world.root / "t-0") == expected
-    assert len(transactions.aborted_between(partition, partition.slot.read(), 0, 20)) == 2
+    _mends_rows(world, partition, "version", expected)
 
 
 def test_the_active_segments_index_is_made_again_once_it_is_sealed(world: Live) -> None:
@@ -441,11 +446,7 @@ def test_rows_that_go_while_the_broker_runs_are_written_again(world: Live, segme
     path = names.segment_path(world.root / "t-0", _sealed(world)[segment], names.TXN_INDEX)
     path.unlink() if left < 0 else os.truncate(path, left)
     reader = world.partition(1)
-    with pytest.raises(DamagedIndex, match="1 aborted transactions are missing"):
-        transactions.aborted_between(reader, reader.slot.read(), 0, 20)
-    reindex.mend(reader)
-    assert _rows(world.root / "t-0") == expected
-    assert len(transactions.aborted_between(reader, reader.slot.read(), 0, 20)) == 2
+    _mends_rows(world, reader, "1 aborted transactions are missing", expected)
     assert reader.slot.damaged == -1
 
 
@@ -456,11 +457,7 @@ def test_rows_of_the_active_segment_that_go_are_written_again(world: Live) -> No
     expected = _rows(world.root / "t-0")
     for path in (world.root / "t-0").glob("*.txnindex"):
         path.unlink()
-    with pytest.raises(DamagedIndex, match="3 aborted transactions"):
-        transactions.aborted_between(partition, partition.slot.read(), 0, 30)
-    reindex.mend(partition)
-    assert _rows(world.root / "t-0") == expected
-    assert len(transactions.aborted_between(partition, partition.slot.read(), 0, 30)) == 3
+    _mends_rows(world, partition, "3 aborted transactions", expected, aborted=3)
 
 
 def test_rows_that_go_with_their_segments_are_not_missed(world: Live) -> None:
