@@ -57,6 +57,7 @@ class Invariants:
         self._writers: dict[tuple[Key, int], int] = {}
         self._origins: dict[int, Key] = {}  # which partition a value was sent to
         self._verified: dict[tuple[int, Key], int] = defaultdict(int)
+        self._served: dict[tuple[int, Key], Directory] = {}
         self._deleted: dict[Key, int] = defaultdict(int)  # below these offsets, by DeleteRecords
         self._marks: dict[tuple[int, int], tuple[int, int]] = {}  # of a slot's life: led since, high watermark
         self._deleted_logs: dict[Key, list[Directory]] = defaultdict(list)
@@ -234,6 +235,7 @@ class Invariants:
         state, hw = values[slots.F_STATE], values[slots.F_HW]
         if values[slots.F_INCARNATION] != partition.incarnation or state not in (slots.LEADER, slots.FOLLOWER):
             return False
+        self._serves(directory)
         if directory.topic_id != partition.topic_id:
             self.wrong(f"{_name(directory)}: the log of another topic of that name is served")
         if state == slots.LEADER and (directory.disk.broker, directory.key) in self.cut_short:
@@ -249,6 +251,13 @@ class Invariants:
                 self.wrong(f"{_name(directory)}: the leader's high watermark goes from {before} back to {hw}")
             self._marks[life] = values[slots.F_LED_SINCE], hw
         return self._shown(directory, hw, state == slots.LEADER)
+
+    def _serves(self, directory: Directory) -> None:
+        """Nothing is verified of one that was made in another log directory when a disk had failed."""
+        at = directory.disk.broker, directory.key
+        if self._served.setdefault(at, directory) is not directory:
+            self._served[at] = directory
+            self._verified[at] = 0
 
     def _leads_cut_short(self, directory: Directory, epoch: int) -> None:
         """Of the ISR one leads that has lost records; nobody else can who has them."""
