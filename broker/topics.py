@@ -24,13 +24,13 @@ class Topics:
         for name in state.topics.keys() - names:
             state.drop_topic(name)
         found = self._facts.read_topics(sorted(names - state.topics.keys()))
+        self._elected.deletions.readable(found)  # at first: what has lost its states already begins no other life
         known = [partition for partition in state.partitions(found) if partition in state.standings]
         for name in found:
             self._make_new(name)
         self._elected.telling.changed(known)
         if known:
             self._elected.replace_failed()
-        self._elected.deletions.readable(found)
 
     def one_changed(self, name: str) -> None:
         """More partitions, or another assignment; or it is gone, and there may be another of that name already."""

@@ -11,7 +11,7 @@ from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.strays import keep
 from odradek.cluster import znodes
-from odradek.cluster.tree import Set
+from odradek.cluster.tree import Create, Set
 from odradek.cluster.view import Told, View
 from odradek.ipc import slots
 from odradek.storage import names
@@ -167,6 +167,28 @@ def test_a_deletion_waits_until_the_topics_node_makes_sense(scene: Scene) -> Non
     scene.cluster.world.run(scene.cluster.world.now + 10.0)
     assert mark in nodes and scene.logs(3) == scene.logs(1) == [("t", 0), ("t", 1)]
     scene.cluster.tool(lambda tree: tree.multi([Set(path, former)]))
+    scene.until(lambda: path not in nodes and mark not in nodes, "the topic is gone")
+    assert scene.logs(3) == scene.logs(1) == []
+
+
+def test_a_topic_half_deleted_begins_no_other_life(scene: Scene) -> None:
+    """A controller died when the states had gone, the next one reads the topic's node only when a broker is away."""
+    scene.create("t", [3, 1], [1, 3])
+    path, state, mark = znodes.topic_path("t"), znodes.state_path("t", 0), f"{znodes.DELETE_TOPICS}/t"
+    nodes, brokers = scene.cluster.zookeeper.nodes, scene.cluster.brokers
+    former = nodes[path].data
+    for broker in brokers.values():
+        broker.die("is killed")
+    scene.cluster.tool(lambda tree: tree.multi([*tree.removal(path)[:-1], Set(path, b"{"), Create(mark)]))
+    scene.until(lambda: mark in nodes, "the mark")
+    for number in (2, 3):
+        brokers[number].start()
+    scene.until(lambda: all(brokers[number].registered for number in (2, 3)), "two are back")
+    scene.cluster.world.run(scene.cluster.world.now + 5.0)
+    scene.cluster.tool(lambda tree: tree.multi([Set(path, former)]))
+    scene.cluster.world.run(scene.cluster.world.now + 5.0)
+    assert path in nodes and mark in nodes and state not in nodes
+    brokers[1].start()
     scene.until(lambda: path not in nodes and mark not in nodes, "the topic is gone")
     assert scene.logs(3) == scene.logs(1) == []
 
