@@ -7,7 +7,10 @@ acknowledged must be there and the directory be whole. `ODRADEK_TEST_SEED` repla
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import importlib
+import inspect
 import os
 import random
 import signal
@@ -184,6 +187,15 @@ def test_the_most_telling(drill: Drill) -> None:
 @pytest.mark.parametrize("stem", sorted({point.name.partition(".")[0] for point in POINTS}))
 def test_every_point(drill: Drill, stem: str) -> None:
     drill.go([point for point in POINTS if point.name.startswith(stem + ".")])
+
+
+@pytest.mark.parametrize("place", sorted({point.inside for point in POINTS if point.inside}))
+def test_a_point_is_in_a_function_that_there_is(place: str) -> None:
+    """Else nothing ever goes off there, and the long test alone would tell."""
+    module, _, name = place.partition(":")
+    tree = ast.parse(inspect.getsource(importlib.import_module(f"odradek.{module}")))
+    functions = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    assert name == "" or name in functions
 
 
 @pytest.mark.timeout(120)

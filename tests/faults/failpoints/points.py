@@ -53,7 +53,7 @@ POINTS: tuple[Point, ...] = (
     # fsync before the answer (flush.messages).
     Point("flush.before-fsync", WORKER, "fsync", path="*.log"),
     Point("flush.after-fsync", WORKER, "fsync", "after", path="*.log"),
-    Point("flush.before-publish", WORKER, "publish", inside="storage.flush:flushed"),
+    Point("flush.before-publish", WORKER, "publish", inside="storage.flush:publish"),
     # A roll, in the order of its steps.
     Point("roll.begun", WORKER, "pwrite", inside="storage.roll:seal_time_index"),
     Point("roll.before-snapshot", WORKER, "replace", inside="storage.roll:roll", path="*.snapshot"),
@@ -110,7 +110,7 @@ POINTS: tuple[Point, ...] = (
     Point("controller.started", CONTROLLER, "enter", "after", phase="respawn"),
     # The janitor: flush, checkpoints, retention, removal, compaction.
     Point("janitor.before-fsync", JANITOR, "fsync", path="*.log"),
-    Point("janitor.flushed", JANITOR, "publish", inside="storage.flush:flushed"),
+    Point("janitor.flushed", JANITOR, "publish", inside="storage.flush:publish"),
     Point("checkpoint.written", JANITOR, "pwrite", "after", path="*-checkpoint.tmp"),
     Point("checkpoint.recovery-point", JANITOR, "replace", path="*/recovery-point-offset-checkpoint"),
     Point("checkpoint.recovery-point-done", JANITOR, "replace", "after", path="*/recovery-point-offset-checkpoint"),
@@ -161,7 +161,7 @@ POINTS: tuple[Point, ...] = (
     Point("stop.controller", CONTROLLER, "set", "after", path="state", note=3, phase="stop"),
     Point("stop.snapshot", SUPERVISOR, "replace", path="*.snapshot", phase="stop"),
     Point("stop.fsync", SUPERVISOR, "fsync", path="*.log", phase="stop"),
-    Point("stop.flushed", SUPERVISOR, "publish", inside="storage.flush:flushed", phase="stop"),
+    Point("stop.flushed", SUPERVISOR, "publish", inside="storage.flush:publish", phase="stop"),
     Point("stop.checkpoint", SUPERVISOR, "replace", path="*/recovery-point-offset-checkpoint", phase="stop"),
     Point("stop.before-mark", SUPERVISOR, "replace", path="*/.kafka_cleanshutdown", phase="stop"),
     Point("stop.after-mark", SUPERVISOR, "replace", "after", path="*/.kafka_cleanshutdown", phase="stop"),
