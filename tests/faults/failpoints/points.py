@@ -85,7 +85,7 @@ POINTS: tuple[Point, ...] = (
     Point("coordinator.started", COORDINATOR, "enter", "after", phase="respawn"),
     # A transaction's marker, and its row in the index of aborted ones.
     Point("marker.locked", COORDINATOR, "lock", "after", inside="storage.transactions:write_marker"),
-    Point("marker.row-written", COORDINATOR, "write", "after", inside="storage.transactions:append_row"),
+    Point("marker.row-written", COORDINATOR, "pwrite", "after", inside="storage.transactions:append_row"),
     Point("marker.before-write", COORDINATOR, "pwritev", inside="storage.transactions:write_marker"),
     Point("marker.after-write", COORDINATOR, "pwritev", "after", inside="storage.transactions:write_marker"),
     Point("marker.before-publish", COORDINATOR, "publish", inside="storage.transactions:write_marker"),
