@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(time_limits)
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
     if config.getoption("--report") and _runs_all(config) and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(LongReport(Path(config.getoption("--report"))))
+        config.pluginmanager.register(LongReport(Path(config.getoption("--report")), again=config.getoption("lf")))
 
 
 def _runs_all(config: pytest.Config) -> bool:

@@ -1,6 +1,7 @@
 """tests/LONG.md: what a whole run of the tests showed, with what the long ones said of themselves.
 
 Written by `make test-long` (pytest's `--report FILE`) when it ends; a run of a part of the tests keeps its hands off.
+`make test-long ARGS=--lf` runs again what has failed, on whatever tree there is then, and adds what that showed.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from odradek.loadtest import store
 class LongReport:
     """A plugin of pytest's own process, where the workers' results come together."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, again: bool = False) -> None:
+        self._path, self._again = path, again
         self._began = time.monotonic()
         self._counts: Counter[str] = Counter()
         self._failed: list[str] = []
         self._long: list[pytest.TestReport] = []
+        self._called: list[pytest.TestReport] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Each test has three: setup, call and teardown."""
@@ -31,18 +33,25 @@ class LongReport:
             self._failed.append(f"{report.nodeid} ({report.when})")
         if report.when == "call" or report.outcome != "passed":
             self._counts[report.outcome] += 1
-        if report.when == "call" and "long" in report.keywords:
-            self._long.append(report)
+        if report.when == "call":
+            self._called.append(report)
+            self._long += [report] if "long" in report.keywords else []
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Write it, unless the run was broken off."""
         if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             return
+        self._path.write_text(self._path.read_text() + self._added() if self._again else self._whole())
+
+    def _whole(self) -> str:
         words = [f"# Every test, the long ones included\n\n{self._summary()}\n\n{_where()}\n"]
         words += ["## Failed\n\n" + "\n".join(f"- {name}" for name in self._failed) + "\n"] if self._failed else []
         words += ["## The long ones\n", _table(self._long), "## What they said\n"]
         words += [_said(report) for report in self._long if report.capstdout.strip()]
-        self._path.write_text("\n".join(words))
+        return "\n".join(words)
+
+    def _added(self) -> str:
+        return f"\n## What had failed, run again\n\n{self._summary()}\n\n{_where()}\n\n{_table(self._called)}"
 
     def _summary(self) -> str:
         counts = ", ".join(f"{self._counts[word]:,} {word}" for word in ("passed", "failed", "skipped"))
