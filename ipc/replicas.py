@@ -140,11 +140,17 @@ def log_end(slot: Slot, row: int) -> int:
     return slot.words[row + _LEO]
 
 
-def committed(slot: Slot, leo: int) -> int:
-    """Up to where all that the high watermark waits for have the log; `leo` is the leader's own log end."""
-    at = slot.at + FIRST
+def committed(slot: Slot, leo: int) -> tuple[int, int]:
+    """Up to where all that the high watermark waits for have the log, and how many these are, the leader among them.
+
+    `leo` is the leader's own log end. Who publishes the one publishes the other, too: where the controller process died
+    when rows were set, the slot has a number of which some are not waited for any more.
+    """
+    at, voters = slot.at + FIRST, 1
     rows = slot.words[at : at + ROWS * WIDTH].tolist()  # asked with each fetch: no Replica is made
     for row in range(0, ROWS * WIDTH, WIDTH):
-        if rows[row] and rows[row + _STANDING] != OUT and rows[row + _LEO] < leo:
-            leo = rows[row + _LEO]
-    return leo
+        if rows[row] and rows[row + _STANDING] != OUT:
+            voters += 1
+            if rows[row + _LEO] < leo:
+                leo = rows[row + _LEO]
+    return leo, voters

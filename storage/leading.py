@@ -84,6 +84,6 @@ def _publish(partition: Partition, values: Fields, members: int | None = None) -
     slot, leo = partition.slot, values[slots.F_LEO]
     if members is not None:
         values[slots.F_ISR_COUNT] = members
-    values[slots.F_VOTERS] = 1 + sum(replica.standing != OUT for replica in replicas.read(slot))
-    values[slots.F_HW] = max(values[slots.F_HW], min(leo, replicas.committed(slot, leo)))
+    committed, values[slots.F_VOTERS] = replicas.committed(slot, leo)
+    values[slots.F_HW] = max(values[slots.F_HW], min(leo, committed))
     slot.publish(values)

@@ -126,9 +126,9 @@ class Followers:
             if offset >= values[slots.F_HW] and offset >= values[slots.F_EPOCH_START]:
                 self._ring_controller()
         elif offset > values[slots.F_HW]:
-            hw = min(values[slots.F_LEO], replicas.committed(slot, values[slots.F_LEO]))
+            hw, voters = replicas.committed(slot, values[slots.F_LEO])
             if hw > values[slots.F_HW]:
-                values[slots.F_HW] = hw
+                values[slots.F_HW], values[slots.F_VOTERS] = hw, voters
                 slot.publish(values)
 
     def _ring_controller(self) -> None:

@@ -96,7 +96,7 @@ def test_who_counts_before_or_after_is_waited_for_wherever_the_writer_dies(
         if row >= 0:
             replicas.fetched(slot, slot.fields(), row, 50, 0, 50, 0)
         waits = 2 in before[1] or survived
-        assert replicas.committed(slot, 50) <= (30 if waits else 50), f"step {step}: {replicas.read(slot)}"
+        assert replicas.committed(slot, 50)[0] <= (30 if waits else 50), f"step {step}: {replicas.read(slot)}"
         if survived:
             assert {one.broker for one in replicas.read(slot)} == set(after[0])
             return

@@ -45,7 +45,7 @@ def shrink(bench: Bench, leaving: int, topic: str = "t", index: int = 0) -> None
     slot = bench.slot(topic, index)
     replicas.stand(slot, {leaving: replicas.OUT})
     state = slot.state()
-    hw = max(state.hw, min(state.leo, replicas.committed(slot, state.leo)))
+    hw = max(state.hw, min(state.leo, replicas.committed(slot, state.leo)[0]))
     publish(bench, topic, index, isr_count=state.isr_count - 1, voters=state.voters - 1, hw=hw)
 
 

@@ -111,6 +111,18 @@ def test_the_follower_fetches_and_the_producer_is_answered(bench: Bench, client:
     assert (outcomes(client), slot.state().hw) == ([(1, errors.NONE, 0)], 1)
 
 
+def test_nothing_is_acknowledged_by_those_who_count_no_longer(bench: Bench, client: Client) -> None:
+    """The controller process died when the row was set, before it published how many the high watermark waits for."""
+    slot = lead(bench, [1, 2], [1, 2], min_isr=3)
+    follower = Follower(bench, 1)
+    assert send(bench, client, produce(client, [b"a"])) == []
+    replicas.stand(slot, {2: OUT})
+    follower.fetch(1)
+    bench.turn(3)
+    assert outcomes(client) == [(1, errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)]
+    assert (slot.state().hw, slot.state().voters) == (1, 2)
+
+
 def test_the_log_start_of_a_follower_is_kept(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     fill(bench, client)
