@@ -161,6 +161,14 @@ def _elsewhere(difference: Difference) -> bool:
     return bool(known) and isinstance(difference.ours, dict) and difference.ours["error_code"] == 70
 
 
+def _emptied_segments(difference: Difference) -> bool:
+    old = difference.step.api == "ListOffsets" and difference.step.version == 0
+    return old and all(
+        field.path.endswith("/old_style_offsets") and set(field.ours) == set(field.theirs)
+        for field in difference.fields
+    )
+
+
 def _fewer_than_none(difference: Difference) -> bool:
     step = difference.step
     if (step.api, step.version) != ("ListOffsets", 0):
@@ -423,10 +431,10 @@ def _noted_before(difference: Difference) -> bool:
 
 def _follows_unsound(difference: Difference, place: tuple[str, int], one: bytes) -> bool:
     """Whether the batch's producer has sent the partition one that is not sound before, with an earlier sequence."""
-    wanted = _sequence(one)
+    wanted = _sequence(one, 0)
     before = [row for step, body in difference.produced for row in _in_parts(step, body) if row[0] == place]
     return wanted is not None and any(
-        not _is_sound(other) and (known := _sequence(other)) is not None
+        not _is_sound(other) and (known := _sequence(other, TRANSACTIONAL)) is not None
         and known[0] == wanted[0] and known[1] < wanted[1] for _, other in before
     )  # fmt: skip
 
@@ -437,9 +445,9 @@ def _in_parts(step: Step, body: bytes) -> list[tuple[tuple[str, int], bytes]]:
     return [((name, part.index), bytes(part.records or b"")) for name, part in rows]
 
 
-def _sequence(one: bytes) -> tuple[bytes, int] | None:
-    """Id and epoch of a transactional batch's producer, and its sequence."""
-    if len(one) < HEADER_SIZE or one[16] != 2 or not one[22] & TRANSACTIONAL:
+def _sequence(one: bytes, attributes: int) -> tuple[bytes, int] | None:
+    """Id and epoch of the producer, and the sequence, of a batch that has these attributes at least."""
+    if len(one) < HEADER_SIZE or one[16] != 2 or one[22] & attributes != attributes:
         return None
     return one[43:53], HEADER.unpack_from(one)[11]
 
@@ -567,6 +575,11 @@ REASONS = (
         "A transactional batch that cannot be stored has Kafka note its sequence all the same, as it asks the "
         "coordinator first; here the next one may begin anywhere",
         _noted_before,
+    ),
+    Reason(
+        "ListOffsets version 0 tells where segments begin, and the log's end if the last one has records: one that "
+        "DeleteRecords has emptied is deleted a moment later, here as there",
+        _emptied_segments,
     ),
     Reason("ListOffsets version 0 for less than no offsets ends in an exception in Kafka", _fewer_than_none),
     Reason("A config operation that there is not ends in an exception in KRaft, for all of a request", _no_operation),
