@@ -30,6 +30,7 @@ from .reasons import passes, reason
 
 pytestmark = pytest.mark.needs("java-3.9.1")
 
+SEQUENCES = int(os.environ.get("ODRADEK_DIFFERENTIAL_SEQUENCES", 3400))  # of each family in the long test
 SEED = os.environ.get("ODRADEK_DIFFERENTIAL_SEED", "1")
 LENGTH, LATEST = 30, -1
 PLAYERS = 4  # sequences at a time
@@ -173,19 +174,14 @@ def _played(brokers: Brokers, family: Family, numbers: Sequence[int]) -> list[tu
     return rows
 
 
-def sequences(default: int) -> int:
-    """How many."""
-    return int(os.environ.get("ODRADEK_DIFFERENTIAL_SEQUENCES", default))
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", [f for f in families.FAMILIES if f.name in families.LANDED], ids=lambda f: f.name)
 def test_dozens(brokers: Brokers, family: Family) -> None:
-    compare(brokers, family, range(sequences(30)))
+    compare(brokers, family, range(30))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: family.name)
 def test_thousands(brokers: Brokers, family: Family) -> None:
-    compare(brokers, family, range(30, 30 + sequences(3400)))
+    compare(brokers, family, range(30, 30 + SEQUENCES))
