@@ -23,6 +23,7 @@ from typing import Any
 from odradek.broker import process, sockets, systemd
 from odradek.broker.connection_limits import ConnectionCounts, Limits
 from odradek.broker.errors import BootError
+from odradek.broker.listeners import between_brokers
 from odradek.broker.process import Process, Signals
 from odradek.cluster import configdef
 from odradek.ipc import channel, handoff, roles
@@ -163,8 +164,7 @@ class Acceptor:
                     return configdef.parse(name, layer[name])
             return config.get(name)
 
-        spared = config.given.get("inter.broker.listener.name", "").upper() or None
-        return Limits.of(in_force, [name for name, _ in self._listening.values()], spared)
+        return Limits.of(in_force, [name for name, _ in self._listening.values()], between_brokers(config))
 
     # Clients
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from odradek.broker import joining
+from odradek.broker import listeners
 from odradek.broker.brokers import read_registered
 from odradek.broker.peers import Sources
 from odradek.broker.resolver import Resolver
@@ -53,7 +53,7 @@ class Admission:
     """The addresses, entered into `view.admitted`; `changed()` is called when they are others."""
 
     def __init__(self, config: Any, view: View, tree: Tree, sources: Sources, changed: Callable[[], None]) -> None:
-        self._listener = joining.between_brokers(config)
+        self._listener = listeners.between_brokers(config)
         self._allowed = admitted.parse_allowed(config[ALLOWED])
         self._view = view
         self._tree = tree

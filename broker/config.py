@@ -230,7 +230,7 @@ def _without_effect(keys: list[str]) -> list[str]:
 
 
 def _listeners(given: Mapping[str, str]) -> list[Endpoint]:
-    text = given.get("listeners") or _old_listener(given)
+    text = given["listeners"] if "listeners" in given else _old_listener(given)
     endpoints = listening.parse_endpoints("listeners", text)
     elsewhere = {name.strip().upper() for name in given.get("controller.listener.names", "").split(",")}
     served = [endpoint for endpoint in endpoints if endpoint.name not in elsewhere]
@@ -252,9 +252,8 @@ def _old_listener(given: Mapping[str, str]) -> str:
 
 
 def _advertised(given: Mapping[str, str], endpoints: list[Endpoint]) -> list[Endpoint]:
-    text = given.get("advertised.listeners")
-    if text:
-        advertised = listening.parse_endpoints("advertised.listeners", text)
+    if "advertised.listeners" in given:
+        advertised = listening.parse_endpoints("advertised.listeners", given["advertised.listeners"])
     else:
         port = _port("advertised.port", given) or 0
         advertised = listening.default_advertised(endpoints, given.get("advertised.host.name", ""), port)
@@ -274,14 +273,16 @@ def _port(key: str, given: Mapping[str, str]) -> int | None:
 
 
 def _check_inter_broker(given: Mapping[str, str], advertised: list[Endpoint]) -> None:
+    """Without a name it is the protocol's own, and that must be advertised, in one broker alone as well."""
     name, protocol = given.get("inter.broker.listener.name"), given.get("security.inter.broker.protocol")
     if name and protocol:
         raise ListenerError("inter.broker.listener.name and security.inter.broker.protocol: set only one of them")
-    protocols = _protocols(given)
-    if protocol and protocol not in {protocols[endpoint.name] for endpoint in advertised}:
-        raise ListenerError(f"security.inter.broker.protocol: no advertised listener has {protocol}")
-    if name and name.upper() not in {endpoint.name for endpoint in advertised}:
-        raise ListenerError(f"inter.broker.listener.name: {name} is not among the advertised listeners")
+    wanted, names = (name or protocol or "PLAINTEXT").upper(), [endpoint.name for endpoint in advertised]
+    if wanted not in names:
+        key = "security.inter.broker.protocol" if protocol else "inter.broker.listener.name"
+        raise ListenerError(
+            f"{key}: {wanted} is not among the advertised listeners, {', '.join(names)}; name one of them"
+        )
 
 
 def _log_dirs(values: Mapping[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from odradek.broker import adoption, enrolment, joining, listeners, process
+from odradek.broker import adoption, enrolment, listeners, process
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.controller import Controller
 from odradek.broker.errors import BootError, OdradekError
@@ -118,7 +118,7 @@ def _advertised(me: Process) -> tuple[dict[str, tuple[str, int]], dict[str, str]
 def _admitted(me: Process) -> Admitted:
     """A broker that is alone takes what brokers send from its own addresses, and from those that it is told to."""
     own = [endpoint.host for endpoint in me.config.advertised if listeners.literal(endpoint.host)]
-    return Admitted(joining.between_brokers(me.config), own, admitted.parse_allowed(me.config[admitted.ALLOWED]))
+    return Admitted(listeners.between_brokers(me.config), own, admitted.parse_allowed(me.config[admitted.ALLOWED]))
 
 
 def _former(me: Process) -> Snapshot | None:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable, Iterable
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
-from odradek.broker.joining import between_brokers
 from odradek.broker.link import Address, Limits, Link
+from odradek.broker.listeners import between_brokers
 from odradek.broker.resolver import Resolver
 from odradek.cluster.snapshot import Snapshot
 from odradek.groups.errors import Error

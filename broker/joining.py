@@ -166,17 +166,6 @@ def _refuse_second(tree: ZooKeeperTree, broker: int) -> None:
         )
 
 
-def between_brokers(config: Any) -> str:
-    """The name of the listener by which brokers reach each other."""
-    name = config["inter.broker.listener.name"]
-    if name:
-        return str(name).upper()
-    protocols = listeners.parse_protocol_map(config["listener.security.protocol.map"])
-    wanted = config["security.inter.broker.protocol"]
-    names = [endpoint.name for endpoint in config.advertised]
-    return next((name for name in names if protocols.get(name, name) == wanted), names[0])
-
-
 def address_of(node: BrokerNode, config: Any) -> tuple[str, int]:
     """Where this broker reaches another one: by the listener of that name, or the first it has."""
-    return node.endpoints.get(between_brokers(config)) or next(iter(node.endpoints.values()))
+    return node.endpoints.get(listeners.between_brokers(config)) or next(iter(node.endpoints.values()))

@@ -10,7 +10,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ANY_HOSTS = ("", "0.0.0.0", "::")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -101,12 +101,19 @@ def check_listeners(endpoints: list[Endpoint], protocols: Mapping[str, str]) -> 
 def check_advertised(advertised: list[Endpoint], endpoints: list[Endpoint]) -> None:
     """Refuse advertised names that nobody listens on, and addresses no client can connect to."""
     names = [endpoint.name for endpoint in endpoints]
+    if not advertised:
+        raise ListenerError("advertised.listeners: at least one is needed, or leave it out")
     _refuse_twins("advertised.listeners", "name", [endpoint.name for endpoint in advertised])
     for endpoint in advertised:
         if endpoint.name not in names:
             raise ListenerError(f"advertised.listeners: no listener {endpoint.name} (there are {', '.join(names)})")
         if endpoint.is_any:
             raise ListenerError(f"advertised.listeners: {endpoint} is no address a client could connect to")
+
+
+def between_brokers(config: Any) -> str:
+    """The name of the listener by which brokers reach each other: without one of its own it is its protocol's."""
+    return str(config["inter.broker.listener.name"] or config["security.inter.broker.protocol"]).upper()
 
 
 def default_advertised(endpoints: Iterable[Endpoint], host: str = "", port: int = 0) -> list[Endpoint]:

@@ -18,10 +18,10 @@ from pathlib import Path
 from odradek.broker import copies, process
 from odradek.broker.cuts import Cuts
 from odradek.broker.held_back import Throttled
-from odradek.broker.joining import between_brokers
 from odradek.broker.leader import Leader
 from odradek.broker.link import Address
 from odradek.broker.link import Limits as LinkLimits
+from odradek.broker.listeners import between_brokers
 from odradek.broker.process import Process, Signals
 from odradek.broker.resolver import Resolver
 from odradek.cluster import throttles

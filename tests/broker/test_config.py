@@ -10,7 +10,7 @@ import pytest
 from odradek.broker import config as configuration
 from odradek.broker.config import BrokerConfig, ConfigFault
 from odradek.broker.errors import FATAL_BOOT
-from odradek.broker.listeners import Endpoint
+from odradek.broker.listeners import Endpoint, between_brokers
 from odradek.broker.transactions import limits
 from odradek.cluster import configdef
 
@@ -100,6 +100,20 @@ def test_old_listener_names(given: dict[str, str], expected: str) -> None:
     assert config.warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "PLAINTEXT"),
+        ({"inter.broker.listener.name": "out"}, "OUT"),
+        ({"security.inter.broker.protocol": "PLAINTEXT"}, "PLAINTEXT"),
+    ],
+)
+def test_the_listener_between_brokers(given: dict[str, str], expected: str) -> None:
+    protocols = {"listener.security.protocol.map": "OUT:PLAINTEXT,PLAINTEXT:PLAINTEXT"}
+    names = {"listeners": "OUT://h:1,PLAINTEXT://h:2", **protocols}
+    assert between_brokers(configuration.resolve({"log.dirs": "d", **names, **given})) == expected
+
+
 def test_old_advertised_names() -> None:
     config = configuration.resolve(
         {"log.dirs": "d", "listeners": "PLAINTEXT://:1", "advertised.host.name": "pub", "advertised.port": "2"}
@@ -187,7 +201,13 @@ def test_numbers_of_brokers_in_a_cluster() -> None:
         ({"log.dirs": " , "}, "at least one directory"),
         ({"log.dirs": "", "log.dir": "d"}, "at least one directory"),
         ({"inter.broker.listener.name": "X"}, "X is not among"),
-        ({"security.inter.broker.protocol": "SSL"}, "no advertised listener has SSL"),
+        ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol: SSL is not among"),
+        ({"listeners": " "}, "listeners: at least one is needed"),
+        ({"advertised.listeners": ""}, "advertised.listeners: at least one is needed"),
+        (
+            {"listeners": "IN://h:1", "listener.security.protocol.map": "IN:PLAINTEXT"},
+            "inter.broker.listener.name: PLAINTEXT is not among the advertised listeners, IN;",
+        ),
         (
             {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
             "set only one",
