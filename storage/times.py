@@ -47,7 +47,8 @@ class Question(ABC):
 
     def __init__(self) -> None:
         self.found: Found | None = None
-        self._epoch = self._end = -1
+        self._epoch: int | None = None  # of no log yet: an order may name any
+        self._end = 0
 
     def step(self, partition: Partition, values: Values, limit: int) -> bool:
         """Go on for a step; whether that was the last. `values`: the slot's fields, read just now.

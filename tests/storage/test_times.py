@@ -188,3 +188,18 @@ def test_a_truncation_begins_again(tmp_path: Path, epoch: int) -> None:
         while not question.step(partition, partition.slot.read(), partition.state().leo):
             pass
         assert question.found is not None and question.found.offset == 1
+
+
+@pytest.mark.parametrize("epoch", [-1, -2, 0])
+@pytest.mark.parametrize("question", [FirstNotBefore(NOW), Newest()], ids=["time", "newest"])
+@pytest.mark.usefixtures("single")
+def test_in_any_leader_epoch(tmp_path: Path, question: Question, epoch: int) -> None:
+    """LeaderAndIsr may name one that no controller gives out."""
+    with live(tmp_path) as world:
+        partition = world.partition()
+        put(partition, keyed([(b"k", b"v")]))
+        with partition.locked():
+            partition.slot.publish(partition.state()._replace(leader_epoch=epoch))
+        while not question.step(partition, partition.slot.read(), 1):
+            pass
+        assert question.found is not None and question.found.offset == 0
