@@ -273,11 +273,11 @@ def _port(key: str, given: Mapping[str, str]) -> int | None:
 
 
 def _check_inter_broker(given: Mapping[str, str], advertised: list[Endpoint]) -> None:
-    """Without a name it is the protocol's own, and that must be advertised, in one broker alone as well."""
+    """A broker that is alone needs that listener, too, as in Kafka."""
     name, protocol = given.get("inter.broker.listener.name"), given.get("security.inter.broker.protocol")
     if name and protocol:
         raise ListenerError("inter.broker.listener.name and security.inter.broker.protocol: set only one of them")
-    wanted, names = (name or protocol or "PLAINTEXT").upper(), [endpoint.name for endpoint in advertised]
+    wanted, names = listening.between_brokers(given), [endpoint.name for endpoint in advertised]
     if wanted not in names:
         key = "security.inter.broker.protocol" if protocol else "inter.broker.listener.name"
         raise ListenerError(

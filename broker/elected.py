@@ -248,7 +248,7 @@ class Elected:
         log.info("brokers %s started", sorted(brokers))
 
     def _note_lives(self) -> None:
-        """Note the lives of the live brokers, and write the states that change by them, unless this begins anew."""
+        """Write the lives of the live brokers, and the states that they change; nothing if the view is stale."""
         if not self._stale and not self._stale_office():
             self._lives.note(self.leadership.live, self.brokers.epochs)
 

@@ -111,9 +111,10 @@ def check_advertised(advertised: list[Endpoint], endpoints: list[Endpoint]) -> N
             raise ListenerError(f"advertised.listeners: {endpoint} is no address a client could connect to")
 
 
-def between_brokers(config: Any) -> str:
-    """The name of the listener by which brokers reach each other: without one of its own it is its protocol's."""
-    return str(config["inter.broker.listener.name"] or config["security.inter.broker.protocol"]).upper()
+def between_brokers(settings: Mapping[str, Any]) -> str:
+    """The name of the listener by which brokers reach each other; without inter.broker.listener.name its protocol's."""
+    name, protocol = (settings.get(key) for key in ("inter.broker.listener.name", "security.inter.broker.protocol"))
+    return str(name or protocol or "PLAINTEXT").upper()
 
 
 def default_advertised(endpoints: Iterable[Endpoint], host: str = "", port: int = 0) -> list[Endpoint]:

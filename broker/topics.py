@@ -24,7 +24,7 @@ class Topics:
         for name in state.topics.keys() - names:
             state.drop_topic(name)
         found = self._facts.read_topics(sorted(names - state.topics.keys()))
-        self._elected.deletions.readable(found)  # at first: what has lost its states already begins no other life
+        self._elected.deletions.readable(found)  # first: a topic that is deleted gets no states, and so no leaders
         known = [partition for partition in state.partitions(found) if partition in state.standings]
         for name in found:
             self._make_new(name)

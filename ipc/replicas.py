@@ -141,10 +141,10 @@ def log_end(slot: Slot, row: int) -> int:
 
 
 def committed(slot: Slot, leo: int) -> tuple[int, int]:
-    """Up to where all that the high watermark waits for have the log, and how many these are, the leader among them.
+    """The offset up to which all voters have the log, and the number of voters, the leader among them.
 
-    `leo` is the leader's own log end. Who publishes the one publishes the other, too: where the controller process died
-    when rows were set, the slot has a number of which some are not waited for any more.
+    Voters are the replicas that the high watermark waits for. `leo` is the leader's own log end. Publish both together:
+    a controller process that dies between the rows and the slot leaves the former number of voters in the slot.
     """
     at, voters = slot.at + FIRST, 1
     rows = slot.words[at : at + ROWS * WIDTH].tolist()  # asked with each fetch: no Replica is made

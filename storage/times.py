@@ -47,7 +47,7 @@ class Question(ABC):
 
     def __init__(self) -> None:
         self.found: Found | None = None
-        self._epoch: int | None = None  # of no log yet: an order may name any
+        self._epoch: int | None = None  # None before the first step: LeaderAndIsr may name any number
         self._end = 0
 
     def step(self, partition: Partition, values: Values, limit: int) -> bool:

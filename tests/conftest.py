@@ -35,7 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(time_limits)
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
     if config.getoption("--report") and _runs_all(config) and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(LongReport(Path(config.getoption("--report")), again=config.getoption("lf")))
+        again = config.getoption("lf") and bool(config.cache and config.cache.get("cache/lastfailed", {}))
+        config.pluginmanager.register(LongReport(Path(config.getoption("--report")), again))
 
 
 def _runs_all(config: pytest.Config) -> bool:

@@ -191,7 +191,7 @@ def test_every_point(drill: Drill, stem: str) -> None:
 
 @pytest.mark.parametrize("place", sorted({point.inside for point in POINTS if point.inside}))
 def test_a_point_is_in_a_function_that_there_is(place: str) -> None:
-    """Else nothing ever goes off there, and the long test alone would tell."""
+    """A point in another function is never reached, and only the long test shows that."""
     module, _, name = place.partition(":")
     tree = ast.parse(inspect.getsource(importlib.import_module(f"odradek.{module}")))
     functions = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}

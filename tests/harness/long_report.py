@@ -24,7 +24,6 @@ class LongReport:
         self._began = time.monotonic()
         self._counts: Counter[str] = Counter()
         self._failed: list[str] = []
-        self._long: list[pytest.TestReport] = []
         self._called: list[pytest.TestReport] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -35,23 +34,31 @@ class LongReport:
             self._counts[report.outcome] += 1
         if report.when == "call":
             self._called.append(report)
-            self._long += [report] if "long" in report.keywords else []
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Write it, unless the run was broken off."""
         if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             return
-        self._path.write_text(self._path.read_text() + self._added() if self._again else self._whole())
+        if self._again:
+            with self._path.open("a") as file:
+                file.write(self._added())
+        else:
+            self._path.write_text(self._whole())
 
     def _whole(self) -> str:
+        long = [report for report in self._called if "long" in report.keywords]
         words = [f"# Every test, the long ones included\n\n{self._summary()}\n\n{_where()}\n"]
-        words += ["## Failed\n\n" + "\n".join(f"- {name}" for name in self._failed) + "\n"] if self._failed else []
-        words += ["## The long ones\n", _table(self._long), "## What they said\n"]
-        words += [_said(report) for report in self._long if report.capstdout.strip()]
+        words += [self._failures()] if self._failed else []
+        words += ["## The long ones\n", _table(long), "## What they said\n"]
+        words += [_said(report) for report in long if report.capstdout.strip()]
         return "\n".join(words)
 
     def _added(self) -> str:
-        return f"\n## What had failed, run again\n\n{self._summary()}\n\n{_where()}\n\n{_table(self._called)}"
+        words = [f"\n## What had failed, run again\n\n{self._summary()}\n\n{_where()}\n", _table(self._called)]
+        return "\n".join(words + ([self._failures()] if self._failed else []))
+
+    def _failures(self) -> str:
+        return "## Failed\n\n" + "\n".join(f"- {name}" for name in self._failed) + "\n"
 
     def _summary(self) -> str:
         counts = ", ".join(f"{self._counts[word]:,} {word}" for word in ("passed", "failed", "skipped"))
