@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FIRST, WIDTH, ROWS = 100, 7, 8
 OUT, JOINING, IN = range(3)
+_SILENT_MS = 1000  # twice replica.fetch.wait.max.ms by default
 UNKNOWN = -1  # log end of a follower that has not fetched from this leader yet
 _ID, _STANDING, _LEO, _LOG_START, _CAUGHT_UP, _SEEN_LEO, _SEEN_MS = range(WIDTH)
 
@@ -127,6 +128,11 @@ def fetched(
     words[row + _LOG_START] = log_start
     words[row + _SEEN_LEO] = leo
     words[row + _SEEN_MS] = now_ms
+
+
+def any_silent(slot: Slot, now_ms: int) -> bool:
+    """Whether a follower in the ISR has not fetched for longer than it waits for records: it may lead by now."""
+    return any(one.standing == IN and now_ms - one.seen_ms > _SILENT_MS for one in read(slot))
 
 
 def standing(slot: Slot, broker: int) -> int:

@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from odradek.ipc import slots
+from odradek.ipc import replicas, slots
 from odradek.ipc.region import NoRoom
 from odradek.ipc.slots import (
     CHANGED,
@@ -219,8 +219,7 @@ def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Ba
     if error:
         known = staged.known(batch.producer_id)  # its epoch, and the sequence that is next
         log.debug("%r: batch %d/%d/%d is refused: %d, of %s", partition, *_sequence(batch), error, known)
-        batch.refuse(error)
-        batch.log_start = values[slots.F_LOG_START]
+        _refuse_sequence(partition, values, batch, error)
         return False
     if original is not None:  # answered with its original's timestamp, as Kafka does whatever the timestamp's type
         batch.base_offset, batch.append_time = original
@@ -235,8 +234,7 @@ def _begins(partition: Partition, values: Fields, staged: Staged, batch: Batch) 
     """Whether a producer that the partition does not know may begin with this batch."""
     lowest, sequence = partition.lowest_sequences, batch.sequence
     if lowest and sequence >= 0 and lowest.refuses(batch.producer_id, sequence, time.monotonic()):
-        batch.refuse(errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
-        batch.log_start = values[slots.F_LOG_START]
+        _refuse_sequence(partition, values, batch, errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
         return False
     return _admitted(partition, values, staged, batch)
 
@@ -249,6 +247,17 @@ def _admitted(partition: Partition, values: Fields, staged: Staged, batch: Batch
         batch.refuse(errors.KAFKA_STORAGE_ERROR)
         return False
     return True
+
+
+def _refuse_sequence(partition: Partition, values: Fields, batch: Batch, error: int) -> None:
+    """With a gap only where this broker surely leads. Cut off from the others, it leads on in its own eyes: the batch
+    before may be in the log of who was elected meanwhile, and a producer that is told of a gap gives its record up.
+    """
+    gap, now_ms = error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER, time.monotonic_ns() // 1_000_000
+    if gap and replicas.any_silent(partition.slot, now_ms):
+        error = errors.NOT_LEADER_OR_FOLLOWER
+    batch.refuse(error)
+    batch.log_start = values[slots.F_LOG_START]
 
 
 def _sequence(batch: Batch) -> tuple[int, int, int]:

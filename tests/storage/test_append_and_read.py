@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -12,12 +14,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from odradek.ipc import slots
+from odradek.ipc import replicas, slots
 from odradek.ipc.slots import SlotState
 from odradek.protocol import errors
-from odradek.storage import check, names, read, recovery, repair, trim
+from odradek.storage import check, leading, names, read, recovery, repair, trim
 from odradek.storage.config import LogConfig
-from odradek.storage.partition import Busy, Gone, Unrepaired
+from odradek.storage.partition import Busy, Gone, Partition, Unrepaired
 
 from ..harness.needs import jars
 from . import by_time
@@ -232,6 +234,43 @@ def test_idempotent_producers(tmp_path: Path) -> None:
         zombie = batch(b"f", producer=5, epoch=0, sequence=3)
         assert (put(other, zombie), zombie.error) == ([-1], errors.INVALID_PRODUCER_EPOCH)
         assert [value for _, value in records(one)] == [b"a", b"b", b"c", b"e"]
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_leader_that_may_be_deposed_speaks_of_no_gap(tmp_path: Path, first: bool) -> None:
+    """The batch before may be in the log of a follower that was elected: it does not fetch, and this broker is cut off.
+
+    Told of a gap, a producer gives its record up; told of no leader, it looks for it.
+    """
+    with live(tmp_path) as world:
+        partition = world.partition()
+        if first:
+            partition.lowest_sequences.note(5, 0, 0, math.inf)
+        put(partition, batch(b"a", producer=5 + first, sequence=0))
+        now_ms = time.monotonic_ns() // 1_000_000
+        with partition.locked() as values:
+            leading.lead(partition, values, 1, [2, 3], [1, 2, 3], now_ms)
+            fetched(partition, values, 2, now_ms)
+            fetched(partition, values, 3, now_ms - 1500)
+        assert _gap(partition) == errors.NOT_LEADER_OR_FOLLOWER
+        with partition.locked() as values:
+            fetched(partition, values, 3, now_ms)
+        assert _gap(partition) == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+        with partition.locked() as values:
+            fetched(partition, values, 3, now_ms - 1500)
+            leading.decided(partition, values, [1, 2])
+        assert _gap(partition) == errors.OUT_OF_ORDER_SEQUENCE_NUMBER, "3 cannot be elected"
+
+
+def fetched(partition: Partition, values: slots.Fields, broker: int, now_ms: int) -> None:
+    row = replicas.find(partition.slot, broker)
+    replicas.fetched(partition.slot, values, row, 1, 0, 1, now_ms)
+
+
+def _gap(partition: Partition) -> int:
+    ahead = batch(b"b", producer=5, sequence=9)
+    put(partition, ahead)
+    return ahead.error
 
 
 def test_a_retry_in_the_same_round_as_its_original(tmp_path: Path) -> None:
