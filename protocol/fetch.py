@@ -163,7 +163,9 @@ def _forgotten(buf: memoryview, at: int, end: int, version: int) -> tuple[list[t
 def _top_tags(buf: memoryview, at: int, end: int, version: int, replica: int) -> tuple[int, int]:
     found, at = wire.tags(buf, at, end)
     for tag, start, _ in found:
-        if tag == 1 and version >= 15:
+        if tag == 0:
+            wire.string(buf, start, end, True)  # the cluster's id, which only has to be one
+        elif tag == 1 and version >= 15:
             (replica,) = wire.I32.unpack_from(buf, start)
     return replica, at
 

@@ -286,6 +286,7 @@ def _packed_anew(difference: Difference) -> bool:
     if difference.step.api != "Fetch" or not all(field.path.endswith("/records") for field in difference.fields):
         return False
     limits = [part.partition_max_bytes for topic in difference.request.topics for part in topic.partitions]
+    limits.append(getattr(difference.request, "max_bytes", 0))
     none = all([] in (field.ours, field.theirs) for field in difference.fields)
     old = any(len(one) > OLD_HEADER and one[16] < 2 and _codec(one) for one in _sent(difference))
     return none and old and any(0 < limit <= SMALL for limit in limits)
@@ -301,7 +302,7 @@ def _beyond_the_limit(difference: Difference) -> bool:
 
 def _negative_time(difference: Difference) -> bool:
     converted = difference.step.api == "Fetch" and difference.step.version < CONVERTED
-    if not converted or difference.theirs != "closed":
+    if not converted or (difference.theirs != "closed" and errors_in(difference.theirs) - {0} != {-1}):
         return False
     return any(time < -1 for one in _sent(difference) for time in _times(one))
 
@@ -610,7 +611,7 @@ REASONS = (
     ),
     Reason(
         "Records of a time before -1, which are converted for Fetch below version 4: Kafka cannot and ends the "
-        "connection, here they have none then",
+        "connection, or answers with errors if it is the first batch, here they have none then",
         _negative_time,
     ),
     Reason(

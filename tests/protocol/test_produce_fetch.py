@@ -278,6 +278,21 @@ def test_every_cut_of_a_fetch_request_is_malformed(version: int) -> None:
     assert fetch.parse(memoryview(body + b"\0"), 0, len(body) + 1, version) == fetch.parse(*around(body), version)
 
 
+@pytest.mark.parametrize("version", [version for version in FETCH if version >= fetch.FLEXIBLE])
+def test_a_cluster_id_is_a_string(version: int) -> None:
+    """Apache Kafka 3.9.1 closes the connection of a longer one, though nobody reads it."""
+    body = fetch_body(version, {}, {}, max_wait_ms=1, min_bytes=1, rack_id="")
+    assert body.endswith(b"\0"), "it has no tagged fields"
+    for length, whole in ((3, True), (wire.LONGEST_STRING, True), (wire.LONGEST_STRING + 1, False)):
+        text = wire.pack_string(b"c" * length, True)
+        tagged = body[:-1] + b"\1\0" + wire.pack_uvarint(len(text)) + text
+        if whole:
+            assert fetch.parse(*around(tagged), version) == fetch.parse(*around(body), version)
+        else:
+            with pytest.raises(MALFORMED):
+                fetch.parse(*around(tagged), version)
+
+
 @pytest.mark.parametrize("version", FETCH)
 def test_an_array_of_a_fetch_request_is_not_null(version: int) -> None:
     """Nor is the rack; as each is the last that the request has, its null is what no request begins with."""
