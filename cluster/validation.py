@@ -29,6 +29,7 @@ MOST_REPLICAS = 1 + followers.ROWS  # of a partition: its leader, and the follow
 MOST_PARTITIONS = 100_000
 MOST_KNOWN = 1_000_000  # partitions of all topics that one broker keeps rows for; ZooKeeper's clusters end before
 _MOST_INT32 = (1 << 31) - 1
+_LONGEST = 200  # characters of a fault: each partition has one, of a name that the request has once
 
 
 def partition_problem(index: int) -> str | None:
@@ -69,7 +70,7 @@ def place_fault(topic: str, index: int) -> tuple[int, str]:
     """(error code, why) of a partition that a controller names; (NONE, "") for one that there may be."""
     wrong = topicnames.problem(topic)
     if wrong:
-        return INVALID_TOPIC_EXCEPTION, wrong
+        return INVALID_TOPIC_EXCEPTION, wrong[:_LONGEST]
     wrong = partition_problem(index)
     return (INVALID_PARTITIONS, wrong) if wrong else (NONE, "")
 

@@ -1,4 +1,4 @@
-"""Responses encoded in steps: a worker or a coordinator must not be away for as long as a large answer takes.
+"""Messages encoded, responses in steps: a worker or a coordinator must not be away for as long as a large answer takes.
 
 The library makes one flat function for each version of a response. It is made here once more from the same text, with
 a pause after so many elements, and writes to a buffer of its own: that of the library is shared, and stays as large as
@@ -23,10 +23,16 @@ def encoding(response: Any, version: int) -> Generator[None, None, bytes]:
     """`response.encode(version=version)` in steps."""
     kind: Any = type(response)
     if not _has_lists(kind):
-        return bytes(response.encode(version=version))
-    response.API_VERSION = version  # as `encode` does
+        return encoded(response, version)
     out = _buffer()
     yield from _steps(kind, version)(response, out)
+    return bytes(memoryview(out.buf)[: out.pos])
+
+
+def encoded(message: Any, version: int) -> bytes:
+    """`message.encode(version=version)`."""
+    flexible, out = message.flexible_version_q(version), _buffer()
+    message._struct.compiled_encode_into(version, compact=flexible, tagged=flexible)(message, out)
     return bytes(memoryview(out.buf)[: out.pos])
 
 

@@ -109,7 +109,7 @@ class Api:
         """The body of `response`."""
         if self.codec is not None:
             return self.codec.encode(version, response)
-        return bytes(response.encode(version=version))
+        return responses.encoded(response, version)
 
     def decoding(self, version: int, body: memoryview) -> Generator[None, None, Any]:
         """`decode` in steps."""

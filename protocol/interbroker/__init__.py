@@ -23,6 +23,7 @@ from odradek.protocol.interbroker import (
     strict,
     update_metadata,
 )
+from odradek.protocol.responses import encoded
 from odradek.protocol.wire import I16, I32, WireError, pack_string, skip_tags
 
 _MODULES = (leader_and_isr, stop_replica, update_metadata, controlled_shutdown, alter_partition, allocate_producer_ids)
@@ -53,13 +54,13 @@ def request(name: str, version: int, correlation: int, client_id: str | None, **
         header += pack_string(None if client_id is None else client_id.encode(), False)
     if made.flexible_version_q(version):
         header += b"\x00"
-    body = bytes(made.encode(version=version))
+    body = encoded(made, version)
     return I32.pack(len(header) + len(body)) + header + body
 
 
 def refusal(name: str, version: int, error: int) -> bytes:
     """The body of a response that is only an error code."""
-    return bytes(message_class(name + "Response")(error_code=error).encode(version=version))
+    return encoded(message_class(name + "Response")(error_code=error), version)
 
 
 def response(name: str, version: int, frame: bytes | memoryview) -> tuple[int, Any]:
@@ -93,4 +94,4 @@ class Codec:
 
     def encode(self, version: int, response: Any) -> bytes:
         """The body of `response`."""
-        return bytes(response.encode(version=version))
+        return encoded(response, version)

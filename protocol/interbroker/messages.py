@@ -11,6 +11,7 @@ from typing import Any
 
 from odradek.protocol import library
 from odradek.protocol.interbroker import notation
+from odradek.protocol.responses import encoded
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Schema:
             "API_KEY": self.key,
             "max_version": self.last,
             "flexible_version_q": staticmethod(lambda version: version >= first),
-            "encode": _encode,
+            "encode": encoded,
         }
         return type(name, (_machinery("data_container").DataContainer,), attributes)
 
@@ -45,12 +46,3 @@ class Schema:
 def _machinery(module: str) -> Any:
     library.message_class("ApiVersionsRequest")  # enters the package without running it
     return importlib.import_module(f"kafka.protocol.{module}")
-
-
-def _encode(message: Any, version: int) -> bytes:
-    """The body of `message`; fields that `version` lacks are left out."""
-    flexible = message.flexible_version_q(version)
-    encode = message._struct.compiled_encode_into(version, compact=flexible, tagged=flexible)
-    with _machinery("schemas.fields.codecs").EncodeBufferPool.acquire() as out:
-        encode(message, out)
-        return bytes(out.result())

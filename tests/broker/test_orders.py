@@ -151,6 +151,12 @@ def test_only_what_can_be_is_carried_out(partitions: list[tuple[str, int, list[i
     assert set(scene.view.topics) <= {"t", "t.2"}
 
 
+def test_a_long_name_is_said_once() -> None:
+    """An order names a topic once, however many partitions it lists; each of them has a fault of its own."""
+    texts = [validation.place_fault("x" * 30_000, number)[1] for number in range(1000)]
+    assert len("".join(texts)) < 300_000
+
+
 @pytest.mark.parametrize(
     ("one", "code"),
     [

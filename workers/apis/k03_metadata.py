@@ -48,7 +48,7 @@ class _Codec:
         return Query((yield from requests.decoding(message_class("MetadataRequest"), version, body)), bytes(body))
 
     def encode(self, version: int, response: Any) -> bytes:
-        return response if isinstance(response, bytes) else bytes(response.encode(version=version))
+        return response if isinstance(response, bytes) else responses.encoded(response, version)
 
 
 Key = tuple[int, str, bytes]  # version, listener, the request

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from odradek.protocol import errors
+from odradek.protocol.responses import encoded
 from odradek.workers.api import Api, load_rows, message_class, served
 from odradek.workers.context import Context
 
@@ -46,7 +47,7 @@ def fallback() -> bytes:
     response = message_class("ApiVersionsResponse")
     own = load_rows()[18].versions
     row = response.ApiVersion(api_key=18, min_version=own[0], max_version=own[1])
-    return bytes(response(error_code=errors.UNSUPPORTED_VERSION, api_keys=[row]).encode(version=0))
+    return encoded(response(error_code=errors.UNSUPPORTED_VERSION, api_keys=[row]), 0)
 
 
 API = Api(key=18, name="ApiVersions", versions=(0, 4), handle=handle)
