@@ -197,10 +197,9 @@ class Ground:
 
     def create_topic(self, stem: str, partitions: int = 3, **config: Any) -> str:
         """A topic with a replica on each broker; tried again while brokers are away."""
-        from confluent_kafka.admin import AdminClient, NewTopic
+        from confluent_kafka.admin import NewTopic
 
-        name = unique(stem)
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        name, admin = unique(stem), self._admin()
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         topic = NewTopic(name, partitions, len(self.ids), config=settings)
         made = lambda: _done(admin.create_topics([topic])[name], "TOPIC_ALREADY_EXISTS")  # noqa: E731
@@ -210,12 +209,18 @@ class Ground:
 
     def delete_topic(self, name: str) -> None:
         """Delete it, tried again while ZooKeeper comes back, and wait until no broker has a directory of it."""
-        from confluent_kafka.admin import AdminClient
-
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin = self._admin()
         gone = lambda: _done(admin.delete_topics([name], operation_timeout=30)[name], "UNKNOWN_TOPIC_OR_PART")  # noqa: E731
         wait_until(gone, HEAL_S, f"{name} is deleted")
         self._await_gone(name)
+
+    def _admin(self) -> Any:
+        """One that learns of another controller: librdkafka asks for it with its metadata alone, every five minutes."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient(
+            {"bootstrap.servers": self.bootstrap, "log_level": 0, "topic.metadata.refresh.interval.ms": 1000}
+        )
 
     def tidy(self) -> None:
         """Wait until no broker has a directory of what administrators have deleted."""
