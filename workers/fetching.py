@@ -201,6 +201,8 @@ class Fetch:
     def _look_at(
         self, partition: Partition, values: tuple[int, ...], part: FetchPart, limit: int, whole: bool
     ) -> tuple[FetchResult, int, bool]:
+        if self.version < ZSTD and (error := _too_old(self.version, partition)):
+            return failed(part, error), 0, False
         refused = _refused(partition, values, part, self.version >= nearest.FIRST)
         if refused is not None:
             return refused, 0, False
@@ -226,8 +228,6 @@ class Fetch:
         piece = None
         if limit > 0 or whole:
             piece = read.fetch(partition, values, part.offset, upto, limit, whole)
-        if self.version < ZSTD and (error := _too_old(self.version, partition)):
-            return failed(part, error), 0, False
         payloads: list[Payload | bytes] = [] if piece is None else [piece]
         size = 0 if piece is None else piece.size
         if piece is not None and self.version < CONVERTED:
@@ -267,7 +267,9 @@ class Fetch:
 
 
 def _too_old(version: int, partition: Partition) -> int:
-    """The error for a client that does not know the format in which records are stored, or 0."""
+    """The error for a client that does not know the format in which records are stored, or 0. No other goes before it,
+    as in Kafka.
+    """
     if partition.config.compression_type == "zstd":
         return errors.UNSUPPORTED_COMPRESSION_TYPE
     if version < CONVERTED and not partition.config.message_downconversion_enable:

@@ -107,6 +107,7 @@ def test_conversion_for_old_consumers(broker: Broker, wires: list[Wire]) -> None
     with changed_brokers(broker, log_message_downconversion_enable="false"):
         for version in (0, 1, 3):
             everywhere(wires, lambda w, v=version: fetch(w, topic, 0, version=v).error_code, UNSUPPORTED_VERSION)
+        assert fetch(wires[0], topic, 100, version=3).error_code == UNSUPPORTED_VERSION, "whatever offset"
         assert fetch(wires[0], topic, 0, version=4).error_code == 0
     everywhere(wires, lambda wire: fetch(wire, topic, 0, version=3).error_code, 0)
 

@@ -390,6 +390,22 @@ def test_to_delete_a_topic_by_its_id_beside_one_named_in_both_ways(broker: Any, 
     assert {each.topic_id: each.error_code for each in answer.responses} == {UUID(int=1): INVALID_REQUEST, its: 0}
 
 
+def test_to_delete_a_topic_that_is_named_twice(broker: Any, wire: Wire) -> None:
+    """As Apache Kafka 3.9.1 answers: an id twice is told without a name, a name twice without an id."""
+    names = sorted(create_topic(broker) for _ in range(4))
+    row = interbroker.message_class("DeleteTopicsRequest").DeleteTopicState
+    ids = [topic_id(wire, name) for name in names]
+    by_id = [row(name=None, topic_id=one) for one in ids]
+    asked = [by_id[0], by_id[0], row(name=names[1]), row(name=names[1]), row(name=names[2]), by_id[2], by_id[3]]
+    answer = wire.call(request("DeleteTopics", 6, topics=asked, timeout_ms=15_000))
+    assert sorted((one.name or "", one.topic_id, one.error_code) for one in answer.responses) == [
+        ("", ids[0], INVALID_REQUEST),
+        (names[1], None, INVALID_REQUEST),  # as the library decodes no id
+        (names[2], ids[2], INVALID_REQUEST),
+        (names[3], ids[3], 0),
+    ]
+
+
 @pytest.mark.parametrize("number", [0, 7], ids=["neither a name nor an id", "an unknown id twice"])
 def test_to_delete_what_is_not_named_rightly(wire: Wire, number: int) -> None:
     row = interbroker.message_class("DeleteTopicsRequest").DeleteTopicState

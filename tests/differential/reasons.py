@@ -252,6 +252,18 @@ def _no_answer(difference: Difference) -> bool:
     return answered and empty is not None and not getattr(difference.request, empty)
 
 
+def _config_as_given(difference: Difference) -> bool:
+    texts = difference.step.api == "CreateTopics" and all(one.path.endswith("/value") for one in difference.fields)
+    return texts and all(_is_same_number(field.ours, field.theirs) for field in difference.fields)
+
+
+def _is_same_number(one: Any, other: Any) -> bool:
+    try:
+        return float(one) == float(other)
+    except (TypeError, ValueError):
+        return False
+
+
 def _nameless(difference: Difference) -> bool:
     if difference.step.api != "Metadata" or errors_in(difference.theirs) - {0} != {-1}:
         return False
@@ -661,6 +673,16 @@ REASONS = (
         _one_code("CreateTopics", {17, 36, 37, 38, 39, 42}, {40}),
     ),
     Reason(
+        "KRaft looks at a topic's name before it finds a config without a value, or numbers beside assignments; as "
+        "with ZooKeeper these come first",
+        _one_code("CreateTopics", {40, 42}, {17}),
+    ),
+    Reason(
+        "KRaft tells a new topic's configs as they were given; as with ZooKeeper, and as DescribeConfigs has them, "
+        "numbers are as Java writes them",
+        _config_as_given,
+    ),
+    Reason(
         "KRaft looks at configs before the topic is looked for and before operations are; as with ZooKeeper those come "
         "first",
         _either("AlterConfigs", "IncrementalAlterConfigs", {3, 42}, {40}),
@@ -727,8 +749,15 @@ def _by_resource(answer: Any) -> dict[tuple[int, str], Any]:
     return {(row["resource_type"], row["resource_name"]): {**answer, "responses": [row]} for row in rows}
 
 
+def _by_topic(answer: Any) -> dict[str, Any]:
+    """The answer to a CreateTopics as it would be to each topic."""
+    rows = answer["topics"] if isinstance(answer, dict) else []
+    return {row["name"]: {**answer, "topics": [row]} for row in rows}
+
+
 PARTS: dict[str, Callable[[Any], dict[Any, Any]]] = {
     "Produce": _by_partition, "AlterConfigs": _by_resource, "IncrementalAlterConfigs": _by_resource,
+    "CreateTopics": _by_topic,
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED from then on. Many topics tak
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -21,12 +22,16 @@ from odradek.cluster.errors import (
     ApiError,
 )
 from odradek.cluster.snapshot import Snapshot
-from odradek.workers.administration import Controller, twice
+from odradek.workers.administration import Controller
 from odradek.workers.api import CONTROLLER, Api, message_class, pieces
 from odradek.workers.context import Context
 from odradek.workers.topology import NO_ID, asked_id, topic_uuid
 
 BY_ID, DISABLED_HAS_CODE = 6, 3
+
+
+Given = tuple[str | None, UUID]
+"""A topic as it is named, by a name or by an id; NO_ID where that is not said."""
 
 
 class Asked(NamedTuple):
@@ -43,32 +48,43 @@ def handle(controller: Controller, request: Any, context: Context) -> Iterator[N
 
 
 def _asked(request: Any, version: int, snapshot: Snapshot) -> Generator[None, None, list[Asked]]:
-    found: list[Asked] = []
+    given: Counter[Given] = Counter()
     for some in pieces(request.topic_names if version < BY_ID else request.topics):
-        found += [Asked(one, NO_ID) if version < BY_ID else _by_name_or_id(one, snapshot) for one in some]
+        given.update((one, NO_ID) if version < BY_ID else (one.name, _uuid(one)) for one in some)
         yield
-    repeated = twice(_key(topic) for topic in found if not topic.refusal)
-    yield
-    return [
-        topic._replace(refusal=topic.refusal or "Duplicate topic name or id.") if _key(topic) in repeated else topic
-        for topic in dict.fromkeys(found)
-    ]
+    found: list[Asked] = []
+    for ways in pieces(list(given)):
+        found += filter(None, (_meant(one, given, snapshot) for one in ways))
+        yield
+    return found
 
 
-def _key(topic: Asked) -> str | UUID:
-    """What a topic is known by; one that is named by its name and by its id is the same."""
-    return topic.topic_id if topic.name is None else topic.name
-
-
-def _by_name_or_id(topic: Any, snapshot: Snapshot) -> Asked:
+def _uuid(topic: Any) -> UUID:
     topic_id = asked_id(topic)
-    if topic_id is None and topic.name is None:
-        return Asked(None, NO_ID, "A topic name or a topic id must be given.")
-    if topic_id is None:
-        return Asked(topic.name, topic_uuid(snapshot, topic.name))
-    if topic.name is not None:
-        return Asked(topic.name, UUID(bytes=topic_id), "You may not specify both topic name and topic id.")
-    return Asked(snapshot.by_id(topic_id), UUID(bytes=topic_id))
+    return NO_ID if topic_id is None else UUID(bytes=topic_id)
+
+
+def _meant(one: Given, given: Counter[Given], snapshot: Snapshot) -> Asked | None:
+    """None where another of `given` answers for it."""
+    name, topic_id = one
+    if name is None and topic_id == NO_ID:
+        return Asked(None, NO_ID, "Neither topic name nor id were specified.")
+    if name is not None and topic_id != NO_ID:
+        return Asked(name, topic_id, "You may not specify both topic name and topic id.")
+    if given[one] > 1:
+        return Asked(name, topic_id, f"Duplicate topic {'id' if name is None else 'name'}.")
+    return _by_id(topic_id, given, snapshot) if name is None else _by_name(name, given, snapshot)
+
+
+def _by_id(topic_id: UUID, given: Counter[Given], snapshot: Snapshot) -> Asked | None:
+    name = snapshot.by_id(topic_id.bytes)
+    return None if name is not None and given[name, NO_ID] == 1 else Asked(name, topic_id)
+
+
+def _by_name(name: str, given: Counter[Given], snapshot: Snapshot) -> Asked:
+    topic_id = topic_uuid(snapshot, name)
+    twice = (None, topic_id) in given and topic_id != NO_ID
+    return Asked(name, topic_id, "The provided topic name maps to an ID that was already supplied." if twice else None)
 
 
 class _Deletion:
