@@ -41,7 +41,7 @@ test-tools:  ## fetch the jars that some tests and the bench want: Apache Kafka,
 	tests/tools/kafka_jars.sh 0.8.2.2 3.9.1 4.1.0
 	tests/tools/maven_jars.sh
 
-test-long: $(VENV)/.tested  ## the exhaustive runs as well; writes tests/LONG.md
+test-long: $(VENV)/.tested  ## the exhaustive runs as well; writes tests/LONG.md (ARGS=--rest goes on where one was broken off)
 	$(PYTEST) -n $(JOBS) --dist loadfile --report tests/LONG.md $(ARGS)
 
 chaos: $(VENV)/.tested  ## random faults on a cluster under load, judged (MINUTES=10 SEED=7); adds a row to tests/CHAOS.md

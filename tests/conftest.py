@@ -5,18 +5,16 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from .harness import time_limits
+from .harness import long_report, time_limits
 from .harness.broker import Broker, ExternalBroker
 from .harness.descriptors import assert_few_left, descriptors
 from .harness.loadfile import pytest_xdist_make_scheduler  # noqa: F401
 from .harness.log_records import pytest_runtest_teardown  # noqa: F401
-from .harness.long_report import LongReport
 from .harness.needs import missing, skip
 from .harness.skips import pytest_terminal_summary  # noqa: F401
 
@@ -26,22 +24,15 @@ settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Our own option."""
-    parser.addoption("--report", metavar="FILE", help="write what a run of all tests showed to FILE")
+    """Our own options."""
+    long_report.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """kafka-python's own way of loading its schemas is none of ours."""
     config.pluginmanager.register(time_limits)
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
-    if config.getoption("--report") and _runs_all(config) and not hasattr(config, "workerinput"):
-        again = config.getoption("lf") and bool(config.cache and config.cache.get("cache/lastfailed", {}))
-        config.pluginmanager.register(LongReport(Path(config.getoption("--report")), again))
-
-
-def _runs_all(config: pytest.Config) -> bool:
-    picked = config.getoption("keyword") or config.getoption("markexpr")
-    return not picked and config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    long_report.register(config)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

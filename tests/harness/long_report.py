@@ -1,33 +1,137 @@
 """tests/LONG.md: what a whole run of the tests showed, with what the long ones said of themselves.
 
 Written by `make test-long` (pytest's `--report FILE`) when it ends; a run of a part of the tests keeps its hands off.
-`make test-long ARGS=--lf` runs again what has failed, on whatever tree there is then, and adds what that showed.
+`make test-long ARGS=--rest` goes on with one that was broken off, by the journal of what it has shown, a line of JSON
+for each report in pytest's cache; what it was at, it begins anew. `make test-long ARGS=--lf` runs again what has
+failed, on whatever tree there is then, and adds what that showed.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from odradek.loadtest import store
+
+_REPORT, _PIECE = "report", "piece"
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """For a conftest's pytest_addoption."""
+    parser.addoption("--report", metavar="FILE", help="write what a run of all tests showed to FILE")
+    parser.addoption("--rest", action="store_true", help="with --report: go on with the run that was broken off")
+
+
+def register(config: pytest.Config) -> None:
+    """For a conftest's pytest_configure."""
+    path = config.getoption("--report")
+    if not path or not _runs_all(config):
+        return
+    if not hasattr(config, "workerinput"):
+        again = config.getoption("lf") and bool(config.cache and config.cache.get("cache/lastfailed", {}))
+        report = LongReport(Path(path), config, again)
+        config.pluginmanager.register(report)
+        _done(config).write_text("\n".join(report.begin()))
+    if config.getoption("--rest"):
+        config.pluginmanager.register(_Rest(config))
+
+
+def _runs_all(config: pytest.Config) -> bool:
+    picked = config.getoption("keyword") or config.getoption("markexpr")
+    return not picked and config.args_source is pytest.Config.ArgsSource.TESTPATHS
+
+
+def _folder(config: pytest.Config) -> Path:
+    assert config.cache is not None
+    return config.cache.mkdir("long")
+
+
+def _done(config: pytest.Config) -> Path:
+    """The ids of tests that are done, as they were when this run began: all its processes must leave out the same."""
+    return _folder(config) / "done"
+
+
+class _Rest:
+    """Leaves out what is done."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._done = set(_done(config).read_text().split("\n"))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Once nobody else adds or sorts any more."""
+        done = [item for item in items if item.nodeid in self._done]
+        items[:] = [item for item in items if item.nodeid not in self._done]
+        config.hook.pytest_deselected(items=done)
 
 
 class LongReport:
     """A plugin of pytest's own process, where the workers' results come together."""
 
-    def __init__(self, path: Path, again: bool = False) -> None:
-        self._path, self._again = path, again
+    def __init__(self, path: Path, config: pytest.Config, again: bool = False) -> None:
+        self._path, self._config, self._again = path, config, again
+        self._journal = _folder(config) / "journal"
         self._began = time.monotonic()
+        self._before = 0.0  # seconds of the pieces before
+        self._pieces: list[str] = []
         self._counts: Counter[str] = Counter()
         self._failed: list[str] = []
         self._called: list[pytest.TestReport] = []
 
+    def begin(self) -> list[str]:
+        """Take in what the run that this one goes on with has shown; the tests that are done."""
+        done = {}
+        if self._config.getoption("--rest"):
+            former = list(self._former())
+            for report in former:
+                self._take(report)
+                done[report.nodeid] = report.when == "call" or not report.passed
+            self._remember([report for report in former if report.failed])
+        elif not self._again:
+            self._journal.write_text("")
+        self._pieces.append(_now())
+        self._note(_PIECE, self._pieces[-1])
+        return [name for name, is_done in done.items() if is_done]
+
+    def _remember(self, failed: Sequence[pytest.TestReport]) -> None:
+        """For --lf, which pytest itself would look for among this run's alone."""
+        plugin: Any = self._config.pluginmanager.get_plugin("lfplugin")
+        plugin.lastfailed.update(dict.fromkeys((report.nodeid for report in failed), True))
+
+    def _former(self) -> Iterator[pytest.TestReport]:
+        last = 0.0
+        for line in self._journal.read_text().splitlines():
+            seconds, kind, value = json.loads(line)
+            if kind == _PIECE:
+                self._pieces.append(value)
+                self._before, last = self._before + last, 0.0
+            else:
+                last = seconds
+                yield self._config.hook.pytest_report_from_serializable(config=self._config, data=value)
+        self._before += last
+
+    def _note(self, kind: str, value: Any) -> None:
+        if not self._again:
+            with self._journal.open("a") as file:
+                file.write(json.dumps((time.monotonic() - self._began, kind, value)) + "\n")
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Each test has three: setup, call and teardown."""
+        if report.when == "call" or not report.passed:
+            self._note(_REPORT, self._as_data(report))
+        self._take(report)
+
+    def _as_data(self, report: pytest.TestReport) -> dict[str, Any]:
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        return {name: value for name, value in data.items() if name != "node"}  # xdist's
+
+    def _take(self, report: pytest.TestReport) -> None:
         if report.failed:
             self._failed.append(f"{report.nodeid} ({report.when})")
         if report.when == "call" or report.outcome != "passed":
@@ -47,14 +151,17 @@ class LongReport:
 
     def _whole(self) -> str:
         long = [report for report in self._called if "long" in report.keywords]
-        words = [f"# Every test, the long ones included\n\n{self._summary()}\n\n{_where()}\n"]
+        words = [f"# Every test, the long ones included\n\n{self._summary()}\n\n{_where(self._pieces)}\n"]
         words += [self._failures()] if self._failed else []
         words += ["## The long ones\n", _table(long), "## What they said\n"]
         words += [_said(report) for report in long if report.capstdout.strip()]
         return "\n".join(words)
 
     def _added(self) -> str:
-        words = [f"\n## What had failed, run again\n\n{self._summary()}\n\n{_where()}\n", _table(self._called)]
+        words = [
+            f"\n## What had failed, run again\n\n{self._summary()}\n\n{_where(self._pieces)}\n",
+            _table(self._called),
+        ]
         return "\n".join(words + ([self._failures()] if self._failed else []))
 
     def _failures(self) -> str:
@@ -62,11 +169,17 @@ class LongReport:
 
     def _summary(self) -> str:
         counts = ", ".join(f"{self._counts[word]:,} {word}" for word in ("passed", "failed", "skipped"))
-        return f"Written by `make test-long`: {counts} in {(time.monotonic() - self._began) / 60:.0f} minutes."
+        minutes, pieces = (self._before + time.monotonic() - self._began) / 60, len(self._pieces)
+        broken = f", in {pieces} pieces" if pieces > 1 else ""
+        return f"Written by `make test-long`: {counts} in {minutes:.0f} minutes{broken}."
 
 
-def _where() -> str:
-    facts = {"date": f"{datetime.now(UTC):%Y-%m-%d}, commit {store.commit()}", **store.machine()}
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}, commit {store.commit()}"
+
+
+def _where(pieces: Sequence[str]) -> str:
+    facts = {"date": "; ".join(dict.fromkeys(pieces)), **store.machine()}
     return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
 
 
