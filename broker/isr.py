@@ -5,8 +5,7 @@ In this order, of which each step may be the last one if this process dies:
   shrinking: the state node is written → the follower counts no longer.
 So no replica is ever in the ISR of the tree, and electable, that the high watermark does not wait for. A write names
 the version of the node that was read, and that node must name this broker and its epoch: whoever was elected meanwhile
-has changed it, and the write is refused. Where it names another leader in a later epoch, this broker leads no more: the
-order to follow may not reach a broker that is cut off from the others, and would acknowledge what is lost until then.
+has changed it, and the write is refused.
 
 Where the high watermark waits for others than the ISR that is known here (a write was refused, or nobody knows its
 outcome, or this process died behind it), the next look writes what it reads, changed or not, and only a write that is
@@ -161,8 +160,6 @@ class IsrKeeper:
         for change, found, path in zip(wanted, self._tree.get_many(paths), paths, strict=True):
             state = _readable(found[0], path) if found else None
             if found is None or state is None or (state.leader, state.leader_epoch) != _claim(change.row):
-                if state is not None and _is_deposed(change.row, state):
-                    self._resign(change, state)
                 continue  # another decision is on its way here
             members = rules.changed(state.isr, change.joining, change.leaving)
             writes.append([Set(path, znodes.encode_state(state._replace(isr=members)), found[1].version)])
@@ -178,15 +175,6 @@ class IsrKeeper:
         self._asked = True
         if isinstance(error, TreeUnavailable):
             self._unknown[change.topic, change.number] = change.row[EPOCH]
-
-    def _resign(self, change: _Change, state: PartitionState) -> None:
-        try:
-            self._replicas.resign(change.topic, change.number)
-        except (Busy, Gone, OSError):
-            self._asked = True
-            return
-        name = f"{change.topic}-{change.number}"
-        log.warning("%s: ZooKeeper names %d its leader: this broker leads it no more", name, state.leader)
 
     def _written(self, change: _Change, members: list[int]) -> None:
         self._unknown.pop((change.topic, change.number), None)
@@ -223,11 +211,6 @@ def _readable(data: bytes, path: str) -> PartitionState | None:
     except Malformed as error:
         log.error("%s: %s: the ISR stays as it is", path, error)
         return None
-
-
-def _is_deposed(row: Row, state: PartitionState) -> bool:
-    """Whether another broker has been elected: what is read may be behind, but is never ahead of what is decided."""
-    return state.leader != row[LEADER] and state.leader_epoch > row[EPOCH]
 
 
 def _claim(row: Row) -> tuple[Any, Any]:

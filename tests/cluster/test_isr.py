@@ -66,9 +66,6 @@ class Scene:
     def partition(self, topic: str, index: int) -> Any:
         return self.led
 
-    def resign(self, topic: str, index: int) -> None:
-        leading.follow(self.led, self.led.slot.fields(), -1)  # type: ignore[arg-type]
-
     def look(self) -> None:
         self.keeper._last = -LATE
         self.keeper.tick(0.0)
@@ -122,17 +119,6 @@ def test_a_successor_brings_the_size_of_the_isr_into_order(isr: list[int], stand
     version = scene.servers.nodes[STATE].version
     scene.look()
     assert scene.servers.nodes[STATE].version == version, "it is settled"
-
-
-@pytest.mark.parametrize(("leader", "epoch", "leads"), [(2, 1, False), (-1, 1, False), (1, 1, True), (2, 0, True)])
-def test_who_reads_that_another_was_elected_leads_no_more(leader: int, epoch: int, leads: bool) -> None:
-    """Cut off from the brokers, it is not told. Of its own next epoch it will be; an old state says nothing."""
-    scene = Scene([1, 2])
-    scene.led.slot.update(leo=9)
-    scene.tree.set(STATE, znodes.encode_state(PartitionState(leader, epoch, [1, 2], 1)))
-    scene.look()
-    assert (scene.led.slot.state().state == slots.LEADER) == leads
-    assert (scene.isr(), scene.led.standing()) == ([1, 2], IN)
 
 
 @pytest.mark.parametrize("done", [True, False])

@@ -174,24 +174,6 @@ def test_what_a_leader_commits_counts_though_it_follows_in_the_same_step() -> No
         assert shown(cluster, 1) == (1, 1)
 
 
-def test_who_is_cut_off_from_the_brokers_learns_of_its_successor_from_zookeeper() -> None:
-    with calm() as cluster:
-        world = cluster.world
-        cluster.network.cuts.update({(1, 2), (2, 1), (1, 3), (3, 1)})
-        order = decided(cluster, 2, [1, 2, 3])
-        for broker in (2, 3):
-            told(cluster, broker, order)
-        world.run(world.now + 0.1)
-        cluster.produce("t", 0, to=1, acks_all=False)
-        until(cluster, lambda: shown(cluster, 1) == (1, 0))
-        assert slot(cluster, 1).state().state == slots.LEADER, "nothing has told it"
-        until(cluster, lambda: slot(cluster, 1).state().state == slots.FOLLOWER)
-        assert cluster.state("t", 0).leader == 2
-        cluster.network.cuts.clear()
-        told(cluster, 1, order)
-        until(cluster, lambda: {shown(cluster, broker) for broker in (1, 2, 3)} == {(0, 0)})
-
-
 def test_a_leader_that_missed_an_epoch_knows_nothing_of_its_followers() -> None:
     """3 has a record that 2 lacks, and is cut when it follows 2; 1 hears of its next time as the leader alone.
 
