@@ -164,7 +164,7 @@ def _top_tags(buf: memoryview, at: int, end: int, version: int, replica: int) ->
     found, at = wire.tags(buf, at, end)
     for tag, start, _ in found:
         if tag == 0:
-            wire.string(buf, start, end, True)  # the cluster's id, which only has to be one
+            wire.string(buf, start, end, True)  # the cluster id: not used, but Kafka refuses one that is no string
         elif tag == 1 and version >= 15:
             (replica,) = wire.I32.unpack_from(buf, start)
     return replica, at

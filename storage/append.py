@@ -250,8 +250,8 @@ def _admitted(partition: Partition, values: Fields, staged: Staged, batch: Batch
 
 
 def _refuse_sequence(partition: Partition, values: Fields, batch: Batch, error: int) -> None:
-    """With a gap only where this broker surely leads. Cut off from the others, it leads on in its own eyes: the batch
-    before may be in the log of who was elected meanwhile, and a producer that is told of a gap gives its record up.
+    """Refuse with OUT_OF_ORDER_SEQUENCE_NUMBER only if all followers in the ISR fetch. Otherwise another broker may
+    lead and have the batch before in its log, and on that error producers fail the record.
     """
     gap, now_ms = error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER, time.monotonic_ns() // 1_000_000
     if gap and replicas.any_silent(partition.slot, now_ms):

@@ -391,7 +391,7 @@ def test_to_delete_a_topic_by_its_id_beside_one_named_in_both_ways(broker: Any, 
 
 
 def test_to_delete_a_topic_that_is_named_twice(broker: Any, wire: Wire) -> None:
-    """As Apache Kafka 3.9.1 answers: an id twice is told without a name, a name twice without an id."""
+    """Apache Kafka 3.9.1 answers an id that is given twice without a name, and a name without an id."""
     names = sorted(create_topic(broker) for _ in range(4))
     row = interbroker.message_class("DeleteTopicsRequest").DeleteTopicState
     ids = [topic_id(wire, name) for name in names]

@@ -271,11 +271,15 @@ def _nameless(difference: Difference) -> bool:
     return bool(nobodys) and errors.INVALID_TOPIC_EXCEPTION in errors_in(difference.ours)
 
 
+def _limits(fetch: Any) -> list[int]:
+    """The bytes that a Fetch wants of each partition at most."""
+    return [part.partition_max_bytes for topic in fetch.topics for part in topic.partitions]
+
+
 def _negative_limit(difference: Difference) -> bool:
     if difference.step.api != "Fetch":
         return False
-    limits = {part.partition_max_bytes for topic in difference.request.topics for part in topic.partitions}
-    limits.add(getattr(difference.request, "max_bytes", 0) or 0)
+    limits = [*_limits(difference.request), getattr(difference.request, "max_bytes", 0) or 0]
     return min(limits) < 0 and -1 in errors_in(difference.theirs)
 
 
@@ -288,8 +292,7 @@ def _converted(difference: Difference) -> bool:
     step = difference.step
     if step.api != "Fetch" or step.version >= CONVERTED or not all(map(_begins_alike, difference.fields)):
         return False
-    limits = [part.partition_max_bytes for topic in difference.request.topics for part in topic.partitions]
-    packed = step.version < HARD_LIMIT and min(limits) <= SMALL
+    packed = step.version < HARD_LIMIT and min(_limits(difference.request)) <= SMALL
     return packed or all(field.ours for field in difference.fields)
 
 
@@ -297,8 +300,7 @@ def _packed_anew(difference: Difference) -> bool:
     """Old compressed messages become a batch when they are stored, which their codec packs as it likes."""
     if difference.step.api != "Fetch" or not all(field.path.endswith("/records") for field in difference.fields):
         return False
-    limits = [part.partition_max_bytes for topic in difference.request.topics for part in topic.partitions]
-    limits.append(getattr(difference.request, "max_bytes", 0))
+    limits = [*_limits(difference.request), getattr(difference.request, "max_bytes", 0)]
     none = all([] in (field.ours, field.theirs) for field in difference.fields)
     old = any(len(one) > OLD_HEADER and one[16] < 2 and _codec(one) for one in _sent(difference))
     return none and old and any(0 < limit <= SMALL for limit in limits)

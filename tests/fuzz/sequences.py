@@ -17,7 +17,7 @@ from odradek.protocol import interbroker
 
 from ..harness.process import readable
 from ..harness.wire import decode_body, header, read_exactly
-from .valid import OddValues, valid_body
+from .valid import OddValues, is_ours, valid_body
 
 PATIENCE_S = 0.05  # for an answer; a JoinGroup that waits for others is left waiting
 ANSWER_S = 240.0  # for one that cannot wait for others
@@ -194,6 +194,6 @@ def _decoded(step: Step, frame: bytes) -> Any:
     """The answer, which must be one to this step, and end where the frame ends."""
     kind = interbroker.message_class(step.api + "Response")
     assert struct.unpack_from(">i", frame) == (CORRELATION,), step
-    if not hasattr(type(kind), "__getitem__"):  # ours, which has no classes of single versions
+    if is_ours(kind):
         return interbroker.response(step.api, step.version, frame)[1]
     return decode_body(kind, step.version, frame[5 if kind.flexible_version_q(step.version) else 4 :])

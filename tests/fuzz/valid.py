@@ -127,6 +127,11 @@ class OddValues:
         return count
 
 
+def is_ours(kind: Any) -> bool:
+    """Whether a message class is made of our schemas: the library's has a class of each version, `kind[3]`."""
+    return not hasattr(type(kind), "__getitem__")
+
+
 def valid_body(request_class: Any, version: int, values: OddValues) -> bytes:
     """The body of one request; what stands in it is drawn from `values`."""
     flexible = request_class.flexible_version_q(version)

@@ -1,9 +1,9 @@
 """tests/LONG.md: what a whole run of the tests showed, with what the long ones said of themselves.
 
 Written by `make test-long` (pytest's `--report FILE`) when it ends; a run of a part of the tests keeps its hands off.
-`make test-long ARGS=--rest` goes on with one that was broken off, by the journal of what it has shown, a line of JSON
-for each report in pytest's cache; what it was at, it begins anew. `make test-long ARGS=--lf` runs again what has
-failed, on whatever tree there is then, and adds what that showed.
+A journal in pytest's cache has a line of JSON for each report. `make test-long ARGS=--rest` continues a run that was
+broken off: it runs the tests without a report in the journal. `make test-long ARGS=--lf` runs the failed tests again,
+on whatever tree there is then, and adds what that showed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Rest:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Once nobody else adds or sorts any more."""
+        """Runs last: other plugins add and sort items before."""
         done = [item for item in items if item.nodeid in self._done]
         items[:] = [item for item in items if item.nodeid not in self._done]
         config.hook.pytest_deselected(items=done)

@@ -6,12 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from .nested import run_pytest
 from .tree import ROOT
 
 SECONDS = 240
@@ -130,21 +130,10 @@ def run(folder: Path, jobs: int = 0, *more: str, **files: str) -> Run:
     (folder / "pytest.ini").touch()
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(HEAD + text)
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    environment |= {
-        "PYTHONPATH": f"{ROOT}:{folder}",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    }  # locust alone takes a second
     words = ["-p", "xdist", "-n", str(jobs), "--dist", "loadfile", "-p", "tests.harness.loadfile"]
     report = folder.parent / f"{folder.name}-report"  # elsewhere, as in CI
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, "-p", "tests.harness.flaky", f"--flaky={report}", *more],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
+    given = [*words, "-p", "tests.harness.flaky", f"--flaky={report}", *more]
+    done = run_pytest(folder, *given, seconds=SECONDS)
     assert f"rootdir: {folder}\n" in done.stdout, "its settings are not read"
     return Run(done.returncode, done.stdout, report.read_text() if report.exists() else "")
 

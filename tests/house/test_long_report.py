@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from .tree import ROOT
+from .nested import run_pytest
 
-SECONDS = 60
 CONFTEST = """
 from tests.harness import long_report
 from tests.harness.long_report import add_options as pytest_addoption, register as pytest_configure
@@ -48,13 +44,7 @@ def test_last():
 
 def run(folder: Path, *words: str) -> str:
     """All tests there, with `words` to pytest; what it said at last."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    environment |= {"PYTHONPATH": f"{ROOT}:{folder}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    given = ["-p", "xdist", "--dist", "loadfile", "--report", "tests/LONG.md", *words]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *given], cwd=folder, env=environment, capture_output=True, text=True,
-        timeout=SECONDS,
-    )  # fmt: skip
+    done = run_pytest(folder, "-p", "xdist", "--dist", "loadfile", "--report", "tests/LONG.md", *words)
     return done.stdout + done.stderr
 
 
@@ -76,4 +66,4 @@ def test_it_goes_on(tmp_path: Path, jobs: str) -> None:
     again = (tmp_path / "tests" / "LONG.md").read_text().removeprefix(said)
     assert "What had failed, run again" in again and "0 passed, 1 failed, 0 skipped in 0 minutes." in again
     assert "5 passed" not in run(tmp_path, "-n", jobs)
-    assert (tmp_path / "ran").read_text() == "xx", "a run of all begins anew"
+    assert (tmp_path / "ran").read_text() == "xx", "a whole run runs every test"

@@ -280,7 +280,7 @@ def test_every_cut_of_a_fetch_request_is_malformed(version: int) -> None:
 
 @pytest.mark.parametrize("version", [version for version in FETCH if version >= fetch.FLEXIBLE])
 def test_a_cluster_id_is_a_string(version: int) -> None:
-    """Apache Kafka 3.9.1 closes the connection of a longer one, though nobody reads it."""
+    """Apache Kafka 3.9.1 closes the connection for a longer string, though it does not use the value."""
     body = fetch_body(version, {}, {}, max_wait_ms=1, min_bytes=1, rack_id="")
     assert body.endswith(b"\0"), "it has no tagged fields"
     for length, whole in ((3, True), (wire.LONGEST_STRING, True), (wire.LONGEST_STRING + 1, False)):

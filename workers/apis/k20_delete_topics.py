@@ -31,7 +31,7 @@ BY_ID, DISABLED_HAS_CODE = 6, 3
 
 
 Given = tuple[str | None, UUID]
-"""A topic as it is named, by a name or by an id; NO_ID where that is not said."""
+"""The name and the id by which a request names a topic; None and NO_ID where it does not give them."""
 
 
 class Asked(NamedTuple):
@@ -65,7 +65,7 @@ def _uuid(topic: Any) -> UUID:
 
 
 def _meant(one: Given, given: Counter[Given], snapshot: Snapshot) -> Asked | None:
-    """None where another of `given` answers for it."""
+    """None for an id whose topic is also asked for by its name: the name's answer stands for both."""
     name, topic_id = one
     if name is None and topic_id == NO_ID:
         return Asked(None, NO_ID, "Neither topic name nor id were specified.")
@@ -134,7 +134,8 @@ class _Deletion:
             self._errors[topic] = error
 
     def _replaced(self, topic: Asked) -> ApiError | None:
-        if topic.topic_id in (NO_ID, topic_uuid(self._controller.snapshot, str(topic.name))):
+        now = topic_uuid(self._controller.snapshot, str(topic.name))
+        if self._context.version < BY_ID or topic.topic_id in (NO_ID, now):
             return None
         return ApiError(UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
 
