@@ -85,6 +85,18 @@ def test_a_commit_that_goes_back_is_seen() -> None:
     assert len(commits.faults) == 2
 
 
+def test_a_commit_that_came_late_is_no_fault() -> None:
+    """It was sent again, to another coordinator, before the first one got it."""
+    commits = Commits()
+    commits.delay([TopicPartition("t", 0, 7)])
+    commits.note([TopicPartition("t", 0, 7)])
+    commits.note([TopicPartition("t", 0, 9)])
+    commits.fetched(commits.noted(), [TopicPartition("t", 0, 7)])
+    assert (commits.faults, commits.came_late) == ([], 1)
+    commits.fetched(commits.noted(), [TopicPartition("t", 0, 6)])
+    assert len(commits.faults) == 1
+
+
 def test_the_table(tmp_path: Path) -> None:
     """A row for each run, as many cells as there are columns."""
     path = tmp_path / "CHAOS.md"

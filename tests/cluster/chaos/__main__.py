@@ -56,6 +56,7 @@ def play(ground: Ground, one: plan.Round, summary: Summary) -> None:
     summary.acked.update(verdict.acked)
     summary.lost.update(verdict.lost)
     summary.commits += verdict.commits
+    summary.came_late += verdict.came_late
     summary.faults += verdict.faults
     say(f"round {one.number}: acked {verdict.acked}, lost {verdict.lost}, {len(verdict.faults)} faults")
     if not verdict.faults:

@@ -11,6 +11,7 @@ from typing import Any
 from ...faults.checker import Found, Log
 
 _COMMIT_S = 0.4
+_PROMPT_S = 1.0
 _PATIENCE_S = 5.0
 # What a broker that is away, or not the right one any more, makes a client say.
 _PASSING = {
@@ -29,12 +30,19 @@ def found(message: Any) -> Found:
 
 
 class Commits:
-    """The highest offset that was committed of each partition, as its members were told; and what went back."""
+    """The highest offset that was committed of each partition, as its members were told; and what went back.
+
+    A commit whose answer was long in coming has been sent to several brokers, or may yet arrive: what a client wrote
+    into a connection that is cut, the kernel delivers when the cut ends, though the client has closed it and gone on.
+    A coordinator that leads again then takes it, Kafka's as well (its request names a member and a generation, and no
+    order): to find such an offset again is no fault. The next commit puts it right.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._highest: dict[int, int] = {}
-        self.count = 0
+        self._delayed: set[tuple[int, int]] = set()
+        self.count = self.came_late = 0
         self.faults: list[str] = []
 
     def noted(self) -> dict[int, int]:
@@ -50,10 +58,19 @@ class Commits:
                 if one.error is None and one.offset >= 0:
                     self._highest[one.partition] = max(self._highest.get(one.partition, 0), one.offset)
 
+    def delay(self, offsets: list[Any]) -> None:
+        """A broker may take the commit of these at any later time."""
+        with self._lock:
+            self._delayed.update((one.partition, one.offset) for one in offsets)
+
     def fetched(self, least: dict[int, int], offsets: list[Any]) -> None:
         """These were fetched; `least` was noted before."""
         for one in offsets:
-            if one.error is None and max(one.offset, 0) < least.get(one.partition, 0):
+            if one.error is not None or max(one.offset, 0) >= least.get(one.partition, 0):
+                continue
+            if (one.partition, one.offset) in self._delayed:
+                self.came_late += 1
+            else:
                 before = least[one.partition]
                 told = f"partition {one.partition}: {before} was committed, {one.offset} is fetched"
                 self.faults.append(f"commit went back: {told}, {time.strftime('%X')}")
@@ -148,10 +165,20 @@ class Member(_Reader):
     def _commit(self) -> None:
         from confluent_kafka import KafkaException
 
+        began, offsets, error = time.monotonic(), self._read(), None
+        if not offsets:
+            return
         try:
-            self.commits.note(self.consumer.commit(asynchronous=False) or [])
-        except KafkaException as error:
-            self.errors[error.args[0].name()] += 1
+            self.commits.note(self.consumer.commit(offsets=offsets, asynchronous=False))
+        except KafkaException as failure:
+            error = failure.args[0]
+            self.errors[error.name()] += 1
+        if error is not None or time.monotonic() - began > _PROMPT_S:
+            self.commits.delay(offsets)
+
+    def _read(self) -> list[Any]:
+        """How far it has read of its partitions."""
+        return [one for one in self.consumer.position(self.consumer.assignment()) if one.offset >= 0]
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, seconds: float = 120) -> Log:

@@ -37,6 +37,7 @@ class Summary:
     acked: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
     commits: int = 0
+    came_late: int = 0
     done: Counter[str] = field(default_factory=Counter)
     gaps: dict[str, float] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -53,9 +54,12 @@ class Summary:
             f"{datetime.now(UTC):%Y-%m-%d %H:%M}", commit, str(self.seed),
             f"{self.first_round}–{self.first_round + self.rounds - 1}", f"{self.minutes:.0f}",
             f"{self.acked['all']:,} / {self.acked['1']:,}", f"{self.lost['all']} / {self.lost['1']}",
-            f"{self.commits:,}", _faults(self.faults), kinds,
+            self._commits(), _faults(self.faults), kinds,
         ]  # fmt: skip
         return f"| {' | '.join(cells)} |\n"
+
+    def _commits(self) -> str:
+        return f"{self.commits:,}" + (f" ({self.came_late} came late)" if self.came_late else "")
 
 
 def _faults(faults: list[str]) -> str:

@@ -29,6 +29,7 @@ class Verdict:
     acked: dict[str, int] = field(default_factory=dict)  # acks level → records acknowledged
     lost: dict[str, int] = field(default_factory=dict)  # acks level → of them not there at the end
     commits: int = 0
+    came_late: int = 0
 
 
 class World:
@@ -153,7 +154,7 @@ class World:
         for client in [*self.producers, *self.members, self.tail]:
             verdict.faults += client.problems
         verdict.faults += [*self.commits.faults, *self._new_tracebacks()]
-        verdict.commits = self.commits.count
+        verdict.commits, verdict.came_late = self.commits.count, self.commits.came_late
 
     def _divergence(self, log: Log) -> list[str]:
         found = []
