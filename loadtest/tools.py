@@ -42,9 +42,9 @@ def kafka_jars(version: str = KAFKA_VERSION) -> Path:
 
 def connector_jars() -> list[Path]:
     """The jars of Spark's own Kafka connector; BrokerError when they were not fetched."""
-    jars = sorted((cache() / "spark-4.0").glob("*.jar"))
+    jars = sorted((cache() / "spark-4.2").glob("*.jar"))
     if len(jars) < 4:
-        raise BrokerError(f"no jars in {cache() / 'spark-4.0'}: run make test-tools")
+        raise BrokerError(f"no jars in {cache() / 'spark-4.2'}: run make test-tools")
     return jars
 
 

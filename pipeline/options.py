@@ -21,6 +21,8 @@ READ_OPTIONS = (
     "odradek.local",
     "odradek.commit.group",
     "odradek.compacted",
+    "odradek.columns",
+    "odradek.pushdown",
     "odradek.split.bytes",
     "odradek.parquet",
     "odradek.parquet.hourly",
@@ -28,6 +30,7 @@ READ_OPTIONS = (
 _ID, _BY, _BATCH = (f"odradek.transactional.{word}" for word in ("id", "by", "batch"))
 WRITE_OPTIONS = ("odradek.stamp", "odradek.timestamps", "odradek.transactional", _ID, _BY, _BATCH)
 _BYTES_STAY = "keys and values are read and written as bytes; cast the columns instead"
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 REFUSED_READING = {
     "auto.offset.reset": "where to begin is startingOffsets",
     "key.deserializer": _BYTES_STAY,
@@ -58,7 +61,8 @@ class ReadOptions:
     end: Spec
     kafka: dict[str, str] = field(repr=False)  # without the prefix, as given: passwords among them
     fail_on_data_loss: bool
-    headers: bool
+    columns: tuple[str, ...]  # in their order
+    pushdown: bool  # whether filters narrow what is read
     max_offsets: int | None  # per trigger
     min_offsets: int | None
     max_delay_ms: int
@@ -93,7 +97,8 @@ class ReadOptions:
             end=end,
             kafka=kafka,
             fail_on_data_loss=flag("failOnDataLoss", given.get("failondataloss", "true")),
-            headers=flag("includeHeaders", given.get("includeheaders", "false")),
+            columns=columns(options),
+            pushdown=_pushdown(given, streaming),
             max_offsets=limits["maxOffsetsPerTrigger"],
             min_offsets=limits["minOffsetsPerTrigger"],
             max_delay_ms=duration("maxTriggerDelay", given.get("maxtriggerdelay", "15m")),
@@ -253,6 +258,29 @@ def _check_each(start: Mapping[tuple[str, int], int], end: Mapping[tuple[str, in
 def _optional(given: Mapping[str, str], name: str, most: int = LONG) -> int | None:
     text = given.get(name.lower())
     return None if text is None else positive(name, text, most)
+
+
+def columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Those of Spark's Kafka source, or those of them that `odradek.columns` names. Raises OptionError."""
+    given = {name.lower(): value for name, value in options.items()}
+    with_headers = flag("includeHeaders", given.get("includeheaders", "false"))
+    if (text := given.get("odradek.columns")) is None:
+        return COLUMNS if with_headers else COLUMNS[:-1]
+    if "odradek.parquet" in given:
+        raise OptionError("odradek.columns has no effect with odradek.parquet, whose files have all columns")
+    chosen = tuple(name.strip() for name in text.split(","))
+    if len(set(chosen)) < len(chosen) or not set(chosen) <= set(COLUMNS):
+        raise OptionError(f"odradek.columns is a list of some of {', '.join(COLUMNS)}, each once, not '{text}'")
+    return chosen
+
+
+def _pushdown(given: Mapping[str, str], streaming: bool) -> bool:
+    wanted = flag("odradek.pushdown", given.get("odradek.pushdown", "false"))
+    if wanted and streaming:
+        raise OptionError("odradek.pushdown is for batch queries: Spark pushes no filters into a stream")
+    if wanted and "odradek.parquet" in given:
+        raise OptionError("odradek.pushdown has no effect with odradek.parquet: filter by startingOffsets and assign")
+    return wanted
 
 
 def _named(given: Mapping[str, str], name: str) -> str | None:

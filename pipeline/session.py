@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline import java
+from odradek.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,14 +19,15 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def session(name: str, **conf: str) -> SparkSession:
-    """The session of application `name`, started if none runs here. Raises PipelineError where there is no Java.
+    """The session of application `name`, started if none runs here.
 
     `conf` are Spark's settings (`**{"spark.master": "local[2]"}`). Where neither they nor spark-submit nor Spark's own
     files name a master, Spark takes `local[*]`. Python is this one for driver and workers, unless the environment's
-    PYSPARK_PYTHON says where the workers have theirs.
+    PYSPARK_PYTHON says where the workers have theirs. Raises PipelineError where there is no Java, and for Spark Connect.
     """
     from pyspark.sql import SparkSession
 
+    _refuse_connect(conf)
     _environment()
     builder = SparkSession.builder.appName(name)
     for key, value in _settings(conf).items():
@@ -33,6 +35,17 @@ def session(name: str, **conf: str) -> SparkSession:
     made = builder.getOrCreate()
     _register(made)
     return made
+
+
+def _refuse_connect(conf: Mapping[str, str]) -> None:
+    """The jobs ask Spark's driver for what Spark Connect does not bring to its clients, such as files by Hadoop."""
+    remote = conf.get("spark.remote") or os.environ.get("SPARK_REMOTE")
+    mode = conf.get("spark.api.mode") or os.environ.get("SPARK_API_MODE") or "classic"
+    if remote or mode != "classic" or conf.get("spark.master", "").startswith("sc://"):
+        raise PipelineError(
+            "jobs do not run on Spark Connect: leave spark.remote, spark.api.mode, SPARK_REMOTE and SPARK_API_MODE out, "
+            "and give the cluster's own URL as --master (spark://…, yarn, k8s://…)"
+        )
 
 
 def _environment() -> None:

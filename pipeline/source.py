@@ -3,15 +3,16 @@
     spark.dataSource.register(OdradekDataSource)
     spark.read.format("odradek").option("kafka.bootstrap.servers", …).option("subscribe", "topic").load()
 
-What can be said is in `options`; reading is `reading.reader`, writing is `writing.writer`.
+What can be said is in `options`; reading is `reading.batch` and `reading.stream`, writing is `writing.writer`.
 """
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from odradek.pipeline.errors import OptionError
-from odradek.pipeline.options import ReadOptions
-from odradek.pipeline.parsing import flag
-from odradek.pipeline.reading.reader import BatchReader, StreamReader
+from odradek.pipeline.options import ReadOptions, columns
+from odradek.pipeline.reading.batch import BatchReader, FilteredReader
 from odradek.pipeline.writing import writer
 from pyspark.sql.datasource import (
     DataSource,
@@ -63,21 +64,20 @@ class OdradekDataSource(DataSource):
         return "odradek"
 
     def schema(self) -> StructType:
-        """The Kafka source's columns, with `headers` when includeHeaders is true; or of files (`reading.parquet`)."""
+        """The Kafka source's columns, or those that are wanted of them; or of files (`reading.parquet`)."""
         if "odradek.parquet" in self.options:
             return FILES
-        wanted = flag("includeHeaders", self.options.get("includeHeaders", "false"))
-        return SCHEMA_WITH_HEADERS if wanted else SCHEMA
+        return StructType([SCHEMA_WITH_HEADERS[name] for name in columns(self.options)])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
         self._check(schema)
-        return BatchReader(ReadOptions.parse(self.options, streaming=False))
+        return _reader(ReadOptions.parse(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
         self._check(schema)
-        return StreamReader(ReadOptions.parse(self.options, streaming=True))
+        return _stream_reader(ReadOptions.parse(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For `df.write`; a topic is appended to, whatever the mode."""
@@ -90,3 +90,21 @@ class OdradekDataSource(DataSource):
     def _check(self, schema: StructType) -> None:
         if schema != self.schema():
             raise OptionError("the source odradek has a fixed schema: leave .schema(…) out and cast what it reads")
+
+
+def _reader(options: ReadOptions) -> DataSourceReader:
+    if not options.pushdown:
+        return BatchReader(options)
+    if not hasattr(DataSourceReader, "pushFilters"):
+        raise OptionError("odradek.pushdown wants PySpark 4.1 or later")
+    return FilteredReader(options)
+
+
+def _stream_reader(options: ReadOptions) -> DataSourceStreamReader:
+    if find_spec("pyspark.sql.streaming.datasource") is None:
+        from odradek.pipeline.reading.former import FormerStreamReader
+
+        return FormerStreamReader(options)
+    from odradek.pipeline.reading.admission import AdmissionReader
+
+    return AdmissionReader(options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -39,24 +39,25 @@ SCHEMA_WITH_HEADERS = SCHEMA.append(pa.field("headers", headers.TYPE))
 def batches(
     chunks: Iterable[Chunk],
     range: Range,
-    with_headers: bool = False,
+    names: Sequence[str] = tuple(SCHEMA.names),
     rows: int = ROWS,
     check_crcs: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """The records of `range` in `chunks`, which follow one another, without control records and aborted ones.
 
+    `names` are the columns, in this order, of SCHEMA_WITH_HEADERS; the others are not made.
     Each record batch holds at most `rows` records and 16 MiB of them, or one; small ones are put together up to LARGE.
     PipelineError for a batch that is damaged, with its offset; what came before it may have been yielded or not.
     """
-    return _merged(_Reader(range, with_headers, rows, check_crcs).pieces(chunks), rows)
+    return _merged(_Reader(range, names, rows, check_crcs).pieces(chunks), rows)
 
 
 class _Reader:
     """Record batches of one range, as small as they come."""
 
-    def __init__(self, range: Range, with_headers: bool, rows: int, check_crcs: bool) -> None:
-        self._range, self._with_headers, self._rows, self._check_crcs = range, with_headers, rows, check_crcs
-        self._schema = SCHEMA_WITH_HEADERS if with_headers else SCHEMA
+    def __init__(self, range: Range, names: Sequence[str], rows: int, check_crcs: bool) -> None:
+        self._range, self._names, self._rows, self._check_crcs = range, names, rows, check_crcs
+        self._schema = pa.schema([SCHEMA_WITH_HEADERS.field(name) for name in names])
         self._unpacker = Unpacker()
         self._topics = pa.repeat(pa.scalar(range.topic, pa.string()), rows)
         self._partitions = pa.repeat(pa.scalar(range.partition, pa.int32()), rows)
@@ -88,11 +89,15 @@ class _Reader:
         return records if wanted.all() else records.only(wanted)
 
     def _piece(self, records: Records) -> pa.RecordBatch:
-        key = binary(records.data, records.keys, records.key_sizes)
-        value = binary(records.data, records.values, records.value_sizes)
-        offsets, types = fixed(records.offsets, pa.int64()), fixed(records.time_types, pa.int32())
-        extra = [self._headers(records)] if self._with_headers else []
-        return self._batch(key, value, offsets, self._times(records.offsets, records.times), types, *extra)
+        return self._batch(
+            len(records.offsets),
+            key=lambda: binary(records.data, records.keys, records.key_sizes),
+            value=lambda: binary(records.data, records.values, records.value_sizes),
+            offset=lambda: fixed(records.offsets, pa.int64()),
+            timestamp=lambda: self._times(records.offsets, records.times),
+            timestampType=lambda: fixed(records.time_types, pa.int32()),
+            headers=lambda: self._headers(records),
+        )
 
     def _times(self, offsets: np.ndarray, times: np.ndarray) -> pa.Array:
         """Those that Spark cannot show as the nearest that it can: nanoseconds, say, that were written as ms."""
@@ -114,15 +119,22 @@ class _Reader:
 
     def _of_messages(self, found: OldMessages) -> Iterator[pa.RecordBatch]:
         for part in old_formats.rows(found, self._range, self._rows, self._check_crcs):
-            times = self._times(np.array(part.offsets), np.array(part.times, np.int64))
-            keys, values = (pa.array(column, pa.binary()) for column in (part.keys, part.values))
-            offsets, types = pa.array(part.offsets, pa.int64()), pa.array(part.time_types, pa.int32())
-            extra = [pa.nulls(len(offsets), headers.TYPE)] if self._with_headers else []
-            yield self._batch(keys, values, offsets, times, types, *extra)
+            yield self._of_part(part)
 
-    def _batch(self, key: pa.Array, value: pa.Array, offset: pa.Array, *rest: pa.Array) -> pa.RecordBatch:
-        topic, partition = self._topics[: len(offset)], self._partitions[: len(offset)]
-        return pa.RecordBatch.from_arrays([key, value, topic, partition, offset, *rest], schema=self._schema)
+    def _of_part(self, part: old_formats.Rows) -> pa.RecordBatch:
+        return self._batch(
+            len(part.offsets),
+            key=lambda: pa.array(part.keys, pa.binary()),
+            value=lambda: pa.array(part.values, pa.binary()),
+            offset=lambda: pa.array(part.offsets, pa.int64()),
+            timestamp=lambda: self._times(np.array(part.offsets), np.array(part.times, np.int64)),
+            timestampType=lambda: pa.array(part.time_types, pa.int32()),
+            headers=lambda: pa.nulls(len(part.offsets), headers.TYPE),
+        )
+
+    def _batch(self, rows: int, **make: Callable[[], pa.Array]) -> pa.RecordBatch:
+        make |= {"topic": lambda: self._topics[:rows], "partition": lambda: self._partitions[:rows]}
+        return pa.RecordBatch.from_arrays([make[name]() for name in self._names], schema=self._schema)
 
 
 def _cut(records: Records) -> Iterator[Records]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_RENAMING = "org.apache.spark.sql.execution.streaming.CheckpointFileManager$RenameHelperMethods"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
 _NO_SUCH_RENAME = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 _HERE, _NO_REPLACE = -100, 1  # AT_FDCWD, RENAME_NOREPLACE
@@ -188,9 +187,10 @@ class Files:
         """By Spark's own way of writing checkpoints: a hidden file that is renamed."""
         self.make(path.rpartition("/")[0])
         with _told(self.uri(path)):
-            streaming = self._jvm.org.apache.spark.sql.execution.streaming
-            manager = streaming.CheckpointFileManager.create(self._root, self._conf)
-            if self.room is not None and self._jvm.py4j.reflection.TypeUtil.isInstanceOf(_RENAMING, manager):
+            managers = _managers(self._jvm)
+            manager = managers.create(self._root, self._conf)
+            renaming = f"{managers._fqn}$RenameHelperMethods"
+            if self.room is not None and self._jvm.py4j.reflection.TypeUtil.isInstanceOf(renaming, manager):
                 self._put_through(self.room, manager, path, text, replace)
                 return
             stream = manager.createAtomic(self._path(path), replace)
@@ -299,6 +299,15 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _managers(jvm: Any) -> Any:
+    """Spark's CheckpointFileManager, which has another package since Spark 4.1."""
+    from py4j.java_gateway import JavaClass
+
+    streaming = jvm.org.apache.spark.sql.execution.streaming
+    found = streaming.checkpointing.CheckpointFileManager
+    return found if isinstance(found, JavaClass) else streaming.CheckpointFileManager
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def _read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
 
 def _records(options: ReadOptions, chunks: Iterable[Chunk], span: Range) -> Iterator[pa.RecordBatch]:
     check_crcs = options.kafka.get("check.crcs", "true").lower() != "false"
-    return arrow.batches(chunks, span, options.headers, check_crcs=check_crcs)
+    return arrow.batches(chunks, span, options.columns, check_crcs=check_crcs)
 
 
 def chunks(options: ReadOptions, split: Split, rest: Range) -> Iterator[Chunk]:

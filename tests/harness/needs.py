@@ -38,13 +38,13 @@ def jars(version: str) -> Path:
 
 def connector_jars() -> list[Path]:
     """The jars of Spark's own Kafka connector (tests/tools/maven_jars.sh); empty where some are missing."""
-    found = [next((cache() / "spark-4.0").glob(f"{name}-[0-9]*.jar"), None) for name in CONNECTOR]
+    found = [next((cache() / "spark-4.2").glob(f"{name}-[0-9]*.jar"), None) for name in CONNECTOR]
     return [jar for jar in found if jar] if all(found) else []
 
 
 def hdfs_jar() -> Path | None:
     """The jar with HDFS's servers, which has nothing of what PySpark has (tests/tools/maven_jars.sh)."""
-    return next((cache() / "hadoop-3.4").glob("hadoop-client-minicluster-[0-9]*.jar"), None)
+    return next((cache() / "hadoop-3.5").glob("hadoop-client-minicluster-[0-9]*.jar"), None)
 
 
 @functools.cache

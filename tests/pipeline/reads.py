@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from odradek.pipeline.options import ReadOptions
-from odradek.pipeline.reading.reader import BatchReader
+from odradek.pipeline.reading.batch import BatchReader
 from odradek.pipeline.reading.splits import Split
 
 from .accounting import Seen

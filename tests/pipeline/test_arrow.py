@@ -17,9 +17,11 @@ from odradek.protocol.records import batch_v2, codecs, message_sets
 
 from .batches import CODECS, NOW, PARTITION, TOPIC, Log, Row, shown, some_log, some_records, whole
 
+ALL = arrow.SCHEMA_WITH_HEADERS.names
+
 
 def read(log: Log, asked: Range | None = None, committed: bool = True, sizes=(), **more) -> list[Row]:
-    more = {"with_headers": True, **more}
+    more = {"names": ALL, **more}
     return shown(arrow.batches(log.chunks(sizes, committed), asked or whole(log), **more))
 
 
@@ -127,7 +129,7 @@ def test_headers_that_are_no_text_and_names_twice() -> None:
     log = Log()
     pairs = [(b"a", b"1"), (b"a", None), ("ключ".encode(), b""), (b"", b"\xff"), (b"\xff\xfe", b"2")]
     log.batch([(NOW, None, b"v", pairs), (NOW, None, b"v", ()), (NOW, None, b"v", pairs[:1])])
-    (batch,) = arrow.batches(log.chunks((), True), whole(log), with_headers=True)
+    (batch,) = arrow.batches(log.chunks((), True), whole(log), names=ALL)
     assert batch.schema == arrow.SCHEMA_WITH_HEADERS
     many, none, one = batch.column("headers").to_pylist()
     assert [pair["key"] for pair in many] == ["a", "a", "ключ", "", "\ufffd\ufffd"]
@@ -188,7 +190,7 @@ def test_no_damaged_byte_makes_a_wrong_record(magic: int, codec: int, bits: int)
         broken[position] ^= bits
         chunk = Chunk(before + broken + after, (), 30)
         try:
-            assert shown(arrow.batches([chunk], whole(log), with_headers=True)) == log.rows(0, 30, True)
+            assert shown(arrow.batches([chunk], whole(log), names=ALL)) == log.rows(0, 30, True)
             assert position in harmless
         except PipelineError as error:
             assert re.match(rf"{TOPIC}-{PARTITION}: the batch at offset -?\d+ cannot be read: ", str(error))
@@ -211,9 +213,9 @@ def test_damage_without_checksums_is_an_error_or_seen_as_by_the_slow_reader(seed
         expected = _slow(batch)
     except (batch_v2.RecordError, _OnlyHere):
         with pytest.raises(PipelineError, match="at offset 1"):
-            shown(arrow.batches([chunk], everything, with_headers=True, check_crcs=False))
+            shown(arrow.batches([chunk], everything, names=ALL, check_crcs=False))
         return
-    assert shown(arrow.batches([chunk], everything, with_headers=True, check_crcs=False)) == expected
+    assert shown(arrow.batches([chunk], everything, names=ALL, check_crcs=False)) == expected
 
 
 class _OnlyHere(Exception):
@@ -252,7 +254,7 @@ def test_the_error_names_the_record_whose_headers_are_wrong() -> None:
     batch[at + 1] = 1  # a name that is null
     batch_v2.set_crc(batch)
     with pytest.raises(PipelineError, match="at offset 7 cannot"):
-        list(arrow.batches([Chunk(batch, (), 0)], whole(log), with_headers=True))
+        list(arrow.batches([Chunk(batch, (), 0)], whole(log), names=ALL))
 
 
 @pytest.mark.parametrize("cut", [1, 12, 16, 17, 60, 61, 100])
@@ -329,8 +331,8 @@ HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
     ],
 )
 @pytest.mark.parametrize("others", [0, 100])
-@pytest.mark.parametrize("with_headers", [True, False])
-def test_what_no_record_can_be(body: bytes, others: int, with_headers: bool) -> None:
+@pytest.mark.parametrize("names", [ALL, arrow.SCHEMA.names])
+def test_what_no_record_can_be(body: bytes, others: int, names: list[str]) -> None:
     """Alone, and with so many other batches that they are read in one step."""
     log = Log(next_offset=1 << 40)
     for _ in range(others):
@@ -341,7 +343,7 @@ def test_what_no_record_can_be(body: bytes, others: int, with_headers: bool) -> 
     batch_v2.set_crc(batch)
     data = bytes(batch) + data[len(batch) :]
     with pytest.raises(PipelineError, match="at offset 0 cannot"):
-        list(arrow.batches([Chunk(data, (), 0)], Range(TOPIC, PARTITION, 0, 1 << 62), with_headers))
+        list(arrow.batches([Chunk(data, (), 0)], Range(TOPIC, PARTITION, 0, 1 << 62), names))
 
 
 @pytest.mark.parametrize(
@@ -366,7 +368,7 @@ def test_what_no_headers_can_be(
     rest = b"\0\0\0\1\1" + batch_v2.varint.encode(count) + pairs
     chunk = _forged(batch_v2.varint.encode(len(rest)) + rest + RECORD * behind, 1 + behind)
     with pytest.raises(PipelineError, match="at offset 0 cannot"):
-        list(arrow.batches([chunk], Range(TOPIC, PARTITION, 0, 10), with_headers=True))
+        list(arrow.batches([chunk], Range(TOPIC, PARTITION, 0, 10), names=ALL))
 
 
 @pytest.mark.parametrize("many", [0, 1, 3, 9])
@@ -398,7 +400,7 @@ def test_too_many_headers_are_refused_as_many_as_possible_are_not(monkeypatch: p
     for count, fine in ((headers.MOST, True), (headers.MOST + 1, False)):
         rest = b"\0\0\0\1\1" + batch_v2.varint.encode(count) + pair * count
         chunk = _forged(batch_v2.varint.encode(len(rest)) + rest, 1)
-        reading = arrow.batches([chunk], Range(TOPIC, PARTITION, 0, 10), with_headers=True)
+        reading = arrow.batches([chunk], Range(TOPIC, PARTITION, 0, 10), names=ALL)
         if fine:
             (row,) = shown(reading)
             assert row.headers == (("", None),) * count

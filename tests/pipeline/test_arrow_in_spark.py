@@ -22,7 +22,7 @@ def test_what_spark_sees(spark: SparkSession) -> None:
 
     class Reader(DataSourceReader):
         def read(self, partition):
-            return arrow.batches((Chunk(*chunk) for chunk in chunks), span, with_headers=True, rows=70)
+            return arrow.batches((Chunk(*chunk) for chunk in chunks), span, names=SCHEMA_WITH_HEADERS.names, rows=70)
 
     class Source(DataSource):
         @classmethod

@@ -101,6 +101,12 @@ def test_every_range_has_its_records(magic: int, codec: int) -> None:
     data = b"".join(part.data for part in log.parts)
     for start, end in combinations(range(log.next_offset + 1), 2):
         begin, upto, until, _, holes, _ = whole(data, start, end)
-        found = shown(arrow.batches([Chunk(data[begin:upto], (), until)], Range(TOPIC, PARTITION, start, end), True))
+        found = shown(
+            arrow.batches(
+                [Chunk(data[begin:upto], (), until)],
+                Range(TOPIC, PARTITION, start, end),
+                arrow.SCHEMA_WITH_HEADERS.names,
+            )
+        )
         assert until >= end and found == log.rows(start, end, committed=False), (start, end)
         assert not holes, (start, end)

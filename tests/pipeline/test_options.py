@@ -30,7 +30,8 @@ def test_defaults_of_a_batch() -> None:
         end=All(LATEST),
         kafka={"bootstrap.servers": "h:9092"},
         fail_on_data_loss=True,
-        headers=False,
+        columns=("key", "value", "topic", "partition", "offset", "timestamp", "timestampType"),
+        pushdown=False,
         max_offsets=None,
         min_offsets=None,
         max_delay_ms=15 * 60_000,
@@ -247,8 +248,13 @@ def test_passwords_are_not_shown() -> None:
 def test_columns_of_headers(text: str | None, columns: int) -> None:
     """As many as the batches have: both ask `flag`."""
     given = {} if text is None else {"includeHeaders": text}
-    assert len(OdradekDataSource(given).schema()) == columns
-    assert read(**given).headers == (columns == 8)
+    assert OdradekDataSource(given).schema().names == list(read(**given).columns)
+    assert len(read(**given).columns) == columns
+
+
+def test_some_columns_in_their_own_order() -> None:
+    given = {"odradek.columns": "headers, offset,key"}
+    assert OdradekDataSource(given).schema().names == ["headers", "offset", "key"] == list(read(**given).columns)
 
 
 def test_transactions_need_no_stamps() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.session import logging_as, session
 
 from ..harness.process import command_words, die_with_parent, family, wait_dead
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 SCRIPT = """
 import sys
+from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.session import session
 conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "512m"}
 spark = session("alone", **conf)
@@ -54,6 +56,25 @@ def test_whatever_is_left_of_a_driver_is_in_the_tests_own_folder(spark: SparkSes
     assert jvm.java.lang.System.getProperty("java.io.tmpdir") == room
     folders = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()
     assert [Path(str(folder.getPath())).parent for folder in folders] == [Path(room)]
+
+
+@pytest.mark.parametrize(
+    ("conf", "environment"),
+    [
+        ({"spark.remote": "sc://localhost"}, {}),
+        ({"spark.master": "sc://localhost:15002"}, {}),
+        ({"spark.api.mode": "connect"}, {}),
+        ({}, {"SPARK_REMOTE": "sc://localhost"}),
+        ({}, {"SPARK_API_MODE": "connect"}),
+    ],
+)
+def test_spark_connect_is_refused(
+    monkeypatch: pytest.MonkeyPatch, conf: dict[str, str], environment: dict[str, str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(PipelineError, match=r"^jobs do not run on Spark Connect: "):
+        session("remote", **conf)
 
 
 def test_one_session_a_process(spark: SparkSession) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.errors import PySparkException
 
 from ..clients.admin import create_topic, unique
 from ..harness.process import wait_until
@@ -253,3 +254,47 @@ def test_a_stream_waits_for_enough(spark: SparkSession, broker: Any, tmp_path: P
         assert batches(query) == [10]
         send(broker, topic, range(20, 100))
         wait_until(lambda: batches(query) == [10, 90], 60, "a batch of both")
+
+
+def test_all_there_is_in_steps(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Trigger.AvailableNow keeps to maxOffsetsPerTrigger; progress says how far behind a batch was."""
+    topic = create_topic(broker, partitions=2)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 40}
+    for steps in ([40, 40, 20], [40, 40, 20]):
+        send(broker, topic, range(100), 2)
+        frame = load(spark.readStream, broker, "odradek", **options)
+        assert drain(frame, tmp_path, format="noop") == steps
+    assert drain(load(spark.readStream, broker, "odradek", **options), tmp_path, format="noop") == []
+
+
+def test_progress_says_what_is_newest(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    topic = create_topic(broker)
+    send(broker, topic, range(50))
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 20}
+    with running(load(spark.readStream, broker, "odradek", **options), tmp_path) as (query, _):
+        query.processAllAvailable()
+        sources = [progress["sources"][0] for progress in query.recentProgress if progress["numInputRows"]]
+    behind = [offset(one["latestOffset"], topic) - offset(one["endOffset"], topic) for one in sources[1:]]
+    assert behind == [10, 0]
+
+
+def offset(text: str, topic: str) -> int:
+    return int(json.loads(text)[topic]["0"])
+
+
+def test_some_columns(spark: SparkSession, broker: Any) -> None:
+    topic = create_topic(broker)
+    sent = send(broker, topic, range(20))
+    frame = load(spark.read, broker, "odradek", subscribe=topic, odradek_columns="offset,key,headers,partition")
+    assert frame.columns == ["offset", "key", "headers", "partition"]
+    found = frame.orderBy("offset").collect()
+    assert [(row.offset, as_bytes(row.key), row.partition) for row in found] == [(n.offset, n.key, 0) for n in sent]
+    assert any(row.headers for row in found)
+    counted = load(spark.read, broker, "odradek", subscribe=topic, odradek_columns="timestampType")
+    assert counted.count() == 20
+
+
+@pytest.mark.parametrize("columns", ["", "key,", "key,key", "Key", "size"])
+def test_columns_that_are_none(spark: SparkSession, broker: Any, columns: str) -> None:
+    with pytest.raises(PySparkException, match=r"odradek\.columns is a list of some of key, value, topic"):
+        load(spark.read, broker, "odradek", subscribe="t", odradek_columns=columns)

@@ -1,4 +1,4 @@
-"""A stream's first batch done again, as Spark asks for it: the reader is told where it ends, says where it began."""
+"""Streams as Spark plans them, as its versions ask for it: their first batch done again, and partitions that come."""
 
 from __future__ import annotations
 
@@ -12,26 +12,97 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from odradek.pipeline.errors import DataLoss
 from odradek.pipeline.options import ReadOptions
-from odradek.pipeline.reading.reader import StreamReader
+from odradek.pipeline.reading.admission import AdmissionReader
+from odradek.pipeline.reading.former import FormerStreamReader
 from odradek.pipeline.reading.splits import Split
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from ..clients.admin import create_named, create_topic, unique
 from .stand_in import METADATA, StandIn
 from .topics import NOW, send
 
 RECORDS = 20
+Offsets = dict[str, Any]
+
+
+class Former:
+    """What PySpark 4.0 and 4.1 ask a reader."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.reader = FormerStreamReader(options)
+
+    def first(self) -> Offsets:
+        """The end of a new stream's first batch."""
+        return self.reader.latestOffset()
+
+    def initial(self) -> Offsets:
+        return self.reader.initialOffset()
+
+    def next(self, at: Offsets) -> Offsets:
+        return self.reader.latestOffset()
+
+    def goes_on(self, end: Offsets) -> None:
+        """From a checkpoint that has the end of a batch."""
+        assert self.reader.partitions(end, end) == []
+
+
+class Admitted:
+    """What PySpark 4.2 and later ask."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.reader = AdmissionReader(options)
+
+    def first(self) -> Offsets:
+        return self.next(self.initial())
+
+    def initial(self) -> Offsets:
+        return self.reader.initialOffset()
+
+    def next(self, at: Offsets) -> Offsets:
+        return self.reader.latestOffset(at, self.reader.getDefaultReadLimit())
+
+    def goes_on(self, end: Offsets) -> None:
+        """It is told nothing."""
+
+
+Asking = Former | Admitted
+
+
+@pytest.fixture(params=[Former, Admitted])
+def asking(request: pytest.FixtureRequest) -> type[Asking]:
+    """A class of these."""
+    kind: type[Asking] = request.param
+    return kind
 
 
 @contextmanager
-def again(broker: Any, topic: str, end: dict[str, Any], **options: str) -> Iterator[StreamReader]:
-    """One that goes on from a checkpoint that has the end of batch 0 alone."""
+def again(asking: type[Asking], broker: Any, topic: str, end: Offsets, **options: str) -> Iterator[Again]:
+    """The tasks of a first batch that is done again from a checkpoint that has only its end, when looked at."""
     given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "maxRecordsPerPartition": "5", **options}
-    reader = StreamReader(ReadOptions.parse(given, streaming=True))
+    stream = asking(ReadOptions.parse(given, streaming=True))
     try:
-        assert reader.partitions(end, end) == []
-        yield reader
+        stream.goes_on(end)
+        yield Again(stream, end)
     finally:
-        reader.stop()
+        stream.reader.stop()
+
+
+class Again:
+    """A first batch that is done again."""
+
+    def __init__(self, stream: Asking, end: Offsets) -> None:
+        self.stream, self._end = stream, end
+
+    def tasks(self) -> list[Split]:
+        found = self.stream.reader.partitions(self.stream.initial(), self._end)
+        return [each for each in found if isinstance(each, Split)]
+
+    def begins(self) -> dict[str, int]:
+        """Where it begins in each partition that it reads of."""
+        begins: dict[str, int] = {}
+        for task in self.tasks():
+            begins.setdefault(str(task.span.partition), task.span.start)
+        return begins
 
 
 @pytest.fixture
@@ -45,65 +116,77 @@ def topic(broker: Any) -> str:
     return name
 
 
-def test_it_begins_where_it_began(broker: Any, topic: str) -> None:
+def test_it_begins_where_it_began(asking: type[Asking], broker: Any, topic: str) -> None:
     start, end = ({topic: {"0": offset, "1": offset}} for offset in (0, RECORDS // 2))
-    with again(broker, topic, end, startingOffsets=json.dumps(start)) as reader:
-        assert reader.initialOffset() == start
-        with pytest.raises(DataLoss, match=f"^{topic}-1: offsets 0 to 6 are gone, the log begins at 7"):
-            reader.partitions(start, end)
+    lost = pytest.raises(DataLoss, match=f"^{topic}-1: offsets 0 to 6 are gone, the log begins at 7")
+    with again(asking, broker, topic, end, startingOffsets=json.dumps(start)) as batch, lost:
+        batch.tasks()
 
 
-def test_the_cut_is_the_same_though_something_is_lost(broker: Any, topic: str) -> None:
+def test_the_cut_is_the_same_though_something_is_lost(asking: type[Asking], broker: Any, topic: str) -> None:
     """A task is known by its number: one without anything left keeps its place."""
     start, end = ({topic: {"0": offset, "1": offset}} for offset in (0, RECORDS // 2))
-    with again(broker, topic, end, startingOffsets=json.dumps(start), failOnDataLoss="false") as reader:
-        pieces = [piece for piece in reader.partitions(start, end) if isinstance(piece, Split)]
+    with again(asking, broker, topic, end, startingOffsets=json.dumps(start), failOnDataLoss="false") as batch:
+        pieces = batch.tasks()
         assert [(each.span.start, each.span.end) for each in pieces] == [(0, 5), (5, 10), (5, 5), (7, 10)]
-        assert [sum(batch.num_rows for batch in reader.read(each)) for each in pieces] == [5, 5, 0, 3]
+        assert [sum(rows.num_rows for rows in batch.stream.reader.read(each)) for each in pieces] == [5, 5, 0, 3]
 
 
-def test_where_it_began_may_be_unknown(broker: Any, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_where_it_began_may_be_unknown(
+    asking: type[Asking], broker: Any, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Retention has moved `earliest`; `latest` always moves. Offset 0 is where it was."""
     end = {topic: {"0": RECORDS // 2, "1": RECORDS // 2}}
     for word, places in (("earliest", f"{topic}-1"), ("latest", f"{topic}-0, {topic}-1")):
         unknown = pytest.raises(DataLoss, match=f"^the stream's first batch .* where it began in {places} is not known")
-        with again(broker, topic, end, startingOffsets=word) as reader, unknown:
-            reader.initialOffset()
-    with again(broker, topic, end, startingOffsets="earliest", failOnDataLoss="false") as reader:
-        assert reader.initialOffset() == {topic: {"0": 0, "1": 7}}
+        with again(asking, broker, topic, end, startingOffsets=word) as batch, unknown:
+            batch.tasks()
+    with again(asking, broker, topic, end, startingOffsets="earliest", failOnDataLoss="false") as batch:
+        assert batch.begins() == {"0": 0, "1": 7}
     assert [message for message in caplog.messages if f"where it began in {topic}-1 is not known" in message]
-    with again(broker, topic, {topic: {"0": RECORDS // 2}}, startingOffsets="earliest") as reader:
-        assert reader.initialOffset() == {topic: {"0": 0}}
+    with again(asking, broker, topic, {topic: {"0": RECORDS // 2}}, startingOffsets="earliest") as batch:
+        assert batch.begins() == {"0": 0}
 
 
-def test_a_time_is_where_it_was(broker: Any, topic: str) -> None:
+def test_a_time_is_where_it_was(asking: type[Asking], broker: Any, topic: str) -> None:
     """Unless the log has lost its front behind it."""
     end = {topic: {"0": RECORDS // 2, "1": RECORDS // 2}}
-    with again(broker, topic, end, startingTimestamp=str(NOW + 17_000)) as reader:
-        assert reader.initialOffset() == {topic: {"0": 9, "1": 8}}
-    lost = again(broker, topic, end, startingTimestamp=str(NOW + 1_000))
-    with lost as reader, pytest.raises(DataLoss, match=f"where it began in {topic}-1 is not known any more"):
-        reader.initialOffset()
+    with again(asking, broker, topic, end, startingTimestamp=str(NOW + 17_000)) as batch:
+        assert batch.begins() == {"0": 9, "1": 8}
+    lost = again(asking, broker, topic, end, startingTimestamp=str(NOW + 1_000))
+    with lost as batch, pytest.raises(DataLoss, match=f"where it began in {topic}-1 is not known any more"):
+        batch.tasks()
 
 
 @pytest.mark.parametrize("word", ["earliest", "latest"])
-def test_the_group_has_noted_where_it_began(broker: Any, word: str) -> None:
+def test_the_group_has_noted_where_it_began(asking: type[Asking], broker: Any, word: str) -> None:
+    """Also where the batch is done again twice."""
     topic, group = create_topic(broker, partitions=2), unique("group")
     send(broker, topic, range(RECORDS), 2)
-    options = {"startingOffsets": word, "odradek.commit.group": group}
+    options = {"startingOffsets": word, "odradek.commit.group": group, "failOnDataLoss": "false"}
     given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, **options}
-    begun = StreamReader(ReadOptions.parse(given, streaming=True))
-    begun.latestOffset()
-    start = begun.initialOffset()
-    begun.stop()
+    begun = asking(ReadOptions.parse(given, streaming=True))
+    begun.first()
+    begun.reader.stop()
     send(broker, topic, range(4), 2)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_records([TopicPartition(topic, 1, 7)])[TopicPartition(topic, 1)].result(30)
     end = {topic: {"0": RECORDS // 2 + 2, "1": RECORDS // 2 + 2}}
-    with again(broker, topic, end, **options) as reader:
-        assert (
-            reader.initialOffset() == start == {topic: dict.fromkeys("01", 0 if word == "earliest" else RECORDS // 2)}
-        )
+    for _ in range(2):
+        with again(asking, broker, topic, end, maxRecordsPerPartition="100", **options) as batch:
+            assert batch.begins() == ({"0": 0, "1": 7} if word == "earliest" else dict.fromkeys("01", RECORDS // 2))
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])
+def test_partitions_that_were_added_since_are_not_of_it(asking: type[Asking], broker: Any, option: str) -> None:
+    """What the options say is for those that there were."""
+    topic = create_topic(broker)
+    send(broker, topic, range(RECORDS))
+    at = 3 if option == "startingOffsets" else NOW + 3_000
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+    with again(asking, broker, topic, {topic: {"0": RECORDS}}, **{option: json.dumps({topic: {"0": at}})}) as batch:
+        assert batch.begins() == {"0": 3}
 
 
 @contextmanager
@@ -122,33 +205,38 @@ def hidden(stand_in: StandIn, topic: str) -> Iterator[None]:
 class Stream:
     """Batches as Spark plans them; `read` are the offsets of each topic so far."""
 
-    def __init__(self, broker: Any, pattern: str, **options: str) -> None:
+    def __init__(self, asking: type[Asking], broker: Any, pattern: str, **options: str) -> None:
         given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": pattern, "odradek.local": "off"}
         given |= {"startingOffsets": "earliest", "failOnDataLoss": "false", **options}
-        self.reader = StreamReader(ReadOptions.parse(given, streaming=True))
-        self.reader.latestOffset()
-        self._at = self.reader.initialOffset()
+        self.stream = asking(ReadOptions.parse(given, streaming=True))
+        self.stream.first()
+        self._at = self.stream.initial()
         self.read: dict[str, list[int]] = {}
 
     def batch(self) -> None:
-        end = self.reader.latestOffset()
+        end = self.stream.next(self._at)
         for _ in range(2):  # as where the stream is joined with itself
-            tasks = self.reader.partitions(self._at, end)
+            tasks = self.stream.reader.partitions(self._at, end)
         for task in tasks:
-            for batch in self.reader.read(task):
+            for batch in self.stream.reader.read(task):
                 for name, offset in zip(batch["topic"].to_pylist(), batch["offset"].to_pylist(), strict=True):
                     self.read.setdefault(name, []).append(offset)
         self._at = end
 
+    def stop(self) -> None:
+        self.stream.reader.stop()
+
 
 @pytest.mark.parametrize("options", [{}, {"maxOffsetsPerTrigger": "3"}], ids=["all", "a few"])
-def test_a_partition_that_is_missing_for_once_is_not_new(broker: Any, options: dict[str, str]) -> None:
+def test_a_partition_that_is_missing_for_once_is_not_new(
+    asking: type[Asking], broker: Any, options: dict[str, str]
+) -> None:
     stem = unique("seen")
     one, other = create_topic(broker, stem), create_topic(broker, stem)
     for name in (one, other):
         send(broker, name, range(6))
     with StandIn(broker.bootstrap) as stand_in:
-        stream = Stream(stand_in, stem, **options)
+        stream = Stream(asking, stand_in, stem, **options)
         for _ in range(3):
             stream.batch()
         with hidden(stand_in, one):
@@ -158,16 +246,16 @@ def test_a_partition_that_is_missing_for_once_is_not_new(broker: Any, options: d
         send(broker, one, range(4))
         for _ in range(5):
             stream.batch()
-        stream.reader.stop()
+        stream.stop()
     assert stream.read == {one: list(range(10)), other: list(range(8))}
 
 
-def test_a_partition_of_a_topic_made_anew_is_new(broker: Any) -> None:
+def test_a_partition_of_a_topic_made_anew_is_new(asking: type[Asking], broker: Any) -> None:
     stem = unique("seen")
     one, other = create_topic(broker, stem), create_topic(broker, stem)
     for name in (one, other):
         send(broker, name, range(3))
-    stream = Stream(broker, stem)
+    stream = Stream(asking, broker, stem)
     stream.batch()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_topics([one])[one].result(30)
@@ -177,5 +265,39 @@ def test_a_partition_of_a_topic_made_anew_is_new(broker: Any) -> None:
         create_named(wire, one)
     send(broker, one, range(5))
     stream.batch()
-    stream.reader.stop()
+    stream.stop()
     assert stream.read == {one: [0, 1, 2, *range(5)], other: list(range(4))}
+
+
+def test_all_that_there_is_in_steps(broker: Any) -> None:
+    """Trigger.AvailableNow: what comes later, and a partition that does, wait for the next query."""
+    topic = create_topic(broker)
+    send(broker, topic, range(RECORDS))
+    stream = Stream(Admitted, broker, topic, maxOffsetsPerTrigger="8", minOffsetsPerTrigger="7")
+    stream.stop()
+    stream = Stream(Admitted, broker, topic, maxOffsetsPerTrigger="8", minOffsetsPerTrigger="7")
+    reader = stream.stream.reader
+    assert isinstance(reader, AdmissionReader)
+    reader.prepareForTriggerAvailableNow()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+    send(broker, topic, range(RECORDS), 2)
+    counts = []
+    for _ in range(5):
+        stream.batch()
+        counts.append(len(stream.read[topic]))
+        assert reader.reportLatestOffset() == {topic: {"0": RECORDS}}
+    assert counts == [8, 16, 20, 20, 20]
+    stream.stop()
+
+
+def test_a_limit_that_spark_lifts(broker: Any) -> None:
+    """Trigger.Once reads all at once, whatever the options say."""
+    topic = create_topic(broker)
+    send(broker, topic, range(RECORDS))
+    stream = Stream(Admitted, broker, topic, maxOffsetsPerTrigger="8", minOffsetsPerTrigger="8")
+    reader = stream.stream.reader
+    assert isinstance(reader, AdmissionReader)
+    assert reader.getDefaultReadLimit() == ReadMaxRows(8)
+    assert reader.latestOffset(reader.initialOffset(), ReadAllAvailable()) == {topic: {"0": RECORDS}}
+    stream.stop()

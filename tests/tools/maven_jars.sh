@@ -6,12 +6,12 @@ set -euo pipefail
 cache=${ODRADEK_TEST_CACHE:-$(cd "$(dirname "$0")/../.." && pwd)/.cache}
 
 spark=(
-    org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0
-    org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0
+    org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0
+    org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.2.0
     org.apache.kafka:kafka-clients:3.9.1
     org.apache.commons:commons-pool2:2.12.1
 )
-hadoop=(org.apache.hadoop:hadoop-client-minicluster:3.4.1) # of the version in PySpark; has the servers as well
+hadoop=(org.apache.hadoop:hadoop-client-minicluster:3.5.0) # of the version in PySpark; has the servers as well
 
 fetch() { # folder group:artifact:version
     local artifact version name room
@@ -28,5 +28,5 @@ fetch() { # folder group:artifact:version
     rm -rf "$room"
 }
 
-for coordinate in "${spark[@]}"; do fetch "$cache/spark-4.0" "$coordinate"; done
-for coordinate in "${hadoop[@]}"; do fetch "$cache/hadoop-3.4" "$coordinate"; done
+for coordinate in "${spark[@]}"; do fetch "$cache/spark-4.2" "$coordinate"; done
+for coordinate in "${hadoop[@]}"; do fetch "$cache/hadoop-3.5" "$coordinate"; done

@@ -105,7 +105,7 @@ def _from(store: Store, job: Job, begin: Start, archive: Callable[[Start], None]
 
 
 def _all_there_is(spark: SparkSession, store: Store, job: Job, rows: Rows, begin: Start) -> None:
-    """PySpark 4.0 runs one batch of a Python source with Trigger.AvailableNow, so there is a stream for each step."""
+    """Before 4.2 PySpark runs one batch of a Python source with Trigger.AvailableNow: then each step is a stream."""
     until = begin.end
     while any(begin.begin.get(key, end) < end for key, end in until.items()):
         before = store.state

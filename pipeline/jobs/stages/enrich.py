@@ -1,6 +1,6 @@
 """Step 5: the latest value that a compacted topic has for a key.
 
-The topic is read anew for each batch, whole: Spark plans what is not a stream in each batch again.
+The topic is read anew for each batch, whole (`whole_topic`).
 """
 
 from __future__ import annotations

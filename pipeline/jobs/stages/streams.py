@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.files import Files
-from odradek.pipeline.jobs.stages import begin, enrich, plan, records
+from odradek.pipeline.jobs.stages import begin, enrich, plan, records, whole_topic
 from odradek.pipeline.jobs.stages.analysis import Known
 from odradek.pipeline.jobs.stages.declaration import Pipeline, Stage
 
@@ -65,7 +65,7 @@ class Streams:
         return records.received(reader.load())
 
     def _table(self, topic: str) -> DataFrame:
-        return records.received(self.spark.read.format("odradek").options(**self._reading, subscribe=topic).load())
+        return records.received(whole_topic.table(self.spark, self._reading | {"subscribe": topic}))
 
 
 def _options(kafka: Mapping[str, str]) -> dict[str, str]:

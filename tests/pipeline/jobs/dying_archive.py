@@ -20,7 +20,7 @@ from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.staging import SETTINGS
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.options import ReadOptions
-from odradek.pipeline.reading.reader import StreamReader
+from odradek.pipeline.reading.stream import StreamReader
 from odradek.pipeline.session import session
 from odradek.pipeline.source import OdradekDataSource
 from pyspark import TaskContext

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import tasks
-from odradek.pipeline.reading.reader import BatchReader, StreamReader
+from odradek.pipeline.reading.batch import BatchReader
+from odradek.pipeline.reading.stream import StreamReader
 from odradek.pipeline.source import OdradekDataSource
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType

@@ -1,0 +1,74 @@
+"""A stream's reader for PySpark 4.2 and later, which say where the last batch ended and how much the next may have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.pipeline.reading import offsets
+from odradek.pipeline.reading.stream import Offsets, StreamReader
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+_INITIAL = {"initial": "as the options say"}
+
+
+class AdmissionReader(StreamReader, SupportsTriggerAvailableNow):
+    """Of a stream; Spark's planner process keeps it while the stream runs."""
+
+    _until: Offsets | None = None  # with Trigger.AvailableNow: what there was when the query began
+    _newest: Offsets | None = None  # as told last
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the options say. There is no limit that is both: with a most, `latestOffset` keeps the least as well."""
+        most, least = self._options.max_offsets, self._options.min_offsets
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Whatever is written from now on is not read."""
+        self._until = self._available({})
+
+    def initialOffset(self) -> dict[str, Any]:
+        """It is asked for before anything tells whether the stream is new, and in no checkpoint."""
+        return dict(_INITIAL)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next batch ends; `start`, as long as there is nothing to do."""
+        at = self._offsets(start)
+        self._newest = available = self._available(at) if self._until is None else self._up_to(self._until, at)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        may_wait = self._until is None and not isinstance(limit, ReadAllAvailable)
+        return offsets.as_json(self._next(at, available, most, may_wait))
+
+    def _offsets(self, start: dict[str, Any]) -> Offsets:
+        if start != _INITIAL:
+            return offsets.from_json(start)
+        if self._start is None:
+            self._start = self._begin()
+        return self._start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The pieces of the batch between two offsets. Where nothing was asked before, the first is done again."""
+        if start == _INITIAL != end:
+            if self._start is None:
+                self._start = self._began(offsets.from_json(end))
+            start = offsets.as_json(self._start)
+        return super().partitions(start, end)
+
+    def _up_to(self, until: Offsets, at: Offsets) -> Offsets:
+        """`until`, but asked for again where that is before what was read: a new leader may say so for a moment."""
+        if all(end >= at.get(key, 0) for key, end in until.items()):
+            return until
+        now = self._available(at)
+        return {key: end if end >= at.get(key, 0) else now.get(key, end) for key, end in until.items()}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The ends of the logs as they were when a batch was last looked for; Spark's progress shows them."""
+        return None if self._newest is None else offsets.as_json(self._newest)

@@ -1,0 +1,59 @@
+"""A batch query as Spark calls it: on the driver to plan, in a task to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.reading import losses, offsets, planning, pushdown, splits, tasks
+from odradek.pipeline.reading.telling import tell, warn
+from odradek.pipeline.types import EARLIEST, LATEST, Range
+from odradek.pipeline.wire.brokers import Brokers
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+
+class BatchReader(DataSourceReader):
+    """Of one query: from where to where is decided when it is planned."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._bounds = pushdown.Bounds()
+        warn(options)
+
+    def partitions(self) -> list[InputPartition]:
+        """The pieces to read; whatever was written before they were planned, and nothing after it."""
+        options = self._options
+        with Brokers(options.kafka) as brokers, brokers.steady():
+            keys = options.subscription.existing(brokers.topics())
+            start = offsets.resolve(options.start, keys, brokers, options.committed, "starting")
+            end = offsets.resolve(options.end, keys, brokers, options.committed, "ending")
+            first = brokers.offsets(keys, EARLIEST)
+            last = brokers.offsets(keys, LATEST, options.committed)
+            ranges, lost = losses.within(self._bounds.cut(planning.batch(start, end)), first, last)
+            tell(lost, options)
+            return splits.of_batch(brokers, self._late_enough(brokers, ranges), first, last, options)
+
+    def _late_enough(self, brokers: Brokers, ranges: list[Range]) -> list[Range]:
+        """Asked when it is known where they end: whatever is late enough then is not written later."""
+        if not (time := self._bounds.since):
+            return ranges
+        return pushdown.since(ranges, brokers.offsets_by_time({each.key: time for each in ranges}))
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """A piece; None stands for a query with none."""
+        return tasks.read(self._options, partition) if isinstance(partition, splits.Split) else iter(())
+
+
+class FilteredReader(BatchReader):
+    """With odradek.pushdown. It is another class because Spark refuses one with this method unless
+    spark.sql.python.filterPushdown.enabled is set."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Those that Spark still has to look at: all."""
+        self._bounds = pushdown.bounds(filters)
+        return filters

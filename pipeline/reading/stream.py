@@ -1,0 +1,136 @@
+"""A stream as Spark calls its source: on the driver to plan, in a task to read.
+
+A stream's offsets are Spark's JSON of offsets, and its checkpoint looks like that of the Kafka source. How Spark asks
+for the newest depends on its version: `admission` is for PySpark 4.2 and later, `former` for those before.
+
+A stream that died in its very first batch does that again. The checkpoint has only the end of it: where it began is
+noted as the first offsets of odradek.commit.group, if there is one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.reading import first_batch, losses, offsets, planning, splits, tasks
+from odradek.pipeline.reading.telling import tell, warn
+from odradek.pipeline.types import EARLIEST, LATEST, Partition
+from odradek.pipeline.wire.brokers import Brokers
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+Offsets = dict[Partition, int]
+Seen = dict[Partition, tuple[int, bytes]]
+"""The offset up to which a partition was read, and its topic's id."""
+
+
+class StreamReader(DataSourceStreamReader):
+    """Of a stream; Spark's planner process keeps it while the stream runs."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._brokers: Brokers | None = None
+        self._start: Offsets | None = None  # where its first batch begins
+        self._at: Offsets | None = None  # the end of the last batch
+        self._seen: Seen = {}  # of every partition there was where its last batch ended, but for the batch `_planned`
+        self._planned: tuple[Offsets, Seen] = {}, {}
+        self._went: float | None = None  # when there was one (monotonic seconds)
+        warn(options)
+
+    def _begin(self) -> Offsets:
+        """Where a new stream begins."""
+        brokers, options = self._open(), self._options
+        keys = options.subscription.existing(brokers.topics())
+        start = offsets.resolve(options.start, keys, brokers, options.committed, "starting")
+        if options.commit_group:
+            brokers.commit(options.commit_group, start)
+        return start
+
+    def _began(self, end: Offsets) -> Offsets:
+        """Where the first batch, which ends there, began before it was interrupted. DataLoss where that is unknown."""
+        start = first_batch.began(self._open(), self._options, end)
+        return {key: min(offset, end[key]) for key, offset in start.items() if key in end}
+
+    def _available(self, at: Offsets) -> Offsets:
+        """The ends now; asked for again where one is before what was read: a new leader may say so for a moment."""
+        brokers, options, left = self._open(), self._options, self._options.attempts
+        while True:
+            found = brokers.offsets(options.subscription.existing(brokers.topics()), LATEST, options.committed)
+            left -= 1
+            if left <= 0 or all(end >= at.get(key, 0) for key, end in found.items()):
+                return found
+            time.sleep(options.retry_ms / 1000)
+
+    def _next(self, at: Offsets, available: Offsets, most: int | None, may_wait: bool) -> Offsets:
+        """Where a batch ends that begins at `at` and has at most so many offsets; there, if it waits for more."""
+        new = available.keys() - at.keys()
+        start = at | (self._starts(self._open(), new) if new else {})
+        if may_wait and self._waits(planning.pending(start, available)):
+            return at
+        return planning.limited(start, available, most)
+
+    def _waits(self, pending: int) -> bool:
+        """For minOffsetsPerTrigger, until maxTriggerDelay is over."""
+        options = self._options
+        waited = None if self._went is None else (time.monotonic() - self._went) * 1000
+        return planning.delayed(pending, options.min_offsets, waited, options.max_delay_ms)
+
+    def _starts(self, brokers: Brokers, new: Collection[Partition]) -> Offsets:
+        """Where those begin that the last batch had not; a metadata answer may have left them out for once."""
+        ids = {key: leader.topic_id for key, leader in brokers.leaders_of(new).items()}
+        return brokers.offsets(new, EARLIEST) | _ends(self._seen | self._planned[1], ids)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The pieces of the batch between two offsets."""
+        begin, self._at = offsets.from_json(start), offsets.from_json(end)
+        if begin == self._at:
+            return []
+        self._went = time.monotonic()
+        brokers = self._open()
+        with brokers.steady():
+            first = self._first(brokers, self._at)
+            ids = {key: leader.topic_id for key, leader in brokers.leaders_of(first).items()}
+            self._note(begin, {key: (self._at[key], topic) for key, topic in ids.items()})
+            begin = _ends(self._seen, ids) | begin
+            left, lost = losses.between(begin, self._at, first)
+            tell(lost, self._options)
+            return splits.of_stream(brokers, planning.stream(begin, self._at), left, self._options)
+
+    def _note(self, begin: Offsets, ends: Seen) -> None:
+        """A batch is planned, perhaps not for the first time."""
+        if self._planned[0] != begin:
+            self._seen |= self._planned[1]
+        self._planned = begin, ends
+
+    def _first(self, brokers: Brokers, wanted: Mapping[Partition, int]) -> Offsets:
+        """The first offsets of those partitions that exist."""
+        topics = brokers.topics()
+        return brokers.offsets([key for key in wanted if key[1] < topics.get(key[0], 0)], EARLIEST)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A piece, in a task; of one that is lost nothing."""
+        assert isinstance(partition, splits.Split)
+        return tasks.read(self._options, partition) if partition.span.size else iter(())
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch is done: the group of odradek.commit.group is told, so that its lag is seen by ordinary tools."""
+        if self._options.commit_group:
+            self._open().commit(self._options.commit_group, offsets.from_json(end))
+
+    def stop(self) -> None:
+        """The stream has ended."""
+        if self._brokers is not None:
+            self._brokers.close()
+            self._brokers = None
+
+    def _open(self) -> Brokers:
+        if self._brokers is None:
+            self._brokers = Brokers(self._options.kafka)
+        return self._brokers
+
+
+def _ends(seen: Seen, ids: Mapping[Partition, bytes]) -> Offsets:
+    """Of those that are still of the same topic."""
+    return {key: seen[key][0] for key, topic_id in ids.items() if key in seen and seen[key][1] == topic_id}

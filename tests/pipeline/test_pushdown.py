@@ -1,0 +1,199 @@
+"""Filters that Spark pushes into a batch query: the same rows, and less that is read for them."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from hypothesis import given
+from hypothesis import strategies as st
+from odradek.pipeline.errors import DataLoss, OptionError
+from odradek.pipeline.options import ReadOptions
+from odradek.pipeline.reading.batch import FilteredReader
+from odradek.pipeline.reading.pushdown import bounds, since
+from odradek.pipeline.reading.splits import Split
+from odradek.pipeline.types import Range
+from pyspark.errors import PySparkException
+from pyspark.sql import datasource
+
+from ..clients.admin import create_topic
+from .frames import load, rows
+from .topics import NOW, send
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SWITCH = "spark.sql.python.filterPushdown.enabled"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Iterator[SparkSession]:
+    """Spark that pushes filters into sources written in Python."""
+    spark.conf.set(SWITCH, "true")
+    yield spark
+    spark.conf.unset(SWITCH)
+
+
+@pytest.fixture(scope="module")
+def topic(broker: Any) -> str:
+    """Of three partitions, record n has the time of second n."""
+    name = create_topic(broker, partitions=3)
+    send(broker, name, range(90), 3)
+    return name
+
+
+def time(second: float) -> str:
+    return f"timestamp_millis({NOW} + {int(second * 1000)})"
+
+
+CONDITIONS = [
+    "offset >= 7",
+    "offset > 7 and offset <= 20",
+    "offset in (3, 9) and partition in (0, 2, 7)",
+    f"timestamp >= {time(80)}",
+    f"timestamp > {time(80.5)} and partition <=> 1",
+    f"timestamp = {time(12)}",
+    f"timestamp < {time(12)}",
+    f"timestamp >= {time(1000)}",
+    "topic = 'other'",
+    "offset > 25 or partition = 1",
+    "value is not null and not (partition = 1)",
+    "offset < 0",
+    "partition is null",
+]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_the_same_rows(pushing: SparkSession, broker: Any, topic: str, condition: str) -> None:
+    everything = load(pushing.read, broker, "odradek", subscribe=topic)
+    narrowed = load(pushing.read, broker, "odradek", subscribe=topic, odradek_pushdown="true")
+    found = rows(narrowed.where(condition))
+    assert found == rows(everything.where(condition))
+    assert bool(found) == (condition not in {CONDITIONS[7], "topic = 'other'", "offset < 0", "partition is null"})
+
+
+def test_spark_does_push(pushing: SparkSession, broker: Any, topic: str) -> None:
+    """There is a task for each partition that is read."""
+    for condition, tasks in (("partition in (0, 2)", 2), (f"timestamp >= {time(89)}", 1), ("length(value) > 0", 3)):
+        frame = load(pushing.read, broker, "odradek", subscribe=topic, odradek_pushdown="true")
+        assert frame.where(condition).rdd.getNumPartitions() == tasks
+
+
+def test_spark_says_which_setting_it_wants(spark: SparkSession, broker: Any, topic: str) -> None:
+    with pytest.raises(PySparkException, match=SWITCH):
+        load(spark.read, broker, "odradek", subscribe=topic, odradek_pushdown="true").count()
+
+
+def test_what_is_lost_is_told_if_rows_may_have_been_of_it(broker: Any) -> None:
+    """By its partition and offset; of what time it was nobody knows."""
+    topic = create_topic(broker)
+    send(broker, topic, range(10))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_records([TopicPartition(topic, 0, 4)])[TopicPartition(topic, 0)].result(30)
+    late = datasource.GreaterThan(("timestamp",), at(8))
+    for filters, lost in (([late], True), ([late, datasource.GreaterThanOrEqual(("offset",), 4)], False)):
+        with pytest.raises(DataLoss) if lost else nullcontext():
+            assert spans(broker, topic, filters, startingOffsets=json.dumps({topic: {"0": 0}})) == [(0, 8, 10)]
+
+
+def test_only_batches_of_records() -> None:
+    for options, streaming in (({}, True), ({"odradek.parquet": "/tmp/files"}, False)):
+        given = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t", "odradek.pushdown": "true", **options}
+        with pytest.raises(OptionError, match=r"^odradek\.pushdown "):
+            ReadOptions.parse(given, streaming=streaming)
+
+
+def at(second: float) -> datetime:
+    return datetime.fromtimestamp(NOW / 1000 + second, UTC)
+
+
+def spans(broker: Any, topic: str, filters: list[datasource.Filter], **options: str) -> list[tuple[int, int, int]]:
+    """What the tasks of a query with these filters read: partition, first offset, and the one behind the last."""
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, **options}
+    reader = FilteredReader(ReadOptions.parse(given, streaming=False))
+    assert reader.pushFilters(filters) == filters
+    found = [one.span for one in reader.partitions() if isinstance(one, Split)]
+    return [(one.partition, one.start, one.end) for one in found]
+
+
+def test_how_much_is_read(broker: Any, topic: str) -> None:
+    offset, partition, when = ("offset",), ("partition",), ("timestamp",)
+    cases: list[tuple[list[datasource.Filter], list[tuple[int, int, int]]]] = [
+        ([datasource.GreaterThan(offset, 7), datasource.LessThanOrEqual(offset, 20)], [(n, 8, 21) for n in range(3)]),
+        ([datasource.In(offset, (3, 9)), datasource.EqualTo(partition, 2)], [(2, 3, 10)]),
+        ([datasource.GreaterThan(when, at(80)), datasource.EqualNullSafe(partition, 1)], [(1, 27, 30)]),
+        ([datasource.EqualTo(when, at(80.9994))], [(n, 27, 30) for n in (0, 1)] + [(2, 27, 30)]),
+        ([datasource.LessThan(when, at(3))], [(n, 0, 30) for n in range(3)]),
+        ([datasource.Not(datasource.EqualTo(partition, 1))], [(n, 0, 30) for n in range(3)]),
+        ([datasource.EqualTo(("topic",), "other")], []),
+        ([datasource.GreaterThan(offset, 1 << 62)], []),
+    ]
+    for filters, expected in cases:
+        assert spans(broker, topic, filters) == expected
+
+
+class Row(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int  # s
+
+
+NUMBERS = {"partition": st.integers(0, 3), "offset": st.integers(-2, 12), "timestamp": st.integers(-3, 15)}
+COMPARISONS = {
+    datasource.EqualTo: operator.eq,
+    datasource.EqualNullSafe: operator.eq,
+    datasource.GreaterThan: operator.gt,
+    datasource.GreaterThanOrEqual: operator.ge,
+    datasource.LessThan: operator.lt,
+    datasource.LessThanOrEqual: operator.le,
+    datasource.In: lambda one, several: one in several,
+}
+COMPARED = st.one_of(
+    *(
+        st.tuples(st.just(name), st.sampled_from(list(COMPARISONS)), st.lists(of, min_size=1))
+        for name, of in NUMBERS.items()
+    ),
+    st.tuples(
+        st.just("topic"),
+        st.sampled_from([datasource.EqualTo, datasource.In]),
+        st.lists(st.sampled_from("ab"), min_size=1),
+    ),
+)
+TIMES = st.lists(st.integers(-3, 15), max_size=10)
+
+
+def value(name: str, number: Any) -> Any:
+    return EPOCH + timedelta(seconds=number) if name == "timestamp" else number
+
+
+@given(st.lists(COMPARED, max_size=5), st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), TIMES))
+def test_no_row_is_left_out(compared: list[Any], logs: dict[tuple[str, int], list[int]]) -> None:
+    filters = []
+    for name, kind, values in compared:
+        wanted = [value(name, one) for one in values]
+        filters.append(kind((name,), tuple(wanted) if kind is datasource.In else wanted[0]))
+    found = bounds(filters)
+    begins = {key: next((n for n, s in enumerate(log) if s * 1000 >= found.since), None) for key, log in logs.items()}
+    ranges = found.cut([Range(*key, 0, len(log)) for key, log in sorted(logs.items()) if log])
+    if found.since:
+        ranges = since(ranges, begins)
+    read = {(*each.key, offset) for each in ranges for offset in range(each.start, each.end)}
+    for key, log in logs.items():
+        for offset, second in enumerate(log):
+            row = Row(*key, offset, second)
+            if all(matches(row, one) for one in filters):
+                assert (*key, offset) in read
+
+
+def matches(row: Row, one: Any) -> bool:
+    (name,) = one.attribute
+    return bool(COMPARISONS[type(one)](value(name, getattr(row, name)), one.value))
