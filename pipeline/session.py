@@ -23,7 +23,7 @@ def session(name: str, **conf: str) -> SparkSession:
 
     `conf` are Spark's settings (`**{"spark.master": "local[2]"}`). Where neither they nor spark-submit nor Spark's own
     files name a master, Spark takes `local[*]`. Python is this one for driver and workers, unless the environment's
-    PYSPARK_PYTHON says where the workers have theirs. Raises PipelineError where there is no Java, and for Spark Connect.
+    PYSPARK_PYTHON says where the workers have theirs. PipelineError where there is no Java, and for Spark Connect.
     """
     from pyspark.sql import SparkSession
 
@@ -43,8 +43,8 @@ def _refuse_connect(conf: Mapping[str, str]) -> None:
     mode = conf.get("spark.api.mode") or os.environ.get("SPARK_API_MODE") or "classic"
     if remote or mode != "classic" or conf.get("spark.master", "").startswith("sc://"):
         raise PipelineError(
-            "jobs do not run on Spark Connect: leave spark.remote, spark.api.mode, SPARK_REMOTE and SPARK_API_MODE out, "
-            "and give the cluster's own URL as --master (spark://…, yarn, k8s://…)"
+            "jobs do not run on Spark Connect: leave spark.remote, spark.api.mode, SPARK_REMOTE and SPARK_API_MODE "
+            "out, and give the cluster's own URL as --master (spark://…, yarn, k8s://…)"
         )
 
 
