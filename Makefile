@@ -37,9 +37,10 @@ demo: $(VENV)/.tested  ## a year of flights through the pipeline to a picture an
 test: $(VENV)/.tested  ## set up and run the tests (ARGS='-k name' picks some)
 	$(PYTEST) -n $(JOBS) --dist loadfile -m "not long" $(ARGS)
 
-test-tools:  ## fetch the jars that some tests and the bench want: Apache Kafka, Spark's connector, HDFS (to .cache or ODRADEK_TEST_CACHE)
+test-tools:  ## fetch the jars that some tests and the bench want: Apache Kafka, Spark's connector, HDFS, a schema registry (to .cache or ODRADEK_TEST_CACHE)
 	tests/tools/kafka_jars.sh 0.8.2.2 3.9.1 4.1.0
 	tests/tools/maven_jars.sh
+	tests/tools/registry.sh
 
 test-long: $(VENV)/.tested  ## the exhaustive runs as well; writes tests/LONG.md (ARGS=--rest goes on where one was broken off)
 	$(PYTEST) -n $(JOBS) --dist loadfile --report tests/LONG.md $(ARGS)

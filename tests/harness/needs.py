@@ -20,7 +20,7 @@ _NETWORK = "apt-get install iproute2 nftables util-linux"
 REMEDY = {
     "kcat": "apt-get install kcat",
     "librdkafka-dev": "apt-get install gcc libc6-dev librdkafka-dev",
-    **dict.fromkeys([*JARS, "hdfs", "spark-connector"], _FETCH),
+    **dict.fromkeys([*JARS, "hdfs", "schema-registry", "spark-connector"], _FETCH),
     **dict.fromkeys(["systemd", "systemd-analyze"], _SYSTEMD),
     **dict.fromkeys(["ip", "nft"], _NETWORK),
 }
@@ -47,6 +47,11 @@ def hdfs_jar() -> Path | None:
     return next((cache() / "hadoop-3.5").glob("hadoop-client-minicluster-[0-9]*.jar"), None)
 
 
+def registry_jar() -> Path | None:
+    """The jar that starts Apicurio Registry, beside the folder of what it needs (tests/tools/registry.sh)."""
+    return next(cache().glob("apicurio-*/apicurio-registry-app-*-runner.jar"), None)
+
+
 @functools.cache
 def _no_java() -> str | None:
     """Why Spark has no Java here; None when it has one."""
@@ -66,6 +71,8 @@ def available(tool: str) -> bool:
         return bool(connector_jars())
     if tool == "hdfs":
         return bool(shutil.which("java")) and bool(hdfs_jar())
+    if tool == "schema-registry":
+        return bool(shutil.which("java")) and bool(registry_jar())
     if tool == "librdkafka-dev":  # what the load clients are compiled with
         return bool(shutil.which("cc")) and Path("/usr/include/librdkafka/rdkafka.h").exists()
     return shutil.which(tool) is not None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from odradek.pipeline.session import activate, session
 
 from ..harness.needs import connector_jars, missing, skip
+from ..harness.registry import SchemaRegistry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +41,15 @@ def spark(room: str) -> Iterator[SparkSession]:
     yield made
     made.stop()
     _end_java()
+
+
+@pytest.fixture(scope="module")
+def registry(broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
+    """A schema registry whose schemas are in a topic of the broker. Skips where none was fetched."""
+    if why := missing("schema-registry"):
+        skip(why)
+    with SchemaRegistry(tmp_path_factory.mktemp("registry"), broker.bootstrap) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,115 @@
+"""What a schema registry says, by confluent-kafka's client. Whatever goes wrong is one line that names the URL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from odradek.pipeline.errors import OptionError, PipelineError
+from odradek.pipeline.registry import references
+from odradek.pipeline.registry.settings import PREFIX, Registry
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+# Of the REST interface: https://docs.confluent.io/platform/current/schema-registry/develop/api.html#errors
+_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
+_REFUSED, _INCOMPATIBLE = (401, 403), 409
+_AVRO = (None, "AVRO")
+
+
+def latest(registry: Registry, subject: str) -> str | None:
+    """The newest schema of a subject, None where it has none. OptionError where that is no Avro."""
+    with connected(registry) as client:
+        try:
+            found = client.get_latest_version(subject).schema
+        except _errors() as error:
+            if error.error_code in (_NO_SUBJECT, _NO_VERSION):
+                return None
+            raise
+        if found.schema_type not in _AVRO:
+            raise OptionError(f"the subject {subject} of {registry.url} is {found.schema_type}, not AVRO")
+        return references.inlined(client, found)
+
+
+def register(registry: Registry, subject: str, schema: str) -> int:
+    """The id of a schema, which is a version of the subject from now on. OptionError where that takes none such."""
+    from confluent_kafka.schema_registry import Schema
+
+    with connected(registry) as client:
+        try:
+            return int(client.register_schema(subject, Schema(schema, "AVRO")))
+        except _errors() as error:
+            if error.http_status_code != _INCOMPATIBLE:
+                raise
+            raise OptionError(
+                f"the subject {subject} of {registry.url} has a schema that this one is not compatible with: "
+                f"{_line(error.error_message)}"
+            ) from None
+
+
+def schema(client: SchemaRegistryClient, number: int) -> str | None:
+    """The Avro schema of an id; None where there is none, or one that is no Avro."""
+    try:
+        found = client.get_schema(number)
+        return references.inlined(client, found) if found.schema_type in _AVRO else None
+    except OptionError:
+        return None
+    except _errors() as error:
+        if error.error_code == _NO_SCHEMA:
+            return None
+        raise
+
+
+@contextmanager
+def connected(registry: Registry) -> Iterator[SchemaRegistryClient]:
+    """A client for a while. What goes wrong within comes out as PipelineError."""
+    client = opened(registry)
+    try:
+        with told(registry):
+            yield client
+    finally:
+        client.close()
+
+
+def opened(registry: Registry) -> SchemaRegistryClient:
+    """A client. OptionError for settings that cannot be, and where a package is missing."""
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+    except ImportError as error:
+        raise OptionError(f"a schema registry needs {error.name}: pip install 'odradek[spark,registry]'") from None
+    try:
+        return SchemaRegistryClient(registry.conf)
+    except (ValueError, TypeError, OSError) as error:  # OSError: a certificate that is none
+        raise OptionError(f"{PREFIX}*: {_line(error)}") from None
+
+
+@contextmanager
+def told(registry: Registry) -> Iterator[None]:
+    """PipelineError, one line, for whatever a client raises within."""
+    try:
+        yield
+    except PipelineError:
+        raise
+    except _errors() as error:
+        raise PipelineError(_answer(registry, error)) from None
+    except Exception as error:  # of the client for HTTP, which may be one or another package
+        why = _line(error) or type(error).__name__
+        raise PipelineError(f"the schema registry {registry.url} does not answer: {why}") from None
+
+
+def _answer(registry: Registry, error: Any) -> str:
+    hint = f"; see {PREFIX}basic.auth.user.info" if error.http_status_code in _REFUSED else ""
+    said = f"{error.http_status_code}: {_line(error.error_message)[:200]}"
+    return f"the schema registry {registry.url} answers {said}{hint}"
+
+
+def _errors() -> type[Any]:
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+    return SchemaRegistryError
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text).split())
