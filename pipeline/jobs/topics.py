@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.registry.settings import PREFIX
 from odradek.pipeline.writing import producer_settings
 
 _SECONDS = 30
@@ -93,8 +94,8 @@ def configs(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, dict[s
 
 
 def writers(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The settings without those that only readers have: one file of them may serve both."""
-    return {name: value for name, value in kafka.items() if name not in READERS}
+    """The settings without those that only readers have, or a schema registry: one file of them may serve all."""
+    return {name: value for name, value in kafka.items() if name not in READERS and not name.startswith(PREFIX)}
 
 
 def client(kafka: Mapping[str, str]) -> AdminClient:

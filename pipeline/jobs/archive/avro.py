@@ -64,12 +64,13 @@ class Codec:
         self._schema = fastavro.parse_schema(part.schema)
         self._read, self._write = fastavro.schemaless_reader, fastavro.schemaless_writer
 
-    def decode(self, column: pa.Array) -> pa.Array:
+    def decode(self, column: pa.Array, whole: bool = False) -> pa.Array:
         """What each of the binaries says; null where it cannot be read, as where it is null.
 
-        Of one that goes on after its value only the value is taken: who must know encodes it again and compares.
+        One that goes on after its value cannot be read if it has to be `whole`; else the value is taken, and who must
+        know encodes it again and compares.
         """
-        return _array(_each(self._decoded, column.to_pylist()), self.type)
+        return _array(_each(self._whole if whole else self._decoded, column.to_pylist()), self.type)
 
     def encode(self, column: pa.Array) -> pa.Array:
         """The binaries of values of `type`; null where one cannot be written, as where it is null."""
@@ -78,6 +79,13 @@ class Codec:
     def _decoded(self, data: bytes) -> Any:
         return self._read(io.BytesIO(data), self._schema, None)
 
+    def _whole(self, data: bytes) -> Any:
+        source = io.BytesIO(data)
+        value = self._read(source, self._schema, None)
+        if source.tell() != len(data):
+            raise ValueError("it goes on after its value")
+        return value
+
     def _encoded(self, value: Any) -> bytes:
         out = io.BytesIO()
         self._write(out, self._schema, value)
@@ -85,10 +93,10 @@ class Codec:
 
 
 def _each(convert: Callable[[Any], Any], values: list) -> list:
-    return [None if value is None else _tried(convert, value) for value in values]
+    return [None if value is None else tried(convert, value) for value in values]
 
 
-def _tried(convert: Callable[[Any], Any], value: Any) -> Any:
+def tried(convert: Callable[[Any], Any], value: Any) -> Any:
     """None for whatever is wrong with a value: bytes that are no Avro make fastavro raise almost anything."""
     try:
         return convert(value)

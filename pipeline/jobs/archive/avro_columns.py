@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import in_arrow
 from odradek.pipeline.jobs.archive.avro import Codec
-from odradek.pipeline.jobs.archive.formats import CONFLUENT, Format
+from odradek.pipeline.jobs.archive.formats import CONFLUENT, REGISTRY, Format
+from odradek.pipeline.jobs.archive.writers import Writers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +51,7 @@ class _Step(ABC):
 
     def __init__(self, name: str, form: Format) -> None:
         self.name, self.raw, self.id = name, f"{name}_raw", f"{name}_schema_id"
-        self.framed = form.kind == CONFLUENT
+        self.framed = form.kind in (CONFLUENT, REGISTRY)
         self.codec = Codec(form.schema)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -76,7 +77,7 @@ class _Step(ABC):
         if ids is None:
             return bodies
         pairs = zip(ids.to_pylist(), bodies.to_pylist(), strict=True)
-        framed = [None if one is None or body is None else _prefix(one) + body for one, body in pairs]
+        framed = [None if one is None or body is None else prefix(one) + body for one, body in pairs]
         return pa.array(framed, pa.binary())
 
 
@@ -85,14 +86,15 @@ class Decoding(_Step):
 
     def __init__(self, name: str, form: Format) -> None:
         super().__init__(name, form)
+        self._writers = Writers(form.registry, form.schema) if form.registry else None
         self.takes = (name,)
         self.makes = {name: self.codec.type, self.raw: pa.binary()} | ({self.id: pa.int32()} if self.framed else {})
 
     def converted(self, taken: Columns) -> Columns:
         """Bytes are kept where the values would not give them again."""
         data = taken[self.name]
-        ids, bodies = _unframed(data) if self.framed else (None, data)
-        values = self.codec.decode(bodies)
+        ids, bodies = unframed(data) if self.framed else (None, data)
+        values = self.codec.decode(bodies if self._writers is None else self._writers.resolved(ids, bodies))
         again = pc.fill_null(pc.equal(self.encoded(values, ids), data), False)
         made = {self.name: values, self.raw: pc.if_else(again, pa.scalar(None, pa.binary()), data)}
         return made if ids is None else {**made, self.id: ids}
@@ -116,7 +118,7 @@ class Encoding(_Step):
         return {self.name: data}
 
 
-def _unframed(data: pa.Array) -> tuple[pa.Array, pa.Array]:
+def unframed(data: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Schemas' ids, and what follows them; both null where the bytes do not begin as Confluent's do."""
     pairs = [_split(each) for each in data.to_pylist()]
     ids, bodies = zip(*pairs, strict=True) if pairs else ((), ())
@@ -129,5 +131,6 @@ def _split(data: bytes | None) -> tuple[int | None, bytes | None]:
     return int.from_bytes(data[1:_PREFIX], "big", signed=True), data[_PREFIX:]
 
 
-def _prefix(schema_id: int) -> bytes:
+def prefix(schema_id: int) -> bytes:
+    """What stands before a body."""
     return bytes([_MAGIC]) + schema_id.to_bytes(_PREFIX - 1, "big", signed=True)

@@ -15,7 +15,9 @@ from odradek.pipeline.jobs.archive.formats import Formats
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.staging import SETTINGS
 from odradek.pipeline.jobs.files import Files
+from odradek.pipeline.options import KAFKA
 from odradek.pipeline.parsing import duration, positive, size
+from odradek.pipeline.registry import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,9 +66,10 @@ def archive(
 
     Without --continuous it archives all that is there and ends; the next run goes on where this one ended.
     """
+    kafka, registry = settings.split(kafka, KAFKA)
     job = Job(
         source=_source(kafka, topics, topics_pattern, not no_fail_on_data_loss),
-        columns=Columns(formats, event_time),
+        columns=Columns(formats.with_settings(registry), event_time),
         continuous=continuous,
         trigger_ms=duration("--trigger", trigger),
         target=size("--target-file-size", target_file_size),

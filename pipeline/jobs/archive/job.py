@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import ending, progress
-from odradek.pipeline.jobs.archive import compaction, start
+from odradek.pipeline.jobs.archive import compaction, latest, start
 from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.sink import Rows, Sink, now_ms
 from odradek.pipeline.jobs.archive.start import Start
@@ -57,6 +57,7 @@ def run(spark: SparkSession, files: Files, job: Job) -> None:
     with Store(files) as store:
         before = _rows(store)
         begin = _start(store, job)
+        job = _known(spark, store, job)
         _check_columns(store, job.columns.check(spark, begin.topics))
         rows: Rows = {}
         with progress.shown(spark, begin.topics, job.source, rows):
@@ -67,6 +68,11 @@ def run(spark: SparkSession, files: Files, job: Job) -> None:
         progress.done("archive", **facts)
         if begin.others:
             raise start.made_again(begin.others)
+
+
+def _known(spark: SparkSession, store: Store, job: Job) -> Job:
+    """With schemas of registries as they are found for each topic."""
+    return replace(job, columns=replace(job.columns, formats=latest.of(job.columns.formats, spark, store)))
 
 
 def _check_columns(store: Store, digests: dict[str, str]) -> None:

@@ -6,6 +6,7 @@
                          with Spark's JSON of a schema
     avro:FILE            what the schema in FILE describes, without any header
     avro-confluent:FILE  the same behind Confluent's five bytes: 0 and the schema's id, which becomes value_schema_id
+    avro-registry:URL    the same, of schemas that the registry has: see `latest`
 
 Nothing is ever dropped, and everything comes back byte for byte, for there is one rule: where encoding the decoded
 value again would not give the same bytes, these are kept in the column value_raw. So they are of what cannot be
@@ -24,7 +25,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from odradek.pipeline.jobs.archive import avro_columns, texts
-from odradek.pipeline.jobs.archive.formats import AVRO, CONFLUENT, FORMS, JSON, RAW, STRING, Format, Formats, Shape
+from odradek.pipeline.jobs.archive.formats import (
+    AVRO,
+    CONFLUENT,
+    FORMS,
+    JSON,
+    RAW,
+    REGISTRY,
+    STRING,
+    Format,
+    Formats,
+    Shape,
+)
 from odradek.pipeline.jobs.archive.formats import parse as parse_formats
 
 if TYPE_CHECKING:
@@ -32,7 +44,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("key", "value")
 _KIND, _SCHEMA = "odradek.format", "odradek.schema"  # in the metadata of a column
-_BY: dict[str, ModuleType] = {STRING: texts, JSON: texts, AVRO: avro_columns, CONFLUENT: avro_columns}
+_BY: dict[str, ModuleType] = dict.fromkeys((STRING, JSON), texts)
+_BY |= dict.fromkeys((AVRO, CONFLUENT, REGISTRY), avro_columns)
 
 
 def options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,80 @@
+"""The reader's schema of a topic in a registry: the subject's latest version, then what the archive began with.
+
+The subject is `<topic>-key` or `<topic>-value` (Confluent's TopicNameStrategy). The archive's files have the schema
+that they were written by (`shapes`), so a topic keeps it whatever the registry gets later; for a newer one it is
+archived to another folder.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.jobs.archive import shapes
+from odradek.pipeline.jobs.archive.avro import Codec
+from odradek.pipeline.jobs.archive.formats import REGISTRY, Format, Formats, Shape
+from odradek.pipeline.registry import client
+
+if TYPE_CHECKING:
+    from odradek.pipeline.jobs.archive.store import Store
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Known(Formats):
+    """Formats whose schemas are known, each from the first time on that its topic is asked for."""
+
+    spark: SparkSession | None = None
+    store: Store | None = None
+    found: dict[str, Shape] = field(default_factory=dict)
+
+    def of(self, topic: str) -> Shape:
+        """Asks the registry at most once. OptionError where that has no schema for the topic, or Spark no types."""
+        if topic not in self.found:
+            given = super().of(topic)
+            needed = REGISTRY in (given.key.kind, given.value.kind)
+            self.found[topic] = self._asked(topic, given) if needed else given
+        return self.found[topic]
+
+    def _asked(self, topic: str, given: Shape) -> Shape:
+        before = self._archived(topic)
+        return Shape(
+            _known(f"{topic}-key", given.key, before.key if before else None),
+            _known(f"{topic}-value", given.value, before.value if before else None),
+        )
+
+    def _archived(self, topic: str) -> Shape | None:
+        """What the topic's files were made by; all of them by the same."""
+        assert self.spark and self.store
+        file = next(iter(self.store.state.of(topic)), None)
+        return shapes.of(self.spark.read.parquet(self.store.files.uri(file.path))) if file else None
+
+
+def of(formats: Formats, spark: SparkSession, store: Store) -> Known:
+    """For an archive that is open."""
+    return Known(formats.keys, formats.values, spark, store)
+
+
+def _known(subject: str, form: Format, before: Format | None) -> Format:
+    if form.kind != REGISTRY:
+        return form
+    assert form.registry is not None
+    newest = client.latest(form.registry, subject)
+    if before is not None and before.kind == REGISTRY:
+        if newest is not None and json.loads(newest) != json.loads(before.schema):
+            log.warning("%s: records are archived by an older schema; another folder gets the latest one", subject)
+        return replace(form, schema=before.schema)
+    if newest is None:
+        raise OptionError(
+            f"the schema registry {form.registry.url} has no subject {subject}: register its schema first"
+        )
+    try:
+        Codec(newest)
+    except OptionError as error:
+        raise OptionError(f"{subject} of {form.registry.url}: {error}") from None
+    return replace(form, schema=newest)

@@ -1,0 +1,41 @@
+"""Orders as Avro of three schemas in Confluent's frame, as programs write them that change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from io import BytesIO
+from typing import Any
+
+import fastavro
+from confluent_kafka import Producer
+
+from ..topics import WAIT
+
+_ID = {"name": "id", "type": "long"}
+_NAME = {"name": "name", "type": "string", "default": "?"}
+_NOTE = {"name": "note", "type": ["null", "string"], "default": None}
+
+
+def order(*fields: dict[str, Any]) -> dict[str, Any]:
+    """A schema."""
+    return {"type": "record", "name": "Order", "namespace": "shop", "fields": list(fields)}
+
+
+FIRST, WIDER, NARROWER = order(_ID, _NAME), order(_ID, _NAME, _NOTE), order(_ID, _NOTE)
+"""Of a field more than the first, and of one less than that."""
+
+
+def message(number: int, schema: Any, value: Any) -> bytes:
+    """A value behind 0 and the schema's number."""
+    out = BytesIO(b"\0" + number.to_bytes(4, "big"))
+    out.seek(5)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def send(broker: Any, topic: str, values: Iterable[bytes | None], key: bytes | None = b"k") -> None:
+    """Into the first partition, in order."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in values:
+        producer.produce(topic, value, key, 0)
+    assert not producer.flush(WAIT)

@@ -1,0 +1,161 @@
+"""Avro of a registry in an archive: schemas that change, what is broken, what comes back, who does not answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from odradek.pipeline.errors import OptionError, PipelineError
+from odradek.pipeline.jobs import restore
+from odradek.pipeline.jobs.archive.__main__ import command
+from odradek.pipeline.jobs.archive.columns import Columns
+from odradek.pipeline.jobs.archive.formats import REGISTRY, Format, Formats, parse
+from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.causes import cause
+from odradek.pipeline.jobs.files import Files
+from odradek.pipeline.jobs.restoring import Wish
+from odradek.pipeline.registry.settings import Registry
+
+from ...clients.admin import create_topic
+from ...harness.registry import Door, SchemaRegistry
+from ..written import committed
+from .archives import archive, live, source
+from .avros import FIRST, NARROWER, WIDER, message, send
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.needs("schema-registry"), pytest.mark.timeout(1200)]
+
+QUICK = (("max.retries", "0"),)
+USER = "ann:pass Word1"
+
+
+def job(broker: Any, topic: str, url: str) -> Job:
+    formats = Formats({}, {"": Format("avro-registry", registry=Registry(url, QUICK))})
+    return Job(source=source(broker, topic), columns=Columns(formats))
+
+
+def rows(spark: SparkSession, folder: Path, topic: str, *columns: str) -> list[tuple[Any, ...]]:
+    found = spark.read.parquet(f"{folder}/topic={topic}").orderBy("offset").selectExpr(*columns).collect()
+    return [tuple(bytes(each) if isinstance(each, bytearray) else each for each in row) for row in found]
+
+
+def test_schemas_that_change(
+    spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A topic keeps the schema that it was archived by first; another folder has the latest. No byte is lost."""
+    topic = create_topic(broker, "orders")
+    subject = f"{topic}-value"
+    first = registry.register(subject, FIRST)
+    values: list[bytes | None] = [message(first, FIRST, {"id": 1, "name": "a"})]
+    send(broker, topic, values)
+    archive(spark, tmp_path / "old", job(broker, topic, registry.url))
+    wider, narrower = registry.register(subject, WIDER), registry.register(subject, NARROWER)
+    values += [
+        message(first, FIRST, {"id": 2, "name": "b"}),
+        message(wider, WIDER, {"id": 3, "name": "c", "note": "new"}),
+        message(narrower, NARROWER, {"id": 4, "note": None}),
+        message(99_999, FIRST, {"id": 5, "name": "e"}),
+        message(first, FIRST, {"id": 6, "name": "f"})[:7],
+        b"\0\xff\xff\xff\xff\x02",
+        b"garbage",
+        b"",
+        None,
+    ]
+    send(broker, topic, values[1:])
+    archive(spark, tmp_path / "old", job(broker, topic, registry.url))
+    assert f"{subject}: records are archived by an older schema; another folder gets the latest one" in caplog.messages
+    archive(spark, tmp_path / "new", job(broker, topic, registry.url))
+
+    columns = ("value.*", "value_raw", "value_schema_id")
+    old, new = (rows(spark, tmp_path / folder, topic, *columns) for folder in ("old", "new"))
+    assert old[:4] == [
+        (1, "a", None, first),
+        (2, "b", None, first),
+        (3, "c", values[2], wider),
+        (4, "?", values[3], narrower),
+    ]
+    assert new[:4] == [
+        (1, None, values[0], first),
+        (2, None, values[1], first),
+        (3, "new", values[2], wider),
+        (4, None, None, narrower),
+    ]
+    broken = [(None, None, value) for value in values[4:]]
+    assert [row[:3] for row in old[4:]] == [row[:3] for row in new[4:]] == broken
+    for folder in ("old", "new"):
+        comes_back(spark, broker, tmp_path / folder, topic, f"{folder}-", values)
+
+
+def comes_back(
+    spark: SparkSession, broker: Any, folder: Path, topic: str, prefix: str, values: list[bytes | None]
+) -> None:
+    """Byte for byte, and nobody asks a registry: restore is told of none."""
+    kafka = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.schema.registry.basic.auth.user.info": USER}
+    restore.run(spark, Files(spark, str(folder)), kafka, Wish((topic,), prefix))
+    assert [record.value for record in committed(broker, prefix + topic)] == values
+
+
+def test_keys_and_the_command_line(spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
+    """Keys have a subject of their own; a user is a property, and the registry's alone."""
+    topic = create_topic(broker, "orders")
+    number = registry.register(f"{topic}-key", FIRST)
+    send(broker, topic, [b"v"], message(number, FIRST, {"id": 1, "name": "a"}))
+    with Door(registry, USER) as door:
+        words = ["--bootstrap-server", broker.bootstrap, "--topics", topic, "--to", str(tmp_path / "archive")]
+        words += ["--key-format", f"{topic}=avro-registry:{door.url}"]
+        with pytest.raises(PipelineError, match=f"^the schema registry {door.url} answers 401: Unauthorized; see"):
+            CliRunner().invoke(command, words, catch_exceptions=False)
+        words += ["--property", f"schema.registry.basic.auth.user.info={USER}"]
+        assert CliRunner().invoke(command, words, catch_exceptions=False).exit_code == 0
+    columns = ("key.id", "key_raw", "key_schema_id", "value")
+    assert rows(spark, tmp_path / "archive", topic, *columns) == [(1, None, number, b"v")]
+
+
+def test_a_registry_that_goes_away(spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
+    """No record is taken for a broken one: nothing is archived, a line says why, and the next run has them all."""
+    topic = create_topic(broker, "orders")
+    number = registry.register(f"{topic}-value", FIRST)
+    send(broker, topic, [message(number, FIRST, {"id": at, "name": "a"}) for at in range(3)])
+    with Door(registry) as door:
+        door.closed_for = "/schemas/ids"
+        with pytest.raises(Exception, match="registry") as caught:
+            archive(spark, tmp_path, job(broker, topic, door.url))
+        assert cause(caught.value).startswith(f"the schema registry {door.url} does not answer: ")
+        assert live(spark, tmp_path).files == {}
+        door.closed_for = "nothing"
+        archive(spark, tmp_path, job(broker, topic, door.url))
+    with pytest.raises(PipelineError, match=f"^the schema registry {door.url} does not answer: "):
+        archive(spark, tmp_path, job(broker, topic, door.url))
+    assert rows(spark, tmp_path, topic, "value.id", "value_raw") == [(0, None), (1, None), (2, None)]
+
+
+def test_what_is_refused(spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
+    topic = create_topic(broker, "orders")
+    subject = f"{topic}-value"
+    send(broker, topic, [b"v"])
+    for schema, words in (
+        (None, f"^the schema registry {registry.url} has no subject {subject}: register its schema first$"),
+        ('{"type": "record", "name": "r", "fields": []}', f"^{subject} of {registry.url}: the record r has no fields"),
+    ):
+        if schema:
+            registry.register(subject, schema)
+        with pytest.raises(OptionError, match=words):
+            archive(spark, tmp_path, job(broker, topic, registry.url))
+    registry.register(subject, FIRST)
+    archive(spark, tmp_path, job(broker, topic, registry.url))
+    with pytest.raises(OptionError, match=f"{topic} is in .* with keys and values in other formats"):
+        archive(spark, tmp_path, Job(source=source(broker, topic)))
+
+
+def test_a_url_with_a_password() -> None:
+    for text in ("http://ann:Word1@host:8081", "host:8081"):
+        with pytest.raises(OptionError, match=r"^--value-format avro-registry: the registry's URL") as caught:
+            parse("--value-format", [f"orders=avro-registry:{text}"])
+        assert "Word1" not in str(caught.value)
+    with pytest.raises(OptionError, match="not 'avro-registry:'"):
+        parse("--value-format", ["avro-registry:"])
+    assert parse("", ["avro-registry:https://h:1/path"])[""].kind == REGISTRY
