@@ -2,6 +2,8 @@
 
 declaration, tables   the file, checked as far as it can be without Spark
 json_schema           a JSON Schema as Spark's types
+avro_declared, avro, avro_results, outputs
+                      values of a schema registry: declared, read, written, registered
 parse, validate, normalise, deduplicate, enrich, aggregate
                       one step each: rows in, rows out
 records               what is read of a topic and written to one

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odradek.pipeline.jobs.stages import enrich, plan, records
+from odradek.pipeline.jobs.stages import avro_results, enrich, plan, records
+from odradek.pipeline.jobs.stages.avro_declared import AVRO
+from odradek.pipeline.jobs.stages.avro_results import Output
 from odradek.pipeline.jobs.stages.declaration import Parse, Pipeline, Stage
 from odradek.pipeline.jobs.stages.parse import Reading, parsed
 from odradek.pipeline.jobs.stages.sql import HIDDEN, quoted
@@ -21,11 +23,12 @@ _TIMES = ("timestamp", "timestamp_ntz", "date")
 
 @dataclass(frozen=True)
 class Known:
-    """How a stage's records and its tables are read, and the columns that it writes."""
+    """How a stage's records and its tables are read, and what it writes."""
 
     reading: Reading
     tables: Sequence[Reading]
     columns: StructType
+    output: Output | None  # None: it writes JSON
 
 
 def analysed(spark: SparkSession, pipeline: Pipeline) -> tuple[dict[str, Known], list[str]]:
@@ -43,7 +46,13 @@ def analysed(spark: SparkSession, pipeline: Pipeline) -> tuple[dict[str, Known],
 
 def _left_by(stage: Stage, stages: Iterable[Stage], found: dict[str, Known]) -> Reading | None:
     [writer] = [other for other in stages if other.to in stage.sources]
-    return Reading(Parse("json", ""), found[writer.name].columns) if writer.name in found else None
+    if writer.name not in found:
+        return None
+    known = found[writer.name]
+    if writer.write is None or known.output is None:
+        return Reading(Parse("json", ""), known.columns)
+    registry, subject = writer.write.registry, writer.write.subject
+    return Reading.of(Parse(AVRO, known.output.schema, registry=registry, subject=subject))
 
 
 def _known(spark: SparkSession, stage: Stage, how: Parse | Reading, trial: Trial) -> Known:
@@ -53,8 +62,17 @@ def _known(spark: SparkSession, stage: Stage, how: Parse | Reading, trial: Trial
     tables = [trial.reading(f"enrich.{each.column}.parse", each.parse) for each in stage.enrich]
     frames = [enrich.table(_nothing(spark, streaming=False), *pair) for pair in zip(stage.enrich, tables, strict=True)]
     done = _finished(rows, stage, frames, trial)
-    trial.made("", lambda: _supported(spark, plan.written(rows, stage, frames)))
-    return Known(reading, tables, done.select(*map(quoted, records.visible(done))).schema)
+    columns = done.select(*map(quoted, records.visible(done))).schema
+    output = _output(stage, columns, trial)
+    trial.made("", lambda: _supported(spark, plan.written(rows, stage, frames, output)))
+    return Known(reading, tables, columns, output)
+
+
+def _output(stage: Stage, columns: StructType, trial: Trial) -> Output | None:
+    if stage.write is None:
+        return None
+    name = stage.write.name
+    return Output(trial.made("write", lambda: avro_results.schema(columns, name)))
 
 
 def _cleaned(spark: SparkSession, stage: Stage, reading: Reading, trial: Trial) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ def _run(file: Path, conf: dict[str, str], check: bool, every_ms: int | None) ->
     if check:
         click.echo(f"{file}: {len(pipeline.stages)} stages, nothing is wrong with them")
         return
-    _ready(streams, new)
+    streams = _ready(streams, new)
     from odradek.pipeline.jobs.stages import running
 
     running.run(streams, every_ms)
@@ -95,10 +96,12 @@ def _streams(spark: SparkSession, pipeline: Pipeline) -> Streams:
     return Streams(spark, pipeline, known)
 
 
-def _ready(streams: Streams, new: dict[str, int]) -> None:
-    """All that can fail before the first query."""
+def _ready(streams: Streams, new: dict[str, int]) -> Streams:
+    """All that can fail before the first query; with the ids of the schemas that results are written by."""
     from odradek.pipeline.jobs.files import Files
-    from odradek.pipeline.jobs.stages import cluster
+    from odradek.pipeline.jobs.stages import cluster, outputs
 
     Files(streams.spark, streams.pipeline.checkpoint).check_writable()
+    known = outputs.registered(streams.pipeline, streams.known)
     cluster.make(streams.pipeline, new)
+    return replace(streams, known=known)

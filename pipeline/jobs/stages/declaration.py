@@ -9,26 +9,34 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs.stages import json_schema, order
+from odradek.pipeline.jobs.stages.avro_declared import AVRO, Write, registered, write
 from odradek.pipeline.jobs.stages.mistakes import Mistakes
 from odradek.pipeline.jobs.stages.sql import RECORD
 from odradek.pipeline.jobs.stages.tables import SPAN, TOPIC, Table
+from odradek.pipeline.registry import settings
+from odradek.pipeline.registry.settings import Registry
 
-FORMATS = ("json", "csv", "string")
+FORMATS = ("json", "csv", "string", AVRO)
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 @dataclass(frozen=True)
 class Parse:
-    """How bytes become columns. `schema` is DDL, empty for strings, which come into the one column `column`."""
+    """How bytes become columns. `schema` is DDL, empty for strings, which come into the one column `column`.
+
+    Of Avro it is JSON: the latest of `subject` in the registry, empty until that was asked.
+    """
 
     format: str
     schema: str
     column: str = "value"
     csv: tuple[tuple[str, str], ...] = ()  # Spark's options
+    registry: Registry | None = None
+    subject: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,7 @@ class Stage:
     deduplicate: tuple[str, ...]  # columns
     enrich: tuple[Enrich, ...]
     aggregate: Aggregate | None
+    write: Write | None  # None: JSON
 
     @property
     def stateful(self) -> bool:
@@ -119,10 +128,11 @@ def declared(values: dict[str, Any], folder: Path) -> Pipeline:
     """The same, of the values of a file in `folder`, to which paths in it are relative."""
     mistakes: list[str] = []
     top = Table("", values, mistakes)
+    kafka, client = _kafka(top)
     pipeline = Pipeline(
-        kafka=_kafka(top),
+        kafka=kafka,
         checkpoint=top.text("checkpoint", "the folder, or URI, for what the queries remember", True) or "",
-        stages=_stages(top, folder, mistakes),
+        stages=_stages(top, _File(folder, client), mistakes),
     )
     top.left()
     mistakes += _together(pipeline.stages)
@@ -130,32 +140,45 @@ def declared(values: dict[str, Any], folder: Path) -> Pipeline:
     return Pipeline(pipeline.kafka, pipeline.checkpoint, order.ordered(pipeline.stages))
 
 
-def _kafka(top: Table) -> dict[str, str]:
-    settings = top.flat("kafka", "a table of settings, with bootstrap.servers")
-    if "kafka" in top and not settings.get("bootstrap.servers", "").strip():
+class _File(NamedTuple):
+    """What all stages of one share."""
+
+    folder: Path
+    client: settings.Settings  # of registries
+
+
+def _kafka(top: Table) -> tuple[dict[str, str], settings.Settings]:
+    """The settings of Kafka's clients, and of the registry's, which stand among them."""
+    given = top.flat("kafka", "a table of settings, with bootstrap.servers")
+    if "kafka" in top and not given.get("bootstrap.servers", "").strip():
         top.wrong("kafka.bootstrap.servers", "is missing: the brokers to connect to first, 'host:port, …'")
-    return settings
+    try:
+        return settings.split(given)
+    except OptionError as error:
+        top.wrong("kafka", str(error))
+        return given, ()
 
 
-def _stages(top: Table, folder: Path, mistakes: list[str]) -> tuple[Stage, ...]:
+def _stages(top: Table, file: _File, mistakes: list[str]) -> tuple[Stage, ...]:
     dead_letters, partitions = top.topic("dead_letters"), top.number("partitions")
     tables = top.stages("stage")
     if not tables and "stage" not in top:
         top.missing("stage", "at least one [[stage]]")
-    return tuple(_stage(table, folder, dead_letters, partitions) for table in tables)
+    return tuple(_stage(table, file, dead_letters, partitions) for table in tables)
 
 
-def _stage(table: Table, folder: Path, dead_letters: str | None, partitions: int | None) -> Stage:
+def _stage(table: Table, file: _File, dead_letters: str | None, partitions: int | None) -> Stage:
+    sources, to = table.topics("from"), table.topic("to", required=True) or ""
     stage = Stage(
         name=_name(table),
-        sources=table.topics("from"),
-        to=table.topic("to", required=True) or "",
+        sources=sources,
+        to=to,
         dead_letters=table.topic("dead_letters", _DEAD_LETTERS, required=not dead_letters) or dead_letters or "",
         partitions=table.number("partitions") or partitions,
         starting_offsets=table.one_of("starting_offsets", ("earliest", "latest")) or "",
         fail_on_data_loss=table.flag("fail_on_data_loss", True),
         max_offsets=table.number("max_offsets_per_trigger"),
-        parse=_parse(table.table("parse"), folder),
+        parse=_parse(table.table("parse"), file, sources),
         validate=table.expressions("validate"),
         normalise=table.expressions("normalise"),
         drop=table.texts("drop", "a list of columns"),
@@ -165,8 +188,9 @@ def _stage(table: Table, folder: Path, dead_letters: str | None, partitions: int
         watermark=table.span("watermark"),
         ahead=table.span("ahead") or "1 hour",  # what Kafka 4 takes (message.timestamp.after.max.ms)
         deduplicate=_deduplicate(table.table("deduplicate")),
-        enrich=tuple(_enrich(each, folder) for each in table.tables("enrich")),
+        enrich=tuple(_enrich(each, file) for each in table.tables("enrich")),
         aggregate=_aggregate(table.table("aggregate")),
+        write=write(table.table("write"), to, file.client),
     )
     _check(stage, table)
     table.left()
@@ -199,11 +223,15 @@ def _check(stage: Stage, table: Table) -> None:
             table.wrong(f"normalise.{name}", "is a name that odradek needs itself")
 
 
-def _parse(table: Table | None, folder: Path) -> Parse | None:
+def _parse(table: Table | None, file: _File, topics: tuple[str, ...]) -> Parse | None:
     if table is None:
         return None
     kind = table.one_of("format", FORMATS, required=True) or ""
-    parse = Parse(kind, _schema(table, folder, kind), *_details(table, kind))
+    if kind == AVRO:
+        registry, subject = registered(table, topics, file.client)
+        parse = Parse(kind, "", registry=registry, subject=subject)
+    else:
+        parse = Parse(kind, _schema(table, file.folder, kind), *_details(table, kind))
     table.left()
     return parse
 
@@ -243,12 +271,13 @@ def _deduplicate(table: Table | None) -> tuple[str, ...]:
     return by
 
 
-def _enrich(table: Table, folder: Path) -> Enrich:
-    parse = _parse(table.table("parse"), folder)
+def _enrich(table: Table, file: _File) -> Enrich:
+    topic = table.topic("with", f"{TOPIC}, a compacted one", required=True) or ""
+    parse = _parse(table.table("parse"), file, (topic,) if topic else ())
     if "parse" not in table:
         table.missing("parse", "how its values are read (format and schema)")
     found = Enrich(
-        topic=table.topic("with", f"{TOPIC}, a compacted one", required=True) or "",
+        topic=topic,
         on=table.text("on", "an expression, compared with the topic's keys", required=True) or "",
         column=table.text("as", "the new column", required=True) or "",
         inner=table.one_of("type", ("left", "inner")) == "inner",

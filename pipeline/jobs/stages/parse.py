@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.pipeline.errors import OptionError
+from odradek.pipeline.jobs.stages import avro
+from odradek.pipeline.jobs.stages.avro_declared import AVRO
 from odradek.pipeline.jobs.stages.declaration import Parse
 from odradek.pipeline.jobs.stages.sql import REASON, RECORD, Blame, every, first, literal, quoted
 from pyspark.sql import Column, DataFrame
@@ -38,7 +40,10 @@ class Reading:
 
     @classmethod
     def of(cls, how: Parse) -> Reading:
-        """Needs a session. OptionError or ParseException where the schema is no DDL of Spark's."""
+        """Needs a session. OptionError or ParseException where the schema is no DDL of Spark's, or there is none."""
+        if how.format == AVRO:
+            asked = avro.known(how)
+            return cls(asked, avro.columns(asked))
         if how.format == "string":
             return cls(how, StructType([StructField(how.column, StringType())]))
         columns = StructType.fromDDL(how.schema)
@@ -49,11 +54,17 @@ class Reading:
 
 def parsed(rows: DataFrame, reading: Reading) -> DataFrame:
     """Rows with `record` become rows with `record`, `__reason` and the columns."""
+    if reading.how.format == AVRO:
+        why = f"{_PARSED}.{avro.WHY}"
+        return _columns(avro.parsed(rows, reading.how, _PARSED), reading, why, f"{_PARSED}.{avro.FIELDS}")
     made = _FORMATS[reading.how.format](reading)
-    columns = [F.expr(f"{made.struct}.{quoted(name)}").alias(name) for name in reading.columns.names]
-    return rows.select(RECORD, made.column.alias(_PARSED)).select(
-        RECORD, F.expr(first([*_ALWAYS, *made.blames])).alias(REASON), *columns
-    )
+    rows = rows.select(RECORD, made.column.alias(_PARSED))
+    return _columns(rows, reading, first([*_ALWAYS, *made.blames]), made.struct)
+
+
+def _columns(rows: DataFrame, reading: Reading, reason: str, struct: str) -> DataFrame:
+    columns = [F.expr(f"{struct}.{quoted(name)}").alias(name) for name in reading.columns.names]
+    return rows.select(RECORD, F.expr(reason).alias(REASON), *columns)
 
 
 _ALWAYS = [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.pipeline.jobs.stages import records
 from odradek.pipeline.jobs.stages.aggregate import aggregated
+from odradek.pipeline.jobs.stages.avro_results import Output
 from odradek.pipeline.jobs.stages.declaration import Stage
 from odradek.pipeline.jobs.stages.deduplicate import deduplicated
 from odradek.pipeline.jobs.stages.enrich import enriched
@@ -44,10 +45,13 @@ def joined(rows: DataFrame, stage: Stage, tables: Sequence[DataFrame]) -> DataFr
     return rows
 
 
-def written(rows: DataFrame, stage: Stage, tables: Sequence[DataFrame]) -> DataFrame:
-    """What `cleaned` rows are written as. Bad ones cannot go through what remembers: they take a way of their own."""
+def written(rows: DataFrame, stage: Stage, tables: Sequence[DataFrame], output: Output | None = None) -> DataFrame:
+    """What `cleaned` rows are written as: JSON, unless there is an `output`.
+
+    Bad ones cannot go through what remembers: they take a way of their own.
+    """
     done = stamped(finished(rows, stage, tables), stage)
-    frame = records.results(done, stage) if stage.aggregate else records.both(done, stage)
+    frame = (records.results if stage.aggregate else records.both)(done, stage, output)
     if not stage.stateful:
         return frame
     return frame.unionByName(records.dead_letters(rows.where(f"{REASON} IS NOT NULL"), stage))

@@ -1,10 +1,12 @@
 """Records as they are read, and as they are written: results to the stage's topic, bad ones to its dead letters.
 
-A result is the JSON of all its columns. A bad record stays what it was, and headers say why it is here.
+A result is the JSON, or the Avro, of all its columns. A bad record stays what it was, and headers say why it is here.
 """
 
 from __future__ import annotations
 
+from odradek.pipeline.jobs.stages import avro_results
+from odradek.pipeline.jobs.stages.avro_results import Output
 from odradek.pipeline.jobs.stages.declaration import Stage
 from odradek.pipeline.jobs.stages.sql import HIDDEN, REASON, RECORD, TIMESTAMP, literal, quoted, whole
 from pyspark.sql import DataFrame
@@ -23,9 +25,11 @@ def received(rows: DataFrame) -> DataFrame:
     return rows.select(F.struct("key", "value", "topic", "partition", "offset", "timestamp", "headers").alias(RECORD))
 
 
-def results(rows: DataFrame, stage: Stage) -> DataFrame:
-    """Of good rows."""
-    return _written(rows, _result(rows, stage))
+def results(rows: DataFrame, stage: Stage, output: Output | None = None) -> DataFrame:
+    """Of good rows; JSON, unless there is an `output`."""
+    if output is None:
+        return _written(rows, _result(rows, stage))
+    return _as_avro(rows, _result(rows, stage), "TRUE", output)
 
 
 def dead_letters(rows: DataFrame, stage: Stage) -> DataFrame:
@@ -33,10 +37,20 @@ def dead_letters(rows: DataFrame, stage: Stage) -> DataFrame:
     return _written(rows, _dead_letter(stage))
 
 
-def both(rows: DataFrame, stage: Stage) -> DataFrame:
-    """Of rows, whatever they are."""
+def both(rows: DataFrame, stage: Stage, output: Output | None = None) -> DataFrame:
+    """Of rows, whatever they are; good ones as `results`."""
     good, bad = _result(rows, stage), _dead_letter(stage)
-    return _written(rows, {name: f"if({REASON} IS NULL, {good[name]}, {bad[name]})" for name in WRITTEN})
+    if output is not None:
+        good["value"] = "CAST(NULL AS BINARY)"
+    columns = {name: f"if({REASON} IS NULL, {good[name]}, {bad[name]})" for name in WRITTEN}
+    return _written(rows, columns) if output is None else _as_avro(rows, columns, f"{REASON} IS NULL", output)
+
+
+def _as_avro(rows: DataFrame, columns: dict[str, str], good: str, output: Output) -> DataFrame:
+    """`columns`, with another value where a row is `good`."""
+    struct = f"struct({', '.join(map(quoted, visible(rows)))})"
+    made = {**columns, avro_results.FIELDS: f"CASE WHEN {good} THEN {struct} END"}
+    return avro_results.encoded(rows.select(*(F.expr(made[name]).alias(name) for name in made)), output)
 
 
 def _written(rows: DataFrame, columns: dict[str, str]) -> DataFrame:

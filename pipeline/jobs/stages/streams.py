@@ -38,7 +38,7 @@ class Streams:
         rows = plan.cleaned(self._source(stage, "availableNow" not in trigger), stage, known.reading)
         tables = zip(stage.enrich, known.tables, strict=True)
         frames = [enrich.table(self._table(declared.topic), declared, reading) for declared, reading in tables]
-        writer = plan.written(rows, stage, frames).writeStream.format("odradek").outputMode("append")
+        writer = plan.written(rows, stage, frames, known.output).writeStream.format("odradek").outputMode("append")
         writer = writer.queryName(stage.name).trigger(**trigger).options(**self._writing)
         writer = writer.option("odradek.transactional", "true").option("odradek.timestamps", "true")
         return writer.option("checkpointLocation", self.checkpoint(stage)).start()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline.errors import OptionError
+from odradek.pipeline.jobs.stages.avro_declared import AVRO
 from odradek.pipeline.jobs.stages.declaration import Parse
 from odradek.pipeline.jobs.stages.parse import Reading
 from odradek.pipeline.jobs.stages.sql import HIDDEN
@@ -49,8 +50,9 @@ class Trial:
             raise Wrong from None
 
     def reading(self, key: str, how: Parse) -> Reading:
-        """Of a schema in DDL."""
-        found: Reading = self.made(f"{key}.schema", lambda: Reading.of(how))
+        """Of a schema in DDL, or in a registry."""
+        where = f"{key}.registry" if how.format == AVRO else f"{key}.schema"
+        found: Reading = self.made(where, lambda: Reading.of(how))
         return found
 
     def names(self, key: str, names: Iterable[str]) -> None:

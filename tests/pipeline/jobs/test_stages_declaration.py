@@ -142,7 +142,10 @@ values = { orders = "count(*)" }
             [f"stage cleaned: {key}: has no effect: it is for dedup" for key in ("event_time", "watermark")],
         ),
         (HEAD + CLEANED.replace("[stage.p", 'ahead = "soon"\n[stage.p'), ["stage cleaned: ahead: is a span such as"]),
-        (HEAD + CLEANED.replace("json", "jsn"), ["stage cleaned: parse.format: is json, csv or string, not 'jsn'"]),
+        (
+            HEAD + CLEANED.replace("json", "jsn"),
+            ["stage cleaned: parse.format: is json, csv, string or avro, not 'jsn'"],
+        ),
         (HEAD + CLEANED.replace("schema", "shema"), ["stage cleaned: parse.shema: there is no such key; did you mean"]),
         (HEAD + CLEANED + 'sep = ";"', ["stage cleaned: parse.sep: there is no such key; known are"]),
         (HEAD + CLEANED.replace(PARSE, ""), ["stage cleaned: parse: is missing: how the values of raw are read"]),

@@ -1,0 +1,118 @@
+"""Results as Avro in Confluent's frame: the schema of their columns, and the step that writes them.
+
+Each column may be null. Times are written as the numbers that they are in Spark: it has some that Python has not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from odradek.pipeline.errors import OptionError, PipelineError
+from odradek.pipeline.jobs import in_arrow
+from odradek.pipeline.jobs.archive import avro_columns
+from odradek.pipeline.jobs.archive.avro import Codec
+from pyspark.sql import types as T
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FIELDS = "__result"
+"""The column with the struct of a result's columns, null where a row is none."""
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_TIMES = ("date", "timestamp-micros", "local-timestamp-micros")
+_PLAIN: dict[type[T.DataType], Any] = {
+    T.BooleanType: "boolean",
+    T.ByteType: "int",
+    T.ShortType: "int",
+    T.IntegerType: "int",
+    T.LongType: "long",
+    T.FloatType: "float",
+    T.DoubleType: "double",
+    T.StringType: "string",
+    T.BinaryType: "bytes",
+    T.DateType: {"type": "int", "logicalType": "date"},
+    T.TimestampType: {"type": "long", "logicalType": "timestamp-micros"},
+    T.TimestampNTZType: {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+
+
+@dataclass(frozen=True)
+class Output:
+    """The schema of a stage's results, and the id that it has in the registry; 0 as long as nothing is written."""
+
+    schema: str
+    id: int = 0
+
+
+def schema(columns: T.StructType, name: str) -> str:
+    """The JSON of a record `name`. OptionError for a column that Avro has no name or type for."""
+    return json.dumps(_record(columns, name, ""), separators=(",", ":"))
+
+
+def _record(columns: T.StructType, name: str, path: str) -> dict[str, Any]:
+    fields = []
+    for field in columns:
+        where = f"{path}{field.name}"
+        if not _NAME.fullmatch(field.name):
+            raise OptionError(f"the column '{where}' has no name that Avro can have: letters, digits and '_' only")
+        kind = _type(field.dataType, f"{name}_{field.name}", where)
+        fields.append({"name": field.name, "type": ["null", kind], "default": None})
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _type(kind: T.DataType, name: str, path: str) -> Any:
+    """`name` is for a record, of which each has another."""
+    if isinstance(kind, T.StructType):
+        return _record(kind, name, f"{path}.")
+    if isinstance(kind, T.ArrayType):
+        return {"type": "array", "items": ["null", _type(kind.elementType, name, f"{path}[]")]}
+    if isinstance(kind, T.MapType) and isinstance(kind.keyType, T.StringType):
+        return {"type": "map", "values": ["null", _type(kind.valueType, name, f"{path}.*")]}
+    if isinstance(kind, T.DecimalType):
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    if type(kind) not in _PLAIN:
+        raise OptionError(f"the column '{path}' is {kind.simpleString()}, which Avro has no type for")
+    return _PLAIN[type(kind)]
+
+
+def encoded(rows: DataFrame, output: Output) -> DataFrame:
+    """Rows with FIELDS: where these are, they become the value; other values stay."""
+    kept = [field for field in rows.schema.fields if field.name != FIELDS]
+    return in_arrow.mapped(rows, Encoding(output), T.StructType(kept))
+
+
+class Encoding:
+    """In a task."""
+
+    def __init__(self, output: Output) -> None:
+        self._prefix = avro_columns.prefix(output.id)
+        self._codec = Codec(json.dumps(_without_times(json.loads(output.schema))))
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            values = self.converted(batch.column(FIELDS), batch.column("value"))
+            others = {name: batch.column(name) for name in batch.schema.names if name != FIELDS}
+            yield pa.RecordBatch.from_pydict(others | {"value": values})
+
+    def converted(self, fields: pa.Array, values: pa.Array) -> pa.Array:
+        """PipelineError for fields that the schema cannot say."""
+        bodies = self._codec.encode(fields.cast(self._codec.type))
+        if bodies.null_count != fields.null_count:
+            raise PipelineError("a result is not what its Avro schema says")
+        pairs = zip(bodies.to_pylist(), values.to_pylist(), strict=True)
+        return pa.array([value if body is None else self._prefix + body for body, value in pairs], pa.binary())
+
+
+def _without_times(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_without_times(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if part.get("logicalType") in _TIMES:
+        return part["type"]
+    return {key: _without_times(each) if key != "default" else each for key, each in part.items()}

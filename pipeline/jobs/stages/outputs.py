@@ -1,0 +1,31 @@
+"""The schemas of results, entered in the registry before any is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.stages.analysis import Known
+from odradek.pipeline.jobs.stages.declaration import Pipeline, Stage
+from odradek.pipeline.jobs.stages.mistakes import Mistakes
+from odradek.pipeline.registry import client
+
+
+def registered(pipeline: Pipeline, known: Mapping[str, Known]) -> dict[str, Known]:
+    """With the ids that the registry gave them. Raises Mistakes: a line for each that it did not take."""
+    mistakes: list[str] = []
+    found = {stage.name: _registered(stage, known[stage.name], mistakes) for stage in pipeline.stages}
+    Mistakes.check(mistakes)
+    return found
+
+
+def _registered(stage: Stage, known: Known, mistakes: list[str]) -> Known:
+    if stage.write is None or known.output is None:
+        return known
+    try:
+        number = client.register(stage.write.registry, stage.write.subject, known.output.schema)
+    except PipelineError as error:
+        mistakes.append(f"stage {stage.name}: write: {error}")
+        return known
+    return replace(known, output=replace(known.output, id=number))
