@@ -1,6 +1,8 @@
 """A session that shows all it can while the settings of its clients have secrets: see `test_secrets`.
 
-python -m … BOOTSTRAP TOPIC FOLDER     FOLDER/events is Spark's event log, plans and pages are what it has shown
+python -m … BOOTSTRAP TOPIC FOLDER URL
+
+URL is a registry that wants USER; FOLDER/events is Spark's event log, plans and pages are what it has shown.
 """
 
 from __future__ import annotations
@@ -12,12 +14,20 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.archive import job, latest
+from odradek.pipeline.jobs.archive.columns import Columns
+from odradek.pipeline.jobs.archive.formats import Format, Formats
+from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.files import Files
+from odradek.pipeline.registry.settings import Registry
 from odradek.pipeline.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SECRETS = ("JaasSecret1", "KeySecret2", "PassSecret3", "ChainSecret4")
+SECRETS = ("JaasSecret1", "KeySecret2", "PassSecret3", "ChainSecret4", "RegistrySecret5")
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{SECRETS[0]}";'
 KAFKA = {
     "kafka.sasl.jaas.config": JAAS,
@@ -28,10 +38,11 @@ KAFKA = {
     "kafka.ssl.keystore.certificate.chain": f"-----BEGIN CERTIFICATE-----\n{SECRETS[3]}\n-----END CERTIFICATE-----",
 }
 """Of a connection in plain text, which has no use for them."""
+USER = f"ann:{SECRETS[4]}"
 PAGES = ("environment", "executors?", "jobs?", "stages?details=true", "sql?details=true&planDescription=true")
 
 
-def main(bootstrap: str, topic: str, folder: str) -> None:
+def main(bootstrap: str, topic: str, folder: str, url: str) -> None:
     root = Path(folder)
     for name in ("events", "plans", "pages"):
         (root / name).mkdir()
@@ -44,6 +55,7 @@ def main(bootstrap: str, topic: str, folder: str) -> None:
     written(spark, options, topic)
     streamed(spark, options, topic, root)
     failed(spark, options)
+    archived(spark, options, topic, root, url)
     page(spark, root / "pages")
     spark.stop()
 
@@ -80,6 +92,21 @@ def failed(spark: SparkSession, options: dict[str, str]) -> None:
             spark.read.format("odradek").options(**options, **wrong).load().collect()
         except Exception as error:
             print(error)
+
+
+def archived(spark: SparkSession, options: dict[str, str], topic: str, root: Path, url: str) -> None:
+    """By a registry's schema, with the plan of that; and what is said where the user is another one."""
+    for user in (USER, f"bob:{SECRETS[4]}"):
+        formats = Formats({}, {"": Format("avro-registry", registry=Registry(url, (("basic.auth.user.info", user),)))})
+        wanted = Job({**options, "subscribe": topic}, Columns(formats))
+        try:
+            job.run(spark, Files(spark, f"{root}/archive"), wanted)
+        except PipelineError as error:
+            print(error)
+    with Store(Files(spark, f"{root}/planned")) as store:
+        columns = Columns(latest.of(formats.with_settings((("basic.auth.user.info", USER),)), spark, store))
+        read = spark.read.format("odradek").options(**options, subscribe=topic, includeHeaders="true").load()
+        show(columns.of(read, [topic])[0], root / "plans/archive")
 
 
 def page(spark: SparkSession, folder: Path) -> None:

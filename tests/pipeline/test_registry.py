@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,16 @@ def test_urls_that_are_none(text: str) -> None:
 def test_a_certificate_that_is_none() -> None:
     with pytest.raises(OptionError, match=r"^schema\.registry\.\*: "):
         client.latest(Registry("https://localhost:1", (("ssl.ca.location", __file__),)), "s")
+
+
+def test_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that only the extra brings."""
+    for name in [name for name in sys.modules if name.startswith("confluent_kafka.schema_registry")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "authlib", None)
+    for name in [name for name in sys.modules if name.startswith("authlib.")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(
+        OptionError, match=r"^a schema registry needs authlib.*: pip install 'odradek\[spark,registry\]'$"
+    ):
+        client.latest(Registry("http://localhost:1"), "s")

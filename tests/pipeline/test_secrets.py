@@ -12,20 +12,25 @@ import pytest
 
 from ..clients.admin import create_topic
 from ..harness.process import die_with_parent
+from ..harness.registry import Door, SchemaRegistry
 from . import revealing_job
+from .jobs.avros import FIRST
 from .topics import send
 
-pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("java", "schema-registry"), pytest.mark.timeout(600)]
 
 SECONDS = 540
 
 
-def test_no_secret_is_shown(broker: Any, tmp_path: Path) -> None:
-    """Of inline PEM and JAAS; the topic's name shows that all was looked through."""
+def test_no_secret_is_shown(broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
+    """Of inline PEM, JAAS and a registry's user; the topic's name shows that all was looked through."""
     topic = create_topic(broker)
     send(broker, topic, range(3))
-    command = [sys.executable, "-m", revealing_job.__name__, broker.bootstrap, topic, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, timeout=SECONDS, preexec_fn=die_with_parent)
+    registry.register(f"{topic}-value", FIRST)
+    with Door(registry, revealing_job.USER) as door:
+        command = [sys.executable, "-m", revealing_job.__name__, broker.bootstrap, topic, str(tmp_path), door.url]
+        done = subprocess.run(command, capture_output=True, timeout=SECONDS, preexec_fn=die_with_parent)
+        assert any(path.startswith("/subjects/") for path in door.asked)
     assert done.returncode == 0, done.stderr.decode()[-4000:]
     (tmp_path / "said").mkdir()
     (tmp_path / "said/stdout").write_bytes(done.stdout)
@@ -39,7 +44,8 @@ def test_no_secret_is_shown(broker: Any, tmp_path: Path) -> None:
     }
     assert revealing == set()
     seen = {path.relative_to(tmp_path).parts[0] for path, text in looked_at.items() if text}
-    assert seen >= {"events", "plans", "pages", "checkpoint", "said"}
+    assert seen >= {"events", "plans", "pages", "checkpoint", "said", "archive"}
+    assert b"Decoding" in looked_at[tmp_path / "plans/archive"]
     events = b"".join(text for path, text in looked_at.items() if path.name.startswith("events_"))
     assert json.loads(events.splitlines()[0])["Event"]
     assert b"odradek" in events

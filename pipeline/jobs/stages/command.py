@@ -30,7 +30,9 @@ SETTINGS = {
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--once", is_flag=True, help="Take what there is now, one stage after the other, and end.")
 @click.option("--trigger", default="10s", show_default=True, metavar="DURATION", help="How often there is a batch.")
-@click.option("--check", is_flag=True, help="Only check the file: no topic is looked at, nothing is run.")
+@click.option(
+    "--check", is_flag=True, help="Only check the file: no topic is looked at (a schema registry is), nothing is run."
+)
 @spark_options
 def command(file: Path, once: bool, trigger: str, check: bool, conf: dict[str, str]) -> None:
     """Run the streams from topics to topics that FILE.toml declares.

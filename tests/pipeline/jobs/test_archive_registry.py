@@ -13,6 +13,7 @@ from odradek.pipeline.jobs.archive.__main__ import command
 from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.formats import REGISTRY, Format, Formats, parse
 from odradek.pipeline.jobs.archive.job import Job
+from odradek.pipeline.jobs.archive.verify import verify
 from odradek.pipeline.jobs.causes import cause
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.jobs.restoring import Wish
@@ -93,8 +94,10 @@ def test_schemas_that_change(
 def comes_back(
     spark: SparkSession, broker: Any, folder: Path, topic: str, prefix: str, values: list[bytes | None]
 ) -> None:
-    """Byte for byte, and nobody asks a registry: restore is told of none."""
+    """Byte for byte, and nobody asks a registry: neither verify nor restore is told of one."""
     kafka = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.schema.registry.basic.auth.user.info": USER}
+    report = verify(spark, Files(spark, str(folder)), kafka, [topic], True)
+    assert (report.records, report.differences) == (len(values), [])
     restore.run(spark, Files(spark, str(folder)), kafka, Wish((topic,), prefix))
     assert [record.value for record in committed(broker, prefix + topic)] == values
 
@@ -131,6 +134,22 @@ def test_a_registry_that_goes_away(spark: SparkSession, broker: Any, registry: S
     with pytest.raises(PipelineError, match=f"^the schema registry {door.url} does not answer: "):
         archive(spark, tmp_path, job(broker, topic, door.url))
     assert rows(spark, tmp_path, topic, "value.id", "value_raw") == [(0, None), (1, None), (2, None)]
+
+
+def test_topics_of_a_pattern(spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
+    """Each by its own subject; one that has none yet holds up the run, by name."""
+    topics = [create_topic(broker, "several") for _ in range(2)]
+    formats = Formats({}, {"": Format("avro-registry", registry=Registry(registry.url))})
+    which = {"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": f"^({'|'.join(topics)})$"}
+    numbers = [registry.register(f"{topics[0]}-value", FIRST)]
+    with pytest.raises(OptionError, match=f"has no subject {topics[1]}-value: register"):
+        archive(spark, tmp_path, Job(which, Columns(formats)))
+    numbers.append(registry.register(f"{topics[1]}-value", NARROWER))
+    send(broker, topics[0], [message(numbers[0], FIRST, {"id": 1, "name": "a"})])
+    send(broker, topics[1], [message(numbers[1], NARROWER, {"id": 2, "note": "b"})])
+    archive(spark, tmp_path, Job(which, Columns(formats)))
+    assert rows(spark, tmp_path, topics[0], "value.*", "value_raw") == [(1, "a", None)]
+    assert rows(spark, tmp_path, topics[1], "value.*", "value_raw") == [(2, "b", None)]
 
 
 def test_what_is_refused(spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
