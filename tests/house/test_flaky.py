@@ -210,7 +210,7 @@ def test_ci_prints_the_report_last(tmp_path: Path, status: int) -> None:
     for script in (
         programs / "make",
         programs / "apt-get",
-        *(tmp_path / "tests/tools" / f"{name}_jars.sh" for name in ("kafka", "maven")),
+        *(tmp_path / "tests/tools" / f"{name}.sh" for name in ("kafka_jars", "maven_jars", "registry")),
     ):
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_text("#!/bin/sh\n")
