@@ -19,7 +19,7 @@ from .needs import registry_jar
 from .process import die_with_parent, free_port, wait_until
 
 HERE = "127.0.0.1"
-SECONDS = 120
+SECONDS = 300
 _PATH = "/apis/ccompat/v7"
 _JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
 
