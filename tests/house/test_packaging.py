@@ -43,7 +43,8 @@ def test_locks_hold_every_dependency() -> None:
     project = pyproject()["project"]
     assert _missing(project["dependencies"], ["requirements.lock"]) == []
     more = project["optional-dependencies"]
-    tested = [wanted for extra in ("test", "load", "bench", "registry", "spark", "zookeeper") for wanted in more[extra]]
+    extras = ("test", "load", "bench", "registry", "spark", "delta", "zookeeper")
+    tested = [wanted for extra in extras for wanted in more[extra]]
     assert _missing(tested, ["requirements.lock", "requirements-test.lock"]) == []
     assert _missing(more["demo"], ["requirements-test.lock", "requirements-demo.lock"]) == []
 
