@@ -9,5 +9,6 @@ skips        why offsets of a batch have no record
 compaction   small files of an hour become larger ones
 store        an archive's only writer: commits carried out whole, whenever it dies; lease: that it is the only one
 manifest     which files an archive consists of: a fold over its commits; views: what Spark sees of them
+delta        a topic's Delta table, over the same files; delta_actions: what it says of each
 verify       the archive beside the log, which consuming reads
 """

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs import command, progress
+from odradek.pipeline.jobs.archive import delta, shapes, start
 from odradek.pipeline.jobs.archive import job as jobs
-from odradek.pipeline.jobs.archive import shapes, start
 from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.formats import Formats
 from odradek.pipeline.jobs.archive.job import Job
@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 @click.option(
     "--event-time", metavar="SQL", help="The time to file a record under, over its columns; else its timestamp."
 )
+@click.option("--table", type=click.Choice(["delta"]), help="Each topic is such a table, too, over the same files.")
 @click.option("--max-offsets", default="20000000", show_default=True, help="Of one batch.")
 @click.option(
     "--no-fail-on-data-loss", is_flag=True, help="Go on, and say how much, where the log has deleted unread records."
@@ -55,6 +56,7 @@ def archive(
     target_file_size: str,
     no_compact: bool,
     event_time: str | None,
+    table: str | None,
     max_offsets: str,
     no_fail_on_data_loss: bool,
     verify: bool,
@@ -75,7 +77,9 @@ def archive(
         target=size("--target-file-size", target_file_size),
         compact=not no_compact,
         max_offsets=positive("--max-offsets", max_offsets),
+        delta=table is not None,
     )
+    _check_table(table, uri, verify)
     found = start.topics(job.options)
     _check_names(formats, found, topics_pattern)
     spark = command.start("odradek archive", {**SETTINGS, **conf})
@@ -92,6 +96,13 @@ def _source(kafka: dict[str, str], topics: str | None, pattern: str | None, fail
         raise OptionError("give --topics or --topics-pattern: which topics to archive")
     which = {"subscribe": topics} if topics is not None else {"subscribePattern": pattern or ""}
     return {"kafka.isolation.level": "read_committed", **kafka, **which, "failOnDataLoss": str(fail).lower()}
+
+
+def _check_table(table: str | None, uri: str, verify: bool) -> None:
+    if table is not None and verify:
+        raise OptionError("--verify compares no tables, only what they are made of: leave --table out")
+    if table is not None:
+        delta.check(uri)
 
 
 def _check_names(formats: Formats, found: list[str], pattern: str | None) -> None:

@@ -13,6 +13,7 @@ from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import ending, progress
 from odradek.pipeline.jobs.archive import compaction, latest, start
 from odradek.pipeline.jobs.archive.columns import Columns
+from odradek.pipeline.jobs.archive.delta import Delta
 from odradek.pipeline.jobs.archive.sink import Rows, Sink, now_ms
 from odradek.pipeline.jobs.archive.start import Start
 from odradek.pipeline.jobs.archive.store import Store
@@ -41,6 +42,7 @@ class Job:
     compact: bool = True
     several: int = 10  # small files of an hour that has not ended: fewer are left, or each minute would write them anew
     max_offsets: int = 20_000_000  # of a batch
+    delta: bool = False  # each topic is a Delta table, too
 
     @property
     def options(self) -> ReadOptions:
@@ -54,7 +56,7 @@ def run(spark: SparkSession, files: Files, job: Job) -> None:
     Raises PipelineError: an archive that cannot be written, offsets that are gone, formats that cannot be; and at the
     end for topics that a pattern matches and that were left out, for they are not the archived ones.
     """
-    with Store(files) as store:
+    with Store(files, Delta(files) if job.delta else None) as store:
         before = _rows(store)
         begin = _start(store, job)
         job = _known(spark, store, job)

@@ -3,7 +3,7 @@
     intent     _odradek/pending.json: what is about to be renamed, and the commit that it makes
     renames    from _odradek/staging into the topics' folders
     commit     _odradek/commits/<n>.json: now it is in the archive
-    views      topic=…/_spark_metadata: now Spark sees it
+    views      topic=…/_spark_metadata: now Spark sees it; topic=…/_delta_log, where it is kept: now readers of Delta do
     removals   of files that were replaced, then of the intent
 
 Each step may be done again, so an intent that is found at the start is carried out to its end, and then what is
@@ -18,17 +18,18 @@ it looks at anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs.archive import manifest, views
 from odradek.pipeline.jobs.archive.lease import Lease
 from odradek.pipeline.jobs.archive.manifest import COMMITS, Commit, State
 
 if TYPE_CHECKING:
+    from odradek.pipeline.jobs.archive.delta import Delta
     from odradek.pipeline.jobs.files import Files
 
 OURS = "_odradek"
@@ -68,11 +69,12 @@ class Intent:
 class Store:
     """Holds the lease of an archive while it is open; a context manager. `state` is what is committed.
 
-    `staging` is the folder for what is to be committed.
+    `staging` is the folder for what is to be committed. `delta` are the topics' Delta tables, where they are kept.
     """
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, delta: Delta | None = None) -> None:
         self.files = files
+        self._delta = delta
         self.state = State()
         self._lease = Lease(files)
         self.staging = f"{STAGING}/{self._lease.id}"
@@ -81,9 +83,11 @@ class Store:
     def __enter__(self) -> Store:
         """Takes the archive, makes it where there is none, and ends what another job has left half done.
 
-        PipelineError where something else is in the folder, it cannot be written, or another job is at work.
+        PipelineError where something else is in the folder, it cannot be written, another job is at work, or it has
+        Delta tables that are not to be kept.
         """
         self._check_folder()
+        self._check_tables()
         self._lease.take()
         try:
             self._remove_others(STAGING, lambda name: name.endswith(_ROOM))
@@ -133,6 +137,16 @@ class Store:
             raise PipelineError(f"{self.files.root} is no archive, and not empty: give a new folder, or an archive's")
         self.files.check_writable()
 
+    def _check_tables(self) -> None:
+        """A table that is left as it is would soon name files that a compaction has taken away."""
+        here = self.files.here
+        kept = sorted(here.glob("topic=*/_delta_log")) if self._delta is None and here is not None else []
+        if kept:
+            topic = kept[0].parent.name.removeprefix("topic=")
+            raise OptionError(
+                f"{topic} is a Delta table in {self.files.root}; name that again (--table delta), or delete {kept[0]}"
+            )
+
     def _recover(self) -> None:
         if not self.files.list(COMMITS):
             self.files.create(f"{COMMITS}/{manifest.commit_name(0)}", manifest.commit_to_json(Commit("", 0)))
@@ -141,8 +155,13 @@ class Store:
             self._end(Intent.from_json(self.files.read(PENDING)))
         for left in (STAGING, CHECKPOINT):
             self._remove_others(left)
-        for topic in {file.topic for file in self.state.files.values()}:
+        self._show({file.topic for file in self.state.files.values()})
+
+    def _show(self, topics: Iterable[str]) -> None:
+        for topic in topics:
             views.show(self.files, topic, self.state.of(topic))
+            if self._delta is not None:
+                self._delta.show(self.state, topic, self._lease.check)
 
     def _end(self, intent: Intent) -> None:
         """Carry out what was begun; or undo it, where a job that had been taken for dead began it too late.
@@ -169,8 +188,7 @@ class Store:
             self._move(old, new)
         self.files.sync([new for _, new in intent.moves])  # what is committed survives a power failure
         self._enter(intent)
-        for topic in topics:
-            views.show(self.files, topic, self.state.of(topic))
+        self._show(topics)
         for path in intent.commit.removed:
             self.files.delete(path)
         self.files.take_away(PENDING)

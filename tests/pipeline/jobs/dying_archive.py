@@ -1,9 +1,10 @@
 """A run of the archive whose driver is killed when it is about to change a certain file; a task of it dies as well.
 
-python dying_archive.py BOOTSTRAP TOPIC FOLDER CHANGE TEXT COUNT
+python dying_archive.py BOOTSTRAP TOPIC FOLDER CHANGE TEXT COUNT [delta]
 
 The first attempt at each task ends as by the kernel's out-of-memory killer, in the midst of its rows. The driver ends
-at the COUNTth CHANGE (create, write, rename, delete) of a path with TEXT in it.
+at the COUNTth CHANGE (create, write, rename, delete) of a path with TEXT in it. With `delta` the topic is a
+Delta table, too.
 """
 
 from __future__ import annotations
@@ -86,12 +87,12 @@ class DyingFiles(Files):
         self._change("delete", path, super().delete)
 
 
-def main(bootstrap: str, topic: str, folder: str, kind: str, text: str, count: str) -> None:
+def main(bootstrap: str, topic: str, folder: str, kind: str, text: str, count: str, *more: str) -> None:
     spark = session("dying", **CONF)
     spark.dataSource.register(DyingSource)
     files = DyingFiles(spark, folder)
     files.fate = kind, text, int(count)
-    job.run(spark, files, Job({"kafka.bootstrap.servers": bootstrap, "subscribe": topic}))
+    job.run(spark, files, Job({"kafka.bootstrap.servers": bootstrap, "subscribe": topic}, delta="delta" in more))
     spark.stop()
 
 

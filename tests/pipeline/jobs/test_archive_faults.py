@@ -20,6 +20,7 @@ from .archives import archive, assert_whole, ids, source, visible
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Fate = tuple[str, str, int]
 HOURS = range(-7200, 0, 61)  # two hours of records, each a minute apart
 FATES = [
     ("write", "_spark_metadata/1", 1),  # the batch is in the manifest; neither Spark's view nor its checkpoint know
@@ -47,7 +48,9 @@ def test_the_driver_is_killed(spark: SparkSession, broker: Any, tmp_path: Path) 
         assert_whole(spark, tmp_path / topic, topic, expected)
 
 
-def killed(broker: Any, topic: str, folder: Path | str, fate: tuple[str, str, int]) -> subprocess.Popen[bytes]:
-    words = [broker.bootstrap, topic, str(folder), *map(str, fate)]
+def killed(
+    broker: Any, topic: str, folder: Path | str, fate: tuple[str, str, int], *more: str
+) -> subprocess.Popen[bytes]:
+    words = [broker.bootstrap, topic, str(folder), *map(str, fate), *more]
     command = [sys.executable, "-m", dying_archive.__name__, *words]
     return subprocess.Popen(command, preexec_fn=die_with_parent)

@@ -1,0 +1,113 @@
+"""What an entry of a topic's Delta table says of files: added or removed, with their hours, statistics, columns.
+
+By Delta's PROTOCOL.md, "Add File and Remove File", "Partition Value Serialization" and "Per-file Statistics".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odradek.pipeline.jobs.archive.manifest import File
+from odradek.pipeline.jobs.archive.sink import now_ms
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable, Schema
+    from deltalake.transaction import AddAction, RemoveAction
+
+FOLDERS = ["date", "hour"]
+"""Columns that are folders."""
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_NULLABLE = ("nullable", "containsNull", "valueContainsNull")
+_ROWS = ["path", "size_bytes", "num_records", "partition"]  # of what deltalake tells of a file
+
+
+def between(table: DeltaTable, live: Mapping[str, File]) -> list[AddAction | RemoveAction]:
+    """What makes the table consist of these files alone."""
+    import pyarrow as pa
+
+    had = {row["path"]: row for row in pa.table(table.get_add_actions()).select(_ROWS).to_pylist()}
+    new = [file for path, file in live.items() if path not in had]
+    gone = [row for path, row in had.items() if path not in live]
+    gained = _gained(new, gone)
+    added = [add(file, gained[_folder(inner(file))]) for file in new]
+    return [*added, *(_remove(row, gained[_folder(row["path"])]) for row in gone)]
+
+
+def _gained(new: Iterable[File], gone: Iterable[Mapping[str, Any]]) -> Mapping[str, bool]:
+    """By folder: whether records come or go.
+
+    A compaction has the same ones in other files, which readers of a table's changes skip. Files that replace others
+    have all of their records, so as many are the same ones.
+    """
+    more: dict[str, float] = defaultdict(float)
+    for file in new:
+        more[_folder(inner(file))] += file.rows
+    for row in gone:
+        rows = row["num_records"]
+        more[_folder(row["path"])] -= math.nan if rows is None else rows
+    return {folder: count != 0 for folder, count in more.items()}
+
+
+def inner(file: File) -> str:
+    """The path below the topic's folder."""
+    return file.path.partition("/")[2]
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def add(file: File, change: bool) -> AddAction:
+    from deltalake.transaction import AddAction
+
+    return AddAction(inner(file), file.size, _values(file), file.modified_ms, change, json.dumps(_statistics(file)))
+
+
+def _remove(row: Mapping[str, Any], change: bool) -> RemoveAction:
+    from deltalake.transaction import RemoveAction
+
+    values = {name: None if value is None else str(value) for name, value in row["partition"].items()}
+    return RemoveAction(row["path"], change, now_ms(), row["size_bytes"], values)
+
+
+def _values(file: File) -> dict[str, str | None]:
+    """Of the columns that are folders: numbers are written without a zero in front."""
+    found = dict(part.split("=", 1) for part in file.folder.split("/")[1:])
+    date, hour = (None if found[name] == _NULL else found[name] for name in FOLDERS)
+    return {"date": date, "hour": None if hour is None else str(int(hour))}
+
+
+def _statistics(file: File) -> dict[str, Any]:
+    """What the manifest knows of a file: readers leave out those whose offsets they do not want."""
+    indexes, spans = list(file.partitions), list(file.partitions.values())
+    return {
+        "numRecords": file.rows,
+        "minValues": {"partition": min(indexes), "offset": min(span.first for span in spans)},
+        "maxValues": {"partition": max(indexes), "offset": max(span.last for span in spans)},
+        "nullCount": {"partition": 0, "offset": 0},
+    }
+
+
+def schema(path: Path) -> Schema:
+    """The columns of a file, as all of the topic have them, and those that are folders."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from deltalake import Schema
+
+    columns = pq.read_schema(path)
+    for name, kind in zip(FOLDERS, (pa.date32(), pa.int32()), strict=True):
+        columns = columns.append(pa.field(name, kind))
+    return Schema.from_json(json.dumps(json.loads(Schema.from_arrow(columns).to_json(), object_hook=_nullable)))
+
+
+def _nullable(node: dict[str, Any]) -> dict[str, Any]:
+    """Parts of Delta's schema without anything that one writer of files promises and another does not."""
+    changed: dict[str, Any] = {name: True for name in _NULLABLE if name in node}
+    if "metadata" in node:
+        changed["metadata"] = {}
+    return {**node, **changed}

@@ -1,0 +1,326 @@
+"""A store's Delta tables: whenever a writer dies, wakes too late, or somebody else writes, they say what the manifest
+says, and each file is added once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.archive.delta import Delta
+from odradek.pipeline.jobs.archive.manifest import State
+from odradek.pipeline.jobs.archive.store import Store
+from odradek.pipeline.jobs.files import Files
+
+from .archives import Ids, assert_whole, listed, visible
+from .stores import FIRST, OTHER, SECOND, Died, Dying, Overtaken, after_death, batch, compact, viewed
+from .tables import Log, assert_files, log, said, tabled
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ALL = sorted(FIRST + SECOND)
+
+
+class Stepping(Delta):
+    """Tables whose entries are changes of the files as well: something may come before one, and behind it."""
+
+    def __init__(self, files: Files, step: Callable[[], object]) -> None:
+        super().__init__(files)
+        self._step = step
+
+    def _make(self, *arguments: Any) -> int:
+        return self._between(super()._make, *arguments)
+
+    def _enter(self, *arguments: Any) -> int:
+        return self._between(super()._enter, *arguments)
+
+    def _between(self, enter: Callable[..., int], *arguments: Any) -> int:
+        self._step()
+        version = enter(*arguments)
+        self._step()
+        return version
+
+
+def opened(spark: SparkSession, folder: Path) -> Store:
+    files = Files(spark, str(folder))
+    return Store(files, Delta(files))
+
+
+def put_right(spark: SparkSession, folder: Path, *topics: str) -> State:
+    """Have the next run look at the tables; they are as the manifest says then."""
+    with opened(spark, folder) as store:
+        pass
+    for topic in topics:
+        if store.state.of(topic):
+            assert_files(folder, topic, store.state)
+        assert tabled(folder, topic) == listed(folder, store.state, topic)
+    return store.state
+
+
+def changes(entry: Sequence[dict[str, Any]]) -> set[bool]:
+    """Whether records come or go by an entry."""
+    return {each["dataChange"] for name in ("add", "remove") for each in said(list(entry), name)}
+
+
+def test_the_writer_dies_at_every_step(spark: SparkSession, tmp_path: Path) -> None:
+    """It adds a batch of a topic and a new one, and compacts the former. The next one dies as well, while it mends."""
+    for steps in count():
+        folder = tmp_path / str(steps)
+        with opened(spark, folder) as store:
+            batch(store, 1, ("t", FIRST))
+        done = work(spark, folder, steps)
+        assert tabled(folder, "t") in (FIRST, ALL)
+        assert tabled(folder, "u") in ([], OTHER)
+        after_death(folder)
+        work(spark, folder, steps % 9, again=True)
+        after_death(folder)
+        state = put_right(spark, folder, "t", "u")
+        assert tabled(folder, "t") == (ALL if state.number >= 2 else FIRST)
+        assert [changes(entry) for entry in log(folder, "t").entries] == [{True}, {True}, {False}][: state.number]
+        if done:
+            break
+    assert steps > 26, "an entry is two steps more, of three entries"
+
+
+def work(spark: SparkSession, folder: Path, steps: int, again: bool = False) -> bool:
+    """Whether it was done with so many changes. `again`: just open the archive, with what is to be mended."""
+    files = Dying(spark, str(folder), steps)
+    try:
+        with Store(files, Stepping(files, lambda: files._step(lambda: None))) as store:
+            if again:
+                return True
+            batch(store, 2, ("t", SECOND[:1]), ("t", SECOND[1:]), ("u", OTHER[:1]), ("u", OTHER[1:]))
+            compact(store, 3, "t")
+    except Died:
+        return False
+    return True
+
+
+def test_it_wakes_in_any_step(spark: SparkSession, tmp_path: Path) -> None:
+    """A writer that was taken for dead, when the next one has compacted what it is about to enter, and goes on."""
+    for at in count():
+        folder = tmp_path / str(at)
+        with opened(spark, folder) as store:
+            batch(store, 1, ("t", FIRST))
+        second = opened(spark, folder)
+        slow = Overtaken(spark, str(folder), at, lambda folder=folder, second=second: take_over(folder, second))  # type: ignore[misc]
+        first = Store(slow, Stepping(slow, slow._step))
+        first.__enter__()
+        slow.arm()
+        try:
+            batch(first, 2, ("t", SECOND))
+        except PipelineError as error:
+            assert second.state.number > 1, error
+            assert "took this archive over" in str(error)
+        slow.left = None
+        first.__exit__()
+        if second.state.number < 0:
+            break
+        assert_files(folder, "t", second.state)
+        batch(second, 4, ("u", OTHER))
+        compact(second, 5, "t")
+        second.__exit__()
+        state = put_right(spark, folder, "t", "u")
+        assert state.number == second.state.number
+        assert_whole(spark, folder, "t", viewed(spark, folder, "t"), viewed)
+    assert at > 12
+
+
+def take_over(folder: Path, second: Store) -> None:
+    """It has the archive, and a batch of its own."""
+    after_death(folder)
+    second.__enter__()
+    batch(second, 3, ("t", [(1, 9)]))
+    compact(second, 4, "t")
+
+
+def test_two_mend_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """The one that lives is not kept from it by one that wakes just then."""
+    with Store(Files(spark, str(tmp_path))) as store:
+        batch(store, 1, ("t", FIRST))
+    late, files = Delta(Files(spark, str(tmp_path))), Files(spark, str(tmp_path))
+    steps = [lambda: late.show(store.state, "t", lambda: None)]
+    with Store(files, Stepping(files, lambda: steps and steps.pop()())):
+        pass
+    assert len(assert_files(tmp_path, "t", store.state).entries) == 1
+    assert tabled(tmp_path, "t") == FIRST
+
+
+def test_a_table_that_fell_behind(spark: SparkSession, tmp_path: Path) -> None:
+    """While an earlier program has added and compacted: one entry, by which records come."""
+    with opened(spark, tmp_path) as store:
+        batch(store, 1, ("t", FIRST))
+        aside = tmp_path / "_log"
+        (tmp_path / "topic=t/_delta_log").rename(aside)
+    with Store(Files(spark, str(tmp_path))) as store:
+        batch(store, 2, ("t", SECOND))
+        compact(store, 3, "t")
+    aside.rename(tmp_path / "topic=t/_delta_log")
+    put_right(spark, tmp_path, "t")
+    [_, entry] = log(tmp_path, "t").entries
+    assert len(said(entry, "add")) == len(said(entry, "remove")) == 1
+    assert changes(entry) == {True}
+
+
+def test_what_others_write_is_undone(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows that are no archive's, and the archive's that were deleted."""
+    with opened(spark, tmp_path) as store:
+        batch(store, 1, ("t", FIRST))
+    row = {"partition": pa.array([9], pa.int32()), "offset": pa.array([99]), "date": pa.array([None], pa.date32())}
+    write_deltalake(tmp_path / "topic=t", pa.table({**row, "hour": pa.array([3], pa.int32())}), mode="append")
+    DeltaTable(tmp_path / "topic=t").delete("partition = 0 OR partition = 1")
+    assert tabled(tmp_path, "t") == [(9, 99)]
+    assert put_right(spark, tmp_path, "t") == store.state
+    found = log(tmp_path, "t")
+    assert len(found.entries) == 4
+    assert changes(found.entries[-1]) == {True}
+    put_right(spark, tmp_path, "t")
+    assert len(log(tmp_path, "t").entries) == 4
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_somebody_else_writes_in_between(spark: SparkSession, tmp_path: Path, times: int) -> None:
+    """It is tried a few times, and what it said is done by the next run."""
+    with opened(spark, tmp_path) as store:
+        batch(store, 1, ("t", FIRST))
+    steps = times * [lambda: DeltaTable(tmp_path / "topic=t").alter.set_table_description("ours!")]
+    files = Files(spark, str(tmp_path))
+    with Store(files, Stepping(files, lambda: steps and steps.pop()())) as store:
+        if times < 3:
+            batch(store, 2, ("t", SECOND))
+        else:
+            with pytest.raises(
+                PipelineError, match="topic=t/_delta_log: the Delta table cannot be brought up"
+            ) as error:
+                batch(store, 2, ("t", SECOND))
+            assert "\n" not in str(error.value)
+            assert tabled(tmp_path, "t") == FIRST
+            assert visible(spark, tmp_path, "t") == ALL
+    put_right(spark, tmp_path, "t")
+    assert tabled(tmp_path, "t") == ALL
+
+
+def test_an_entry_that_is_empty_after_a_power_failure(spark: SparkSession, tmp_path: Path) -> None:
+    """The newest one may be: it is on the disk before the commit is over, so the intent is there yet."""
+    with opened(spark, tmp_path) as store:
+        batch(store, 1, ("t", FIRST))
+        batch(store, 2, ("t", SECOND))
+    newest(tmp_path).write_text("")
+    put_right(spark, tmp_path, "t")
+    assert tabled(tmp_path, "t") == ALL
+
+
+def newest(folder: Path) -> Path:
+    """The table's last entry."""
+    return max((folder / "topic=t/_delta_log").glob("*.json"))
+
+
+class Noting(Files):
+    """Files whose way to the disk, and whose removal, is noted."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        super().__init__(spark, root)
+        self.done: list[str] = []
+
+    def sync(self, paths: Any) -> None:
+        paths = list(paths)
+        super().sync(paths)
+        self.done += [path for path in paths if "_delta_log" in path]
+
+    def delete(self, path: str) -> None:
+        super().delete(path)
+        self.done += [path] if path.endswith(".parquet") else []
+
+
+def test_an_entry_is_on_the_disk_before_files_go(spark: SparkSession, tmp_path: Path) -> None:
+    files = Noting(spark, str(tmp_path))
+    with Store(files, Delta(files)) as store:
+        batch(store, 1, ("t", FIRST))
+        before = list(store.state.files)
+        files.done.clear()
+        compact(store, 2, "t")
+    entry = "topic=t/_delta_log"
+    assert files.done == [entry, f"{entry}/{1:020}.json", *before]
+
+
+def test_older_versions(spark: SparkSession, tmp_path: Path) -> None:
+    """They can be read until a compaction takes their files away."""
+    with opened(spark, tmp_path) as store:
+        batch(store, 1, ("t", FIRST))
+        batch(store, 2, ("t", SECOND))
+        assert DeltaTable(tmp_path / "topic=t", version=0).to_pyarrow_table().num_rows == len(FIRST)
+        compact(store, 3, "t")
+    with pytest.raises(FileNotFoundError):
+        DeltaTable(tmp_path / "topic=t", version=0).to_pyarrow_table()
+
+
+def test_what_a_writer_leaves_that_is_killed_within_an_entry(spark: SparkSession, tmp_path: Path) -> None:
+    """deltalake writes it under another name first; neither the first one nor a later one is kept from being made."""
+    left = [tmp_path / f"topic=t/_delta_log/{at:020}.json#1" for at in (0, 1)]
+    left[0].parent.mkdir(parents=True)
+    with Store(Files(spark, str(tmp_path / "other"))) as store:
+        batch(store, 1, ("t", FIRST))
+    shutil.copytree(tmp_path / "other/topic=t", tmp_path / "topic=t", dirs_exist_ok=True)
+    shutil.copytree(tmp_path / "other/_odradek", tmp_path / "_odradek")
+    for path in left:
+        path.write_text('{"add')
+    put_right(spark, tmp_path, "t")
+    with opened(spark, tmp_path) as store:
+        batch(store, 2, ("t", SECOND))
+    put_right(spark, tmp_path, "t")
+    assert tabled(tmp_path, "t") == ALL
+
+
+def test_a_log_that_is_damaged(spark: SparkSession, tmp_path: Path) -> None:
+    """It is told in a line what to do, and helps."""
+    with opened(spark, tmp_path) as store:
+        batch(store, 1, ("t", FIRST))
+    newest(tmp_path).write_text("{")
+    with pytest.raises(
+        PipelineError, match=r"topic=t/_delta_log: .*if the log is damaged, delete that folder"
+    ) as error:
+        opened(spark, tmp_path).__enter__()
+    assert "\n" not in str(error.value)
+    shutil.rmtree(tmp_path / "topic=t/_delta_log")
+    put_right(spark, tmp_path, "t")
+    assert tabled(tmp_path, "t") == FIRST
+
+
+def test_an_archive_that_was_set_back(spark: SparkSession, tmp_path: Path) -> None:
+    """Its manifest, not its tables: that is told, and nothing is done to them."""
+    with opened(spark, tmp_path) as store:
+        batch(store, 1, ("t", FIRST))
+        shutil.copytree(tmp_path / "_odradek/commits", tmp_path / "_commits")
+        batch(store, 2, ("t", SECOND))
+    shutil.rmtree(tmp_path / "_odradek/commits")
+    (tmp_path / "_commits").rename(tmp_path / "_odradek/commits")
+    with pytest.raises(PipelineError, match=r"topic=t/_delta_log is of commit 2, and the archive of 1: .*Delete that"):
+        opened(spark, tmp_path).__enter__()
+    assert tabled(tmp_path, "t") == ALL
+
+
+def test_many_entries(spark: SparkSession, tmp_path: Path) -> None:
+    """They are put together now and then, in a Parquet file that Spark does not take for the archive's."""
+    with opened(spark, tmp_path) as store:
+        for number in range(103):
+            batch(store, number, ("t", [(0, number)]))
+        compact(store, 103, "t")
+    assert len(list((tmp_path / "topic=t/_delta_log").glob("*.checkpoint.parquet"))) == 1
+    expected: Ids = [(0, number) for number in range(103)]
+    put_right(spark, tmp_path, "t")
+    assert tabled(tmp_path, "t") == expected == visible(spark, tmp_path, "t")
+    assert (
+        sorted(tuple(row) for row in spark.read.parquet(str(tmp_path)).select("partition", "offset").collect())
+        == expected
+    )
+    whole: Log = log(tmp_path, "t")
+    assert len(whole.files) == 1
+    assert whole.number == 104
