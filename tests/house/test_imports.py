@@ -107,9 +107,8 @@ def test_every_foreign_import_is_a_declared_dependency() -> None:
 
     project = pyproject()["project"]
     declared = {_name(text) for text in project["dependencies"]}
-    extras = {
-        _name(text) for extra in ("load", "bench", "spark", "demo") for text in project["optional-dependencies"][extra]
-    }
+    more = project["optional-dependencies"]
+    extras = {_name(text) for extra in ("load", "bench", "spark", "delta", "demo") for text in more[extra]}
     for module, path in modules():
         known = declared | extras if layer(module) in ("loadtest", "pipeline", "demo") else declared
         for name, line in imports(path.read_text(), module):
