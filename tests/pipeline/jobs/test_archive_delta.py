@@ -24,7 +24,7 @@ from ...clients.admin import create_topic, unique
 from ..topics import HOUR, NOW, WAIT, send
 from .archives import archive, assert_whole, ids, source
 from .tables import assert_same, log, said, tabled
-from .test_archive_faults import killed
+from .test_archive_faults import Fate, killed
 from .test_archive_writers import folder_uri
 from .test_shapes import ORDER, TYPES, avro, plain
 
@@ -152,27 +152,26 @@ def test_the_columns_of_records_as_they_are(spark: SparkSession, broker: Any, tm
     assert_schema(spark, tmp_path, topic)
 
 
-FATES = [
-    ("write", "_spark_metadata/1", 1),  # the batch is in the manifest; the table knows nothing of it
-    ("write", "_spark_metadata/2", 1),  # small files are one in the manifest, and as they were in the table
-    ("delete", "hour=", 1),  # they are one in the table, and all of them are there
-]
-
-
-def test_the_driver_is_killed(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fate", "had"),
+    [
+        (("write", "_spark_metadata/1", 1), False),  # the batch is in the manifest; the table knows nothing of it
+        (("write", "_spark_metadata/2", 1), True),  # small files are one in the manifest, not yet in the table
+        (("delete", "hour=", 1), True),  # they are one in the table, and all of them are there
+    ],
+)
+def test_the_driver_is_killed(spark: SparkSession, broker: Any, tmp_path: Path, fate: Fate, had: bool) -> None:
     """Around the table's entries; it has the batch or has not, and the next run ends what was begun."""
-    topics = [create_topic(broker, partitions=2) for _ in FATES]
-    sent = {topic: ids(send(broker, topic, range(-HOUR, 0, 61), 2)) for topic in topics}
-    for topic, fate in zip(topics, FATES, strict=True):
-        with killed(broker, topic, tmp_path / topic, fate, "delta") as process:
-            assert process.wait(5 * WAIT) == -signal.SIGKILL
-    assert [tabled(tmp_path / topic, topic) for topic in topics] == [[], sent[topics[1]], sent[topics[2]]]
-    for topic in topics:
-        archive(spark, tmp_path / topic, Job(source(broker, topic), delta=True))
-        assert_same(spark, tmp_path / topic, topic)
-        assert tabled(tmp_path / topic, topic) == sent[topic]
-        assert_whole(spark, tmp_path / topic, topic, sent[topic])
-        assert_compacted(log(tmp_path / topic, topic).entries[-1])
+    topic = create_topic(broker, partitions=2)
+    sent = ids(send(broker, topic, range(-HOUR, 0, 61), 2))
+    with killed(broker, topic, tmp_path, fate, "delta") as process:
+        assert process.wait(5 * WAIT) == -signal.SIGKILL
+    assert tabled(tmp_path, topic) == (sent if had else [])
+    archive(spark, tmp_path, Job(source(broker, topic), delta=True))
+    assert_same(spark, tmp_path, topic)
+    assert tabled(tmp_path, topic) == sent
+    assert_whole(spark, tmp_path, topic, sent)
+    assert_compacted(log(tmp_path, topic).entries[-1])
 
 
 @pytest.mark.parametrize(
