@@ -127,9 +127,9 @@ class _Topic:
         found = self._rows(state.of(self._plan.topic), ranges)
         if found is None:
             return 0
-        counted = Observation()
-        rows = found.observe(counted, F.count(F.lit(1)).alias("records"))
-        self._send(merging.ordered(rows, len(self._plan.ends)) if self._wish.by_key else _ordered(rows, ranges), number)
+        rows = merging.ordered(found, len(self._plan.ends)) if self._wish.by_key else _ordered(found, ranges)
+        counted = Observation()  # of the last step: what is below an exchange is left out where that turns out empty
+        self._send(rows.observe(counted, F.count(F.lit(1)).alias("records")), number)
         return int(counted.get["records"])
 
     def _rows(self, files: Iterable[File], ranges: Mapping[int, Range]) -> DataFrame | None:

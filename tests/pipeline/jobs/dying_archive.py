@@ -21,7 +21,7 @@ from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.staging import SETTINGS
 from odradek.pipeline.jobs.files import Files
 from odradek.pipeline.options import ReadOptions
-from odradek.pipeline.reading.stream import StreamReader
+from odradek.pipeline.reading.admission import AdmissionReader
 from odradek.pipeline.session import session
 from odradek.pipeline.source import OdradekDataSource
 from pyspark import TaskContext
@@ -40,7 +40,7 @@ CONF = {
 }
 
 
-class DyingReader(StreamReader):
+class DyingReader(AdmissionReader):
     """Its tasks."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -92,7 +92,8 @@ def main(bootstrap: str, topic: str, folder: str, kind: str, text: str, count: s
     spark.dataSource.register(DyingSource)
     files = DyingFiles(spark, folder)
     files.fate = kind, text, int(count)
-    job.run(spark, files, Job({"kafka.bootstrap.servers": bootstrap, "subscribe": topic}, delta="delta" in more))
+    source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.isolation.level": "read_committed"}
+    job.run(spark, files, Job(source, delta="delta" in more))
     spark.stop()
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import tasks
+from odradek.pipeline.reading.admission import AdmissionReader
 from odradek.pipeline.reading.batch import BatchReader
-from odradek.pipeline.reading.stream import StreamReader
 from odradek.pipeline.source import OdradekDataSource
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -39,7 +39,7 @@ def _losing(read: Callable[[Any], Iterator[pa.RecordBatch]], partition: Any) -> 
         tasks._records = whole
 
 
-class _Stream(StreamReader):
+class _Stream(AdmissionReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Without some."""
         return _losing(super().read, partition)

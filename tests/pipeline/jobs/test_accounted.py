@@ -1,0 +1,77 @@
+"""A log with offsets of every kind goes into an archive and back, and each job dies on the way.
+
+What other clients say of each offset of the topic is held against what came out; nothing of the pipeline's is asked.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+from odradek.pipeline.jobs import topics
+from odradek.pipeline.jobs.archive.job import Job
+
+from ...harness.process import wait_until
+from ..accounting import ABORTED, CONTROL, RECORD, Account, Seen, account, consumed
+from ..local import Local
+from ..reads import seen
+from ..test_accounting import written
+from .archives import archive, live, source
+from .test_archive_faults import killed
+from .test_archive_skips import skipped
+from .test_restore import Made, committed, running
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SECONDS = 200
+FATES = [
+    ("write", "_spark_metadata/1", 1),  # the batch is in the manifest; neither Spark's view nor its checkpoint know
+    ("rename", "group=", 1),  # two small files are one, and are not yet replaced
+]
+
+
+def test_into_an_archive_and_back(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    topic, rnd = Local(broker), random.Random(11)
+    written(rnd, topic, 40, keyed=True)
+    for fate in FATES:
+        process = killed(broker, topic.name, tmp_path, fate)
+        assert process.wait(SECONDS) == -signal.SIGKILL
+        written(rnd, topic, 15, keyed=True)
+    wanted = {**source(broker, topic.name), "kafka.isolation.level": "read_committed"}
+    archive(spark, tmp_path, Job(wanted))
+    known = account(broker, topic.name)
+    assert {ABORTED, CONTROL, RECORD} <= {*known.fates}
+    _archived(spark, tmp_path, topic.name, known)
+    _restored(Made(spark, broker, topic.name, tmp_path), known)
+
+
+def _archived(spark: SparkSession, folder: Path, topic: str, known: Account) -> None:
+    """Each committed record once, and the manifest says what the other offsets are."""
+    state, fates = live(spark, folder), Counter(known.fates)
+    tables = [pq.ParquetFile(folder / file.path).read() for file in state.of(topic)]
+    rows = [row for table in tables for row in seen(table.to_batches())]
+    assert sorted(rows) == known.committed
+    assert skipped(state, topic) == {fate: fates[fate] for fate in (CONTROL, ABORTED)}
+
+
+def _restored(made: Made, known: Account) -> None:
+    """Each committed record once, in its order, though the job is killed when some are there."""
+    target = f"back-{made.topic}"
+    topics.create({"bootstrap.servers": made.broker.bootstrap}, {target: 1}, {})
+    with running(made, "back-", "--step", "10"):
+        wait_until(partial(committed, made.broker, target), SECONDS, "some are restored")
+    half = len(consumed(made.broker, target, "read_committed")[0])
+    assert half < len(known.committed), "it died too late"
+    made.restore("back-", step=10)
+    assert _plain(consumed(made.broker, target, "read_committed")[0]) == _plain(known.committed)
+
+
+def _plain(records: list[Seen]) -> list[tuple[Any, ...]]:
+    """Without their offsets, which are other ones there."""
+    return [one[1:] for one in records]
