@@ -153,9 +153,9 @@ def test_the_schemas_are_sparks() -> None:
     text, blob, number, time = kinds.StringType(), kinds.BinaryType(), kinds.IntegerType(), kinds.TimestampType()
     schema = kinds.StructType().add("key", blob).add("value", blob).add("topic", text).add("partition", number)
     schema.add("offset", kinds.LongType()).add("timestamp", time).add("timestampType", number)
-    assert arrow.SCHEMA.equals(to_arrow_schema(schema))
+    assert arrow.SCHEMA.equals(to_arrow_schema(schema, timezone="UTC"))
     schema.add("headers", kinds.ArrayType(kinds.StructType().add("key", text).add("value", blob)))
-    assert arrow.SCHEMA_WITH_HEADERS.equals(to_arrow_schema(schema))
+    assert arrow.SCHEMA_WITH_HEADERS.equals(to_arrow_schema(schema, timezone="UTC"))
 
 
 # Damage

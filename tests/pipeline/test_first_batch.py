@@ -24,7 +24,7 @@ def forget_first_batch(folder: Path) -> None:
 
 
 def test_the_first_batch_again(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """It ends where it ended, though there is more now; the next one goes on there."""
+    """It ends where it ended, though there is more now; the next one, of the same run, goes on there."""
     topic = create_topic(broker, partitions=2)
     sink = {"format": "parquet", "path": str(tmp_path / "table")}
     frame = load(spark.readStream, broker, "odradek", subscribe=topic, startingOffsets="earliest")
@@ -32,8 +32,7 @@ def test_the_first_batch_again(spark: SparkSession, broker: Any, tmp_path: Path)
     assert drain(frame, tmp_path, **sink) == [20]
     forget_first_batch(tmp_path)
     sent += send(broker, topic, range(20, 30), 2)
-    assert drain(frame, tmp_path, **sink) == [20]
-    assert drain(frame, tmp_path, **sink) == [10]
+    assert drain(frame, tmp_path, **sink) == [20, 10]
     assert rows(spark.read.parquet(str(tmp_path / "table"))) == sorted(sent, key=lambda one: one[2:5])
 
 
@@ -46,6 +45,5 @@ def test_from_now_on_and_again(spark: SparkSession, broker: Any, tmp_path: Path)
     assert drain(frame, tmp_path, **sink) == []
     forget_first_batch(tmp_path)
     sent = send(broker, topic, range(20, 30))
-    assert drain(frame, tmp_path, **sink) == []
     assert drain(frame, tmp_path, **sink) == [10]
     assert rows(spark.read.parquet(str(tmp_path / "table"))) == sent

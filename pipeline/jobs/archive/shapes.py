@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 COLUMNS = ("key", "value")
+_FOREIGN = "_odradek_foreign_"
 _KIND, _SCHEMA = "odradek.format", "odradek.schema"  # in the metadata of a column
 _BY: dict[str, ModuleType] = dict.fromkeys((STRING, JSON), texts)
 _BY |= dict.fromkeys((AVRO, CONFLUENT, REGISTRY), avro_columns)
@@ -84,6 +85,29 @@ def of(df: DataFrame) -> Shape:
     """How a frame was shaped that comes from `shape`, or from the files of one that does."""
     found = [df.schema[name].metadata for name in COLUMNS]
     return Shape(*(Format(each.get(_KIND, RAW), each.get(_SCHEMA, "")) for each in found))
+
+
+def foreign(df: DataFrame) -> DataFrame:
+    """With a column for each of a registry's that says where its bytes are kept: only the registry can decode these."""
+    for name in _of_registry(df):
+        df = df.withColumn(_FOREIGN + name, df[f"{name}_raw"].isNotNull())
+    return df
+
+
+def without_foreign(df: DataFrame) -> DataFrame:
+    """Null, as values and as bytes, where `foreign` has found that; its columns are gone."""
+    from pyspark.sql import functions as F
+
+    for name in [each for each in COLUMNS if _FOREIGN + each in df.columns]:
+        for column in (name, f"{name}_raw"):
+            df = df.withColumn(column, F.when(~df[_FOREIGN + name], df[column]))
+        df = df.drop(_FOREIGN + name)
+    return df
+
+
+def _of_registry(df: DataFrame) -> list[str]:
+    shaped = of(df)
+    return [name for name, form in zip(COLUMNS, (shaped.key, shaped.value), strict=True) if form.kind == REGISTRY]
 
 
 def _labelled(column: Column, name: str, metadata: dict[str, str]) -> Column:

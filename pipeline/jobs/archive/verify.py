@@ -1,7 +1,8 @@
 """Is in the archive what is in the log? Of each partition the number of records and the sum of their checksums.
 
     files    each is there, can be read (with its pages' checksums), and has the records that the manifest says; and
-             what keys and values were decoded to is what their bytes say
+             what keys and values were decoded to is what their bytes say (but where the schema that they were written
+             by is in a registry alone: then they are kept as bytes, and the decoded value is not looked at)
     log      the records of offsets that both have are the same, as bytes: what `restore` would write. Where the sums
              differ the records are compared one by one, and the offsets told
 
@@ -120,9 +121,10 @@ def _counted(frame: DataFrame, shape: Shape | None = None) -> Counts:
     """With `shape` of what comes out when all is encoded, and decoded again."""
     from pyspark.sql import functions as F
 
-    named = frame.withColumn(_FILE, F.input_file_name())
+    named = shapes.foreign(frame.withColumn(_FILE, F.input_file_name()))
     if shape is not None:
         named = shapes.shape(shapes.unshape(named), shape)
+    named = shapes.without_foreign(named)
     counts = (F.count("*"), F.min("offset"), F.max("offset"), sums.total(sums.checksum(named, frame.columns)))
     found: Counts = {}
     for path, partition, *span, sum_ in named.groupBy(_FILE, "partition").agg(*counts).collect():

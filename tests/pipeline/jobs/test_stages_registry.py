@@ -226,7 +226,7 @@ def test_what_columns_become(spark: SparkSession) -> None:
     far, day = 2**62, 2**31 - 1
     row = {"id": 7, "n": 1, "f": 0.5, "at": far, "day": day, "local": -far, "sum": Decimal("-1.50"), "raw": b"\xff"}
     row |= {"tags": ["a", None], "more": [("k", day)], "in": {"x": 1, "y": {"at": far}}, "again": None}
-    column = pa.array([row, dict.fromkeys(row), None], to_arrow_type(kind))
+    column = pa.array([row, dict.fromkeys(row), None], to_arrow_type(kind, timezone="UTC"))
     made = (
         Encoding(Output(schema, 258)).converted(column, pa.array([None, None, b"as it was"], pa.binary())).to_pylist()
     )
