@@ -4,7 +4,7 @@ PYTHON ?= $(shell .ci/python)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-FOLDERS := broker workers storage ipc protocol cluster groups loadtest pipeline demo systemd
+FOLDERS := $(filter-out __%,$(notdir $(patsubst %/,%,$(wildcard src/odradek/*/))))
 # What pip does to a wheel: without it each start compiles hundreds of modules where Python may not write its caches.
 COMPILE := $(BIN)/python -m compileall -q $(FOLDERS)
 # Not each test that was skipped: tests/harness/skips.py sums them up.
@@ -59,11 +59,8 @@ format: $(VENV)/.tested  ## let ruff lay the code out and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# mypy finds packages by their folders' names, so it is shown odradek/ with the folders in it.
 typecheck: $(VENV)/.tested
-	@mkdir -p .typecheck/odradek
-	@for folder in $(FOLDERS); do ln -sfn ../../$$folder .typecheck/odradek/$$folder; done
-	MYPYPATH=.typecheck $(BIN)/mypy -p odradek -p tests
+	$(BIN)/mypy -p odradek -p tests
 
 bench: $(VENV)/.tested  ## measure beside Kafka and RabbitMQ (ARGS=--quick: short; ARGS='--rows batch1'); writes loadtest/RESULTS.md
 	@$(COMPILE)
@@ -86,7 +83,7 @@ lock:  ## write the lock files anew from the newest releases that pyproject.toml
 	.ci/lock $(PYTHON)
 
 clean:  ## remove the environment and all that was built; ./data and ./.cache stay
-	rm -rf $(VENV) .typecheck .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed: requirements.lock pyproject.toml

@@ -15,28 +15,20 @@ import pytest
 from tests.harness.process import die_with_parent, free_port, wait_until
 
 from .test_first_minutes import try_commands
-from .tree import ROOT, package_dirs, pyproject
+from .tree import ROOT, package_dirs, pyproject, top_folders
 
-NOT_PACKAGES = {"tests", "data", "build", "dist"}
+NOT_PACKAGES = {"tests", "src", "data", "build", "dist"}
 
 
-def test_every_package_folder_is_listed() -> None:
-    """A package that pyproject.toml forgets works in the clone, and is missing from the wheel."""
-    listed = set(package_dirs().values())
+def test_every_folder_of_modules_is_a_package() -> None:
+    """One without a link in src/odradek, or without an __init__.py, is missing from the wheel."""
     folders = {path.parent for path in ROOT.glob("[a-z]*/**/*.py") if not _outside(path.parent)}
-    assert folders == listed
+    assert folders == set(package_dirs().values())
 
 
 def _outside(folder: Path) -> bool:
     top = folder.relative_to(ROOT).parts[0]
     return top in NOT_PACKAGES or top.endswith(".egg-info") or top.startswith(".")
-
-
-def test_packages_and_folders_agree() -> None:
-    setuptools = pyproject()["tool"]["setuptools"]
-    assert sorted(setuptools["packages"]) == sorted(setuptools["package-dir"])
-    for name, folder in package_dirs().items():
-        assert (folder / "__init__.py").exists(), f"{name} has no __init__.py"
 
 
 def test_locks_hold_every_dependency() -> None:
@@ -83,7 +75,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         "pyproject.toml",
         "README.md",
         "LICENSE",
-        *{path.relative_to(ROOT).parts[0] for path in package_dirs().values()},
+        "src",
+        *[path.name for path in top_folders()],
     ]:
         _copy(ROOT / name, source / name)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -101,7 +94,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 def _copy(here: Path, there: Path) -> None:
     if here.is_dir():
-        shutil.copytree(here, there, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(here, there, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     else:
         shutil.copy(here, there)
 

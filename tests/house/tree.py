@@ -25,9 +25,15 @@ def pyproject() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
+def top_folders() -> list[Path]:
+    """The folders of the repository that are packages: those that src/odradek links to."""
+    return sorted(link.resolve() for link in (ROOT / "src" / "odradek").iterdir() if link.is_symlink())
+
+
 def package_dirs() -> dict[str, Path]:
     """Every package that is built, by name: `odradek.workers.apis` → …/workers/apis."""
-    return {name: ROOT / folder for name, folder in pyproject()["tool"]["setuptools"]["package-dir"].items()}
+    files = [file for top in top_folders() for file in top.rglob("__init__.py")]
+    return {PREFIX + ".".join(file.parent.relative_to(ROOT).parts): file.parent for file in sorted(files)}
 
 
 def modules() -> Iterator[tuple[str, Path]]:

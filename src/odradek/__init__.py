@@ -1,0 +1,1 @@
+"""Odradek, a Kafka-compatible message broker. Its packages are the top folders of the repository, linked here."""
