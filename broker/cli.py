@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import click
+
 from odradek.broker import commands
 from odradek.broker.errors import FAILED, INTERRUPTED, OK, OdradekError
 

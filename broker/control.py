@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import zmq
+
 from odradek.broker.errors import OdradekError
 
 log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import click
+
 from odradek.demo import direct, events, figures, found, picture, report, run
 from odradek.demo.data import DemoError
 from odradek.loadtest.swarm.broker import BrokerError

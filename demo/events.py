@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from odradek.demo import data
 from pyarrow import csv
+
+from odradek.demo import data
 
 DOUBLED = 1000
 """Every thousandth row is sent twice, as by a producer without idempotence that missed an acknowledgement."""

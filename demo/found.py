@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from pyarrow import dataset
+
 from odradek.demo.data import DemoError
 from odradek.demo.figures import Figures
-from pyarrow import dataset
 
 NEW_YORK = ZoneInfo("America/New_York")
 CLOCKS = 1

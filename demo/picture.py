@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib import dates
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
 from odradek.demo.figures import Figures, Sums
 
 INK, SOFT, BLUE, RED = "#1f2933", "#7b8794", "#2f6f9f", "#c8553d"

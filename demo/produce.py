@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from odradek.demo.data import DemoError
 from odradek.demo.events import Event
 from odradek.pipeline.auditing import Audit

@@ -11,6 +11,7 @@ from datetime import date
 from pathlib import Path
 
 import click
+
 from odradek.demo import events, produce
 from odradek.demo.jobs import Jobs
 from odradek.loadtest.swarm.broker import running

@@ -18,6 +18,7 @@ import os
 import zlib
 
 import posix_ipc
+
 from odradek.ipc import memory_order, renewal
 
 MAGIC = 0x6F64726164656B31  # "odradek1"

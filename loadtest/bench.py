@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from odradek.loadtest import cluster_rows, compaction, parquet, producers, record_looks, recovery, starts
 from odradek.loadtest.brokers import KINDS, Broker
 from odradek.loadtest.clients import LoadError

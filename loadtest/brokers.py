@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 import psutil
+
 from odradek.loadtest import processes, wire
 from odradek.loadtest.processes import Memory, free_port
 from odradek.loadtest.tools import KAFKA_VERSION, BrokerError, kafka_jars, rabbitmq

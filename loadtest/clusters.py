@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
+
 from odradek.loadtest import wire
 from odradek.loadtest.brokers import JAVA_OPTIONS, ApacheKafka, Broker, Odradek
 from odradek.loadtest.tools import BrokerError, kafka_jars

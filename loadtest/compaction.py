@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+
 from odradek.loadtest import wire
 from odradek.loadtest.brokers import ApacheKafka, Broker, Odradek
 from odradek.loadtest.compaction_data import fill

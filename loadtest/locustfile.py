@@ -14,6 +14,7 @@ import gevent
 from locust import events, runners
 from locust.log import greenlet_exception_logger
 from locust.runners import WorkerRunner
+
 from odradek.loadtest.swarm import base, charts, finishing, lag, metrics, options
 from odradek.loadtest.swarm.bursty import Bursty
 from odradek.loadtest.swarm.consumer import GroupMember

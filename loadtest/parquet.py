@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 import psutil
+
 from odradek.loadtest import processes
 from odradek.loadtest.brokers import Broker
 from odradek.loadtest.clients import Call, LoadError, run

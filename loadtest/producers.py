@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+
 from odradek.loadtest.store import Entry, load, save
 from odradek.loadtest.tools import say
 

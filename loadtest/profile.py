@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 import psutil
+
 from odradek.loadtest.brokers import Broker, BrokerError, Odradek
 from odradek.loadtest.clients import LoadError
 from odradek.loadtest.rows import ROWS, Row, once

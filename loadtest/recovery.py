@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import click
 import psutil
+
 from odradek.loadtest import processes
 from odradek.loadtest.brokers import JAVA_OPTIONS, BrokerError, cluster_id, kafka_jars
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import psutil
+
 from odradek.loadtest import processes
 from odradek.loadtest.tools import BrokerError, kafka_jars
 

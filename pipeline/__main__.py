@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 import click
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.command import main
 

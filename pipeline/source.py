@@ -10,10 +10,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from odradek.pipeline.errors import OptionError
-from odradek.pipeline.options import ReadOptions, columns
-from odradek.pipeline.reading.batch import BatchReader, FilteredReader
-from odradek.pipeline.writing import writer
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -31,6 +27,11 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+from odradek.pipeline.errors import OptionError
+from odradek.pipeline.options import ReadOptions, columns
+from odradek.pipeline.reading.batch import BatchReader, FilteredReader
+from odradek.pipeline.writing import writer
 
 SCHEMA = StructType(
     [

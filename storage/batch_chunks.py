@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
+
 from odradek.protocol.records import bulk
 from odradek.storage.scan import CRC_FROM_V2, LEAST_V2, PREFIX, BadBatch, Batch, Scan
 

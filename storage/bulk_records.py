@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+
 from odradek.protocol.records import batch_v2, bulk, codecs
 from odradek.protocol.records.errors import MESSAGE_TOO_LARGE, RecordError
 from odradek.storage.batch_chunks import PADDING, Chunk

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+
 from odradek.ipc.producers import ProducerEntry
 from odradek.protocol.records import batch_v2, message_sets, slices
 from odradek.protocol.records.batch_v2 import Record

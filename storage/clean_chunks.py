@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
+
 from odradek.protocol.records import batch_v2, codecs, message_sets, slices
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.batch_chunks import Chunk, OldBatch

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from struct import pack
 
 from crc32c import crc32c
+
 from odradek.protocol.records import batch_v2, control, message_sets
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.producers import next_sequence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.batch_chunks import Chunk, OldBatch
 from odradek.storage.bulk_records import RecordReader, Records

@@ -15,6 +15,7 @@ from __future__ import annotations
 import mmap
 
 import numpy as np
+
 from odradek.storage.key_hashes import Hashes
 
 ENTRY_BYTES = 24

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from crc32c import crc32c
+
 from odradek.protocol import batch as wire
 
 _MAGIC_AT = 16

@@ -23,6 +23,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
+
 from odradek.ipc import renewal
 from odradek.storage.durable import pread_exact
 

@@ -17,6 +17,7 @@ from struct import Struct, error
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
+
 from odradek.ipc import renewal
 from odradek.storage import names
 from odradek.storage.durable import FILES, Files, StrPath, read_file, remove, replace

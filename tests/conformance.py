@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from odradek.loadtest import store
 
 from .harness.broker import Broker

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from odradek.broker import config as configuration
 from odradek.broker import takeover
 from odradek.broker.commands._tables import print_json, rows

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
 from odradek.broker.commands._client import TOPIC, Cluster, check
 from odradek.broker.errors import OdradekError
 from odradek.cluster.adopted_configs import MARK, UNKNOWN_RETENTION

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
 from odradek.broker import config as configuration
 from odradek.broker import process
 from odradek.broker.config import BrokerConfig, ConfigFault

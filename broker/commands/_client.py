@@ -15,6 +15,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
+
 from odradek.broker.commands._codecs import register
 from odradek.broker.commands._properties import client_config
 from odradek.broker.errors import OdradekError

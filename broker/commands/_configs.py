@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
 from odradek.broker.commands._client import (
     BROKER,
     BROKER_LOGGER,

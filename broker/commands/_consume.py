@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from kafka import KafkaConsumer, TopicPartition
+
 from odradek.broker.commands._codecs import register
 from odradek.broker.commands._consumer import open_consumer
 from odradek.broker.commands._formatters import Format

@@ -7,6 +7,7 @@ from typing import Any
 
 from kafka import KafkaConsumer
 from kafka.errors import KafkaError
+
 from odradek.broker.errors import OdradekError
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 from kafka import ConsumerRebalanceListener, KafkaConsumer
+
 from odradek.broker.commands._codecs import register
 from odradek.broker.commands._consumer import open_consumer
 from odradek.broker.commands._metrics import print_metrics

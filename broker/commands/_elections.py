@@ -8,6 +8,7 @@ from typing import Any
 import click
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import ElectLeadersRequest
+
 from odradek.broker.commands._client import Cluster, Partition, check
 from odradek.broker.commands._partitions import by_topic, from_file, names, repeated
 from odradek.broker.errors import OdradekError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import click
+
 from odradek.broker.commands._client import Cluster, Partition, explain
 from odradek.broker.commands._filters import PartitionFilter
 from odradek.broker.commands._tables import print_json

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
 from odradek.broker.commands._client import Cluster, Partition, check, explain
 from odradek.broker.commands._groups_print import print_members, print_offsets, print_states
 from odradek.broker.commands._tables import print_json, rows

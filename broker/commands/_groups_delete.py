@@ -8,6 +8,7 @@ from typing import Any
 import click
 from kafka.protocol.admin import DeleteGroupsRequest
 from kafka.protocol.consumer import OffsetDeleteRequest
+
 from odradek.broker.commands._client import Cluster, Partition, check, explain
 from odradek.broker.commands._groups import Options, chosen
 from odradek.broker.commands._groups_print import print_deleted

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 import click
+
 from odradek.broker.commands._tables import rows
 
 Document = Mapping[str, Any]

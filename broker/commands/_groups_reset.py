@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 from kafka.structs import OffsetAndMetadata, TopicPartition
+
 from odradek.broker.commands._client import Cluster, Partition, RequestFailed, check, explain
 from odradek.broker.commands._groups import Group, Options, chosen, committed, described
 from odradek.broker.commands._groups_delete import partitions_named

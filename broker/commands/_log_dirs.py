@@ -9,6 +9,7 @@ from typing import Any
 import click
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeLogDirsRequest
+
 from odradek.broker.commands._client import Cluster
 from odradek.broker.commands._partitions import ids
 from odradek.broker.errors import OdradekError

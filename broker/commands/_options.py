@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 import click
+
 from odradek.broker.errors import OdradekError
 from odradek.protocol import properties
 

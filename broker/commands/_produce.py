@@ -14,6 +14,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaError
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.serializer import Serializer
+
 from odradek.broker.commands._client import Cluster
 from odradek.broker.commands._codecs import register
 from odradek.broker.commands._lines import LineError, Reader, lines

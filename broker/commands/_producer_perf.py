@@ -12,6 +12,7 @@ from typing import Any
 import click
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
+
 from odradek.broker.commands._codecs import register
 from odradek.broker.commands._metrics import print_metrics
 from odradek.broker.commands._properties import client_config

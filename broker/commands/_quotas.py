@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
+
 from odradek.broker.commands._client import Cluster, check
 from odradek.broker.commands._tables import print_json
 from odradek.broker.errors import OdradekError

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
+
 from odradek.broker.commands import _reassign_throttles as throttles
 from odradek.broker.commands._client import Cluster, Partition, check, explain
 from odradek.broker.commands._partitions import by_topic, from_file, ids, names, plural, read_json, repeated

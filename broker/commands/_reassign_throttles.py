@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
 from odradek.broker.commands._client import BROKER, TOPIC, Cluster, Partition, check
 from odradek.broker.commands._partitions import ids, plural
 from odradek.broker.errors import OdradekError

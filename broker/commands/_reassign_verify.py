@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+
 from odradek.broker.commands import _reassign_throttles as throttles
 from odradek.broker.commands._client import Cluster
 from odradek.broker.commands._partitions import ids

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import click
 from kafka.errors import KafkaError
 from kafka.protocol.consumer import FetchRequest
+
 from odradek.broker.commands._client import Cluster, Partition, explain
 from odradek.broker.commands._filters import TopicFilter
 from odradek.broker.commands._partitions import by_topic

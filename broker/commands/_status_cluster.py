@@ -11,6 +11,7 @@ from typing import Any
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeLogDirsRequest
+
 from odradek.broker.commands._client import BROKER, TOPIC, Cluster, Partition, RequestFailed, explain
 from odradek.broker.commands._cluster_overview import Dir, Node, Overview, Row, overview
 from odradek.broker.commands._reassign import Reassignment, moving

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from kafka.errors import TopicAlreadyExistsError
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+
 from odradek.broker.commands._client import Cluster, check
 from odradek.broker.commands._filters import topic_filter
 from odradek.broker.commands._tables import print_json

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from kafka.errors import IncompatibleBrokerVersion
 from kafka.protocol.admin import DescribeTopicPartitionsRequest, ListPartitionReassignmentsRequest
+
 from odradek.broker.commands._client import TOPIC, Cluster, Partition
 from odradek.broker.commands._partitions import ids
 from odradek.broker.commands._tables import print_json

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+
 from odradek.broker.commands._filters import topic_filter
 from odradek.broker.commands._tables import print_json
 from odradek.broker.commands._topics import Options, must_exist, warn_of_metrics

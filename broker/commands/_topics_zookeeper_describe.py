@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from odradek.broker.commands._partitions import ids
 from odradek.broker.commands._tables import print_json
 from odradek.broker.commands._topics import Options

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from odradek.broker.errors import OdradekError
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from odradek.broker.commands._options import ClientCommand, connection_options, flag, json_option, load_properties
 
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import click
+
 from odradek.broker.errors import FAILED
 
 

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import click
+
 from odradek.broker.commands._options import (
     ClientCommand,
     connection_options,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+
 from odradek.broker.commands._options import (
     ClientCommand,
     connection_options,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from odradek.broker.errors import FAILED
 
 _KAFKA_DECODERS = ("org.apache.kafka.tools.api.StringDecoder", "kafka.serializer.StringDecoder")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+
 from odradek.broker.commands._options import ClientCommand, connection_options, flag, load_properties
 from odradek.broker.commands._zookeeper import find_brokers, zookeeper_option
 

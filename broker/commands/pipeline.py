@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 
 import click
+
 from odradek.broker.errors import OdradekError
 
 _AS_IT_IS = {"ignore_unknown_options": True, "allow_extra_args": True}

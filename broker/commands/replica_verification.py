@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+
 from odradek.broker.commands._filters import topic_filter
 from odradek.broker.commands._options import ClientCommand, connection_options, end_on_sigterm, load_properties
 

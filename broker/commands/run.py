@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+
 from odradek.broker.entry import MODULES
 from odradek.ipc.roles import BY_NAME, MAX_WORKERS, worker_role
 

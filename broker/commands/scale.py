@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
 from odradek.broker.commands._broker import configured
 from odradek.ipc.roles import MAX_WORKERS
 

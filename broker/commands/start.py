@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
+
 from odradek.broker.commands._broker import configured
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
+
 from odradek.broker.commands._broker import configured
 from odradek.broker.commands._options import ClientCommand, flag
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+
 from odradek.broker.commands._broker import configured
 
 _DISK_S = 60.0  # for the logs to be synced in the end

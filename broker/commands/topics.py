@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+
 from odradek.broker.commands._options import (
     ClientCommand,
     at_most_one,

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import click
+
 from odradek.broker.errors import OdradekError
 
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"

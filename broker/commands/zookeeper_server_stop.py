@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
 from odradek.broker.commands.zookeeper_server_start import MAIN
 from odradek.broker.errors import OdradekError
 
@@ -25,6 +26,7 @@ def command(properties: Path | None, timeout: float) -> None:
       odradek zookeeper-server-stop config/zookeeper.properties
     """
     import psutil
+
     from odradek.broker.process import wait_for
 
     found = [one for one in psutil.process_iter() if _is_meant(one, properties)]

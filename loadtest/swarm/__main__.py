@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import click
+
 from odradek.loadtest.swarm.broker import BrokerError
 from odradek.loadtest.swarm.run import Plan, run
 

@@ -7,6 +7,7 @@ from typing import Any
 import gevent
 from confluent_kafka import Message
 from locust import User
+
 from odradek.loadtest.swarm import metrics, record
 from odradek.loadtest.swarm.clients import Reader, Sender
 from odradek.loadtest.swarm.ledger import Ledger

@@ -11,6 +11,7 @@ from typing import Any
 
 import gevent
 import locust.stats
+
 from odradek.loadtest.swarm import metrics
 from odradek.loadtest.swarm.chart_script import PERCENTILES, into_script
 

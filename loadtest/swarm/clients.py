@@ -26,6 +26,7 @@ import gevent
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from gevent.queue import Empty, Queue
 from gevent.threadpool import ThreadPool
+
 from odradek.loadtest.swarm.pump import Pump
 from odradek.loadtest.swarm.runs import Runs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from locust import task
+
 from odradek.loadtest.swarm.base import KafkaUser
 from odradek.loadtest.swarm.options import EVENTS, group_name
 

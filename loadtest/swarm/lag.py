@@ -12,6 +12,7 @@ from typing import Any
 import gevent
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+
 from odradek.loadtest.swarm import metrics
 from odradek.loadtest.swarm.options import EVENTS, MIXED, group_name
 

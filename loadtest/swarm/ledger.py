@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+
 from odradek.loadtest.swarm.record import digest
 from odradek.loadtest.swarm.runs import Run
 

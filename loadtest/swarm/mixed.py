@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from locust import task
+
 from odradek.loadtest.swarm.base import KafkaUser
 from odradek.loadtest.swarm.options import EVENTS, MIXED, RESULTS
 

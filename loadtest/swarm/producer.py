@@ -6,6 +6,7 @@ import random
 
 import gevent
 from locust import task
+
 from odradek.loadtest.swarm.base import KafkaUser
 from odradek.loadtest.swarm.options import EVENTS
 

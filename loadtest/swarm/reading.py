@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from odradek.loadtest.swarm import compare, ledger
 from odradek.loadtest.swarm.record import IDEMPOTENT, Stamp, digest, parse
 

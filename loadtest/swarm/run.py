@@ -18,6 +18,7 @@ from pathlib import Path
 
 import click
 from confluent_kafka import KafkaException
+
 from odradek.loadtest.swarm import ledger
 from odradek.loadtest.swarm.broker import free_port, running
 from odradek.loadtest.swarm.chart_script import into_script

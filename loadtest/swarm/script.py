@@ -14,6 +14,7 @@ import gevent
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 from locust import task
+
 from odradek.loadtest.swarm.base import KafkaUser
 from odradek.loadtest.swarm.options import EVENTS
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from locust import LoadTestShape
+
 from odradek.loadtest.swarm import turnout
 
 DEFAULT_SECONDS = 60

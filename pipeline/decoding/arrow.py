@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+
 from odradek.pipeline.decoding import columns, headers, old_formats
 from odradek.pipeline.decoding.bodies import ENOUGH, Bodies, BrokenBatch, Unpacker
 from odradek.pipeline.decoding.columns import Records

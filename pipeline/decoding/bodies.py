@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+
 from odradek.pipeline.decoding.selection import Batches
 from odradek.protocol.records import batch_v2, codecs
 from odradek.protocol.records.errors import RecordError

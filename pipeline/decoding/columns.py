@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+
 from odradek.pipeline.decoding.bodies import Bodies
 from odradek.protocol.records import batch_v2
 from odradek.protocol.records.bulk import indexable, marks, varints, walk, wrong

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+
 from odradek.pipeline.decoding.columns import Records
 from odradek.pipeline.decoding.gather import binary
 from odradek.protocol.records import varint

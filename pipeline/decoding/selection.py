@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records import batch_v2

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs import ending
 from odradek.protocol import properties

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 import click
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.causes import cause, expected
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.bars import Bars
 

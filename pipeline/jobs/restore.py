@@ -9,6 +9,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import click
+
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs import command as commands
 from odradek.pipeline.jobs import merging, progress, restoring, targets, topics
@@ -24,8 +25,9 @@ from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.writing import producer_settings
 
 if TYPE_CHECKING:
-    from odradek.pipeline.jobs.files import Files
     from pyspark.sql import DataFrame, SparkSession
+
+    from odradek.pipeline.jobs.files import Files
 
 SETTINGS = {"spark.sql.execution.arrow.maxBytesPerBatch": str(32 << 20)}
 """Of its session: ten thousand records, as many as Spark hands on at once, may be too large for any process."""

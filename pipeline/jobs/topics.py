@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.registry.settings import PREFIX
 from odradek.pipeline.writing import producer_settings

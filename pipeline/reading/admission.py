@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.pipeline.reading import offsets
-from odradek.pipeline.reading.stream import Offsets, StreamReader
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -14,6 +12,9 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+
+from odradek.pipeline.reading import offsets
+from odradek.pipeline.reading.stream import Offsets, StreamReader
 
 _INITIAL = {"initial": "as the options say"}
 

@@ -23,6 +23,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Range, Target
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from odradek.pipeline.types import Partition, Range
 from pyspark.sql import datasource as spark
+
+from odradek.pipeline.types import Partition, Range
 
 _LAST = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

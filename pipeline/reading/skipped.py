@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+
 from odradek.pipeline.decoding.selection import Batches, Selection
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records import batch_v2

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from pyspark.sql.datasource import InputPartition
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import planning
 from odradek.pipeline.types import NO_ID, Leader, Partition, Place, Range
 from odradek.pipeline.wire.brokers import Brokers
-from pyspark.sql.datasource import InputPartition
 
 STREAM_RECORDS = 1_000_000  # of a stream's batch in one task, unless maxRecordsPerPartition says otherwise
 

@@ -14,12 +14,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import first_batch, losses, offsets, planning, splits, tasks
 from odradek.pipeline.reading.telling import tell, warn
 from odradek.pipeline.types import EARLIEST, LATEST, Partition
 from odradek.pipeline.wire.brokers import Brokers
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 Offsets = dict[Partition, int]
 Seen = dict[Partition, tuple[int, bytes]]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
+
 from odradek.pipeline import between_tasks
 from odradek.pipeline.decoding import arrow
 from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError, UnknownTopic

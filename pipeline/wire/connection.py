@@ -20,6 +20,7 @@ from kafka.errors import IncompatibleBrokerVersion, for_code
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.wire.settings import MOST_FETCHED, Address, Settings
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar
 
 from kafka.protocol.metadata import MetadataRequest
+
 from odradek.pipeline.wire.connection import Connection
 from odradek.pipeline.wire.patience import Later, insist
 from odradek.pipeline.wire.settings import Address, Settings

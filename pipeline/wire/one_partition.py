@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 from kafka.protocol.consumer import FetchRequest
+
 from odradek.pipeline.types import NO_ID, Leader, Partition
 from odradek.pipeline.wire.patience import Later, check
 from odradek.pipeline.wire.settings import Address, Settings

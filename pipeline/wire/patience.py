@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kafka.errors import for_code
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.wire.settings import Settings
 

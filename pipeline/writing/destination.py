@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Producer
+
 from odradek.pipeline.errors import PipelineError, UnknownTopic
 from odradek.pipeline.writing.producer_settings import SILENT
 

@@ -23,10 +23,11 @@ from itertools import pairwise, repeat
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.writing import stamps
 from odradek.pipeline.writing.stamps import Stamps
-from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 
 from confluent_kafka import KafkaException, Producer
+
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.parsing import positive
 from odradek.pipeline.wire.security import Security

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.writing.outgoing import Header, Record
 

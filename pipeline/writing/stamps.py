@@ -22,8 +22,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
-from odradek.pipeline.errors import PipelineError
 from pyspark import TaskContext
+
+from odradek.pipeline.errors import PipelineError
 
 HEADER = "odradek.id"
 COLUMN = "id"

@@ -62,6 +62,7 @@ from zlib import crc32
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.writing import stamps
 from odradek.pipeline.writing.outgoing import Record

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from odradek.pipeline.errors import OptionError, PipelineError
 from pyspark.sql.types import StructType
+
+from odradek.pipeline.errors import OptionError, PipelineError
 
 MOST = 64  # of one task: each has a producer until the task ends
 OPTION = "odradek.transactional.by"

@@ -19,6 +19,9 @@ from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
 from odradek.pipeline import between_tasks
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.options import WriteOptions
@@ -27,8 +30,6 @@ from odradek.pipeline.writing.outgoing import Outgoing
 from odradek.pipeline.writing.producing import Sender, sender
 from odradek.pipeline.writing.stamps import Positions, Stamps, Travelling
 from odradek.pipeline.writing.transactions import Mark, Transaction, transaction
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
 _log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import crc32c
+
 from odradek.protocol.records import codecs, varint
 from odradek.protocol.records.errors import CORRUPT_MESSAGE, INVALID_RECORD, RecordError
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+
 from odradek.protocol.records import varint
 from odradek.protocol.records.errors import INVALID_RECORD, RecordError
 

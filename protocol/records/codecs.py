@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable
 
 import cramjam
+
 from odradek.protocol.records import lz4_frames, snappy_frames
 from odradek.protocol.records.errors import (
     MESSAGE_TOO_LARGE,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from odradek.broker import config as configuration
 from odradek.ipc import channel, handoff
 from odradek.ipc.channel import Channel

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker import admission
 from odradek.broker.admission import Admission
 from odradek.cluster import znodes

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker import adoption
 from odradek.broker import config as configuration
 from odradek.broker.checkpoint_turns import Turns

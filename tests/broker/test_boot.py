@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker import boot
 from odradek.broker import config as configuration
 from odradek.broker.boot import Boot

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker import cleaning
 from odradek.broker.checkpoint_turns import FormerLines, Turns
 from odradek.broker.cleaner_offsets import CleanerOffsets

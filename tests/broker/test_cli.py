@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from odradek.broker import boot
 from odradek.broker import config as configuration
 from odradek.broker.errors import BootError

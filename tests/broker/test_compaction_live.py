@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 
 from odradek.storage import check, checkpoints
-
 from tests.harness.broker import Broker
 from tests.harness.process import wait_until
 

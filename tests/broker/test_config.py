@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from odradek.broker import config as configuration
 from odradek.broker.config import BrokerConfig, ConfigFault
 from odradek.broker.errors import FATAL_BOOT

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import zmq
+
 from odradek.broker import control
 from odradek.broker.errors import OdradekError
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from odradek.broker.controller_link import ControllerLink
 from odradek.cluster import internal
 from odradek.ipc import forward

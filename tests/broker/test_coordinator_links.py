@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.broker.coordinator_links import NewestConnections, client_id
 from odradek.broker.marker_links import Markers
 from odradek.broker.markers import NO_SOURCE, Job

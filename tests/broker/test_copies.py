@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker import copies, flushing
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.checkpointing import Checkpoints

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
+
 from odradek.broker import offsets_topic
 from odradek.broker.controller_link import ControllerLink
 from odradek.broker.group_coordinator import GroupCoordinator

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from odradek.broker import departure
 from odradek.broker.departure import Departure
 from odradek.broker.process import Process, role_locks

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from odradek.broker import removal
 from odradek.broker.aging import Aging
 from odradek.broker.free_space import RARELY_MS, FreeSpace, Pace

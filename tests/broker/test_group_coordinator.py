@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker import config as configuration
 from odradek.broker import group_coordinator, offsets_topic
 from odradek.broker.controller_link import ControllerLink

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from odradek.broker import aging, flushing, janitor, removal, shutdown
 from odradek.broker.boot import Boot
 from odradek.broker.checkpoint_turns import FormerLines, Turns

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from odradek.broker import enrolment, joining
 from odradek.broker.errors import BootError, OdradekError
 from odradek.cluster.tree import BadVersion, NotDone, TreeError, TreeUnavailable

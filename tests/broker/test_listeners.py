@@ -7,6 +7,7 @@ import socket
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.broker import listeners
 from odradek.broker.listeners import Endpoint, ListenerError
 

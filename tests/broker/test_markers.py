@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker import config as configuration
 from odradek.broker import markers
 from odradek.broker.marker_links import MarkerLinks

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from odradek.broker import forkserver
 
 from ..harness.broker import Broker

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.broker import config as configuration
 from odradek.broker import orders as orders_module
 from odradek.broker.checkpoint_turns import Turns

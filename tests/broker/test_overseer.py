@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from odradek.broker import kept_dirs
 from odradek.broker.boot import OFFLINE
 from odradek.broker.errors import OdradekError

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker import config as configuration
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.metadata_owner import MetadataOwner

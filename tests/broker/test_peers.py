@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from odradek.broker import link
 from odradek.broker.peers import REACHED, REFUSED, Peer, Switchboard
 

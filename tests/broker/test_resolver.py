@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from odradek.broker.resolver import Resolver
 
 from ..harness.process import readable, wait_until

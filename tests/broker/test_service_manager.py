@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from odradek.broker import journal, patience, sockets, systemd
 from odradek.broker.errors import BootError
 from odradek.broker.journal import JournalHandler

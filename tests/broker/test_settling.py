@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from odradek.broker.settling import settle
 from odradek.groups.errors import Error
 from odradek.groups.ownership import RELOAD_PAUSE_MS

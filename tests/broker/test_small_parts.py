@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.broker import config as configuration
 from odradek.broker import limits, logs, spawn, systemd
 from odradek.broker.banner import banner, ready_line

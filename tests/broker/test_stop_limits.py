@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.broker import config as configuration
 from odradek.broker import stop_limits, units
 from odradek.broker.config import BrokerConfig

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+
 from odradek.broker.stopped import StoppedProcesses, process_state
 
 from ..harness.process import die_with_parent, wait_until

@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+
 from odradek.broker import config as configuration
 from odradek.broker import control
 from odradek.broker.checkpoint_turns import Turns

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from odradek.broker.sweep import StuckHolders
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared

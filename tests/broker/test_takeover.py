@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
 from odradek.broker import config as configuration
 from odradek.broker import takeover
 from odradek.broker.takeover import TakeOver, TopicTakeOver

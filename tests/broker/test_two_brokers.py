@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+
 from odradek.broker import boot, process
 from odradek.broker import config as configuration
 from odradek.broker.boot import Boot

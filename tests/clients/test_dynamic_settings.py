@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+
 from odradek.protocol import interbroker
 from odradek.storage import checkpoints
 

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+
 from odradek.protocol import interbroker
 
 from ..harness.process import wait_until

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from odradek.protocol import interbroker
 
 from ..harness.process import wait_until

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.rundir import run_dir, shm_prefix
 from odradek.ipc.shm import Shared

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from odradek.cluster.zookeeper import ZooKeeperTree
 
 from ..harness.cluster import Cluster

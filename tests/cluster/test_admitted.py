@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from odradek.cluster import admitted
 from odradek.cluster.admitted import ALLOWED, NOBODY, Admitted
 from odradek.cluster.configdef import ConfigError, parse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from odradek.cluster.adopted_configs import MARK, UNKNOWN_RETENTION, altered, is_marked
 
 WITH_MORE = {**UNKNOWN_RETENTION, "segment.bytes": "5000"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from odradek.cluster.ahead import Coming, beyond
 from odradek.protocol.fetch import FetchPart
 

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+
 from odradek.workers.api import message_class as message
 
 from ..harness.apache import Apache

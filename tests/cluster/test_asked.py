@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from odradek.cluster import asked, errors
 from odradek.cluster.asked import NewIsr
 from odradek.cluster.errors import ApiError

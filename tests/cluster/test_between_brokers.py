@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+
 from odradek.cluster import znodes
 from odradek.cluster.zookeeper import ZooKeeperTree
 from odradek.protocol import interbroker

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from odradek.broker.brokers import Brokers
 from odradek.cluster import znodes
 from odradek.cluster.tree import Create, Delete

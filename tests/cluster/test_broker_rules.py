@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from odradek.cluster import alter, configdef
 from odradek.cluster.broker_rules import broken, broken_by_change
 from odradek.cluster.errors import INVALID_REQUEST, ApiError

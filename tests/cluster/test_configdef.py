@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.cluster import configdef as c
 from odradek.cluster.configtypes import DOUBLE, TYPE_NAMES
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from odradek.broker.metadata_owner import AT_ONCE
 from odradek.cluster import errors, internal
 from odradek.cluster.snapshot import PartitionInfo

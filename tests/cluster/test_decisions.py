@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.cluster import alter, configdef, errors, planning, topicnames
 from odradek.cluster.alter import APPEND, DELETE, SET, SUBTRACT, Change
 from odradek.cluster.assignment import assign

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from odradek.cluster import znodes
 from odradek.cluster.zookeeper import ZooKeeperTree
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from odradek.cluster import fetch_session, following
 from odradek.cluster.ahead import Coming
 from odradek.cluster.fetch_session import Key, Session

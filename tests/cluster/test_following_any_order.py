@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from odradek.cluster.ahead import Coming
 from odradek.cluster.fetch_session import Key
 from odradek.cluster.following import (

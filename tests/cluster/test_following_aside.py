@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from odradek.cluster.fetch_session import Key
 from odradek.cluster.following import (
     HELD_WAIT_MS,

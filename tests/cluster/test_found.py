@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 from kazoo.client import KazooClient
+
 from odradek.protocol import interbroker
 
 from ..clients.raw.batches import batch

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
 from odradek.broker.isr import IsrKeeper
 from odradek.cluster import notices, znodes
 from odradek.cluster.tree import TreeUnavailable

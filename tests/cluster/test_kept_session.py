@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from odradek.broker.joining import SESSION_FILE
 from odradek.cluster import znodes
 from odradek.cluster.tree import Stat

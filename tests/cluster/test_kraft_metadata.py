@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.cluster import kraft_records
 from odradek.cluster.kraft_metadata import TOPIC, Entry, Metadata
 

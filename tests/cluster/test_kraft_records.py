@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.cluster import kraft_records
 from odradek.cluster.kraft_records import (
     ConfigRecord,

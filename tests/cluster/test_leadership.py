@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from odradek.cluster.leadership import Leadership, Standing
 from odradek.cluster.znodes import Partition, PartitionState, TopicNode
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+
 from odradek.cluster import znodes
 from odradek.ipc import slots
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from odradek.cluster.leadership import Change, Leadership, Standing
 from odradek.cluster.lives import Lives
 from odradek.cluster.znodes import Partition

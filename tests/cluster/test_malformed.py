@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.cluster import notices, znodes
 from odradek.cluster.znodes import Malformed, TopicNode
 from odradek.cluster.zookeeper import ZooKeeperTree

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.cluster import internal
 from odradek.ipc import slots
 from odradek.workers.api import message_class

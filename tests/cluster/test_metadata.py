@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+
 from odradek.cluster import errors
 from odradek.workers.api import message_class as message
 

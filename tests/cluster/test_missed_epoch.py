@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+
 from odradek.cluster import znodes
 from odradek.cluster.znodes import PartitionState
 from odradek.cluster.zookeeper import ZooKeeperTree

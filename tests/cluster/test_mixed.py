@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from odradek.cluster import znodes
 from odradek.cluster.zookeeper import ZooKeeperTree
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from odradek.cluster import znodes
 from odradek.cluster.zookeeper import ZooKeeperTree
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.cluster import notices, znodes
 from odradek.cluster.znodes import BrokerNode, PartitionState, TopicNode
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from odradek.broker.candidate import Candidate
 from odradek.broker.office import Office
 from odradek.broker.orders import Orders

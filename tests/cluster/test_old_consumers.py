@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+
 from odradek.cluster import znodes
 from odradek.cluster.zookeeper import ZooKeeperTree
 from odradek.workers.api import message_class as message

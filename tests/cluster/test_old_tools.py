@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+
 from odradek.cluster import znodes
 from odradek.cluster.zookeeper import ZooKeeperTree
 

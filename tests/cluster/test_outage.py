@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+
 from odradek.broker.outage import CHANGES, MOST, PATIENCE_S, Outage
 
 from ..clients.admin import create_named

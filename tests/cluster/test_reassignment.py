@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+
 from odradek.broker.moves import Moves
 from odradek.cluster import errors, reassignment
 from odradek.cluster.errors import ApiError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from odradek.broker.fenced import Fenced
 from odradek.broker.settled_lives import SettledLives
 from odradek.cluster import znodes

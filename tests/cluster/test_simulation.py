@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
 from odradek.cluster import znodes
 from odradek.cluster.state import EPOCH
 from odradek.cluster.tree import Delete, Set

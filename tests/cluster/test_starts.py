@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from odradek.broker.slotbook import SlotBook
 from odradek.cluster import znodes
 from odradek.cluster.state import ClusterState

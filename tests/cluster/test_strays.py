@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.partition_dirs import PartitionDirs
 from odradek.broker.strays import keep

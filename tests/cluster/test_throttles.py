@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from odradek.cluster import configdef, throttles
 from odradek.cluster.snapshot import Snapshot, raw_snapshot
 from odradek.cluster.throttles import ALL, FOLLOWER, LEADER, Throttle, Window, partitions, window

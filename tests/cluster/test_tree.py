@@ -12,6 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
 from odradek.cluster import tree as t
 from odradek.cluster.embedded import EmbeddedTree, StoreError
 

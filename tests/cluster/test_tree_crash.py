@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from odradek.cluster.embedded import EmbeddedTree
 
 WRITER = """

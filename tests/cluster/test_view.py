@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from odradek.broker import orders
 from odradek.broker.orders import Orders
 from odradek.cluster.view import Office, Told, View

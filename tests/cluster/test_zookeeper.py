@@ -18,6 +18,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+
 from odradek.cluster import tree as t
 from odradek.cluster.zookeeper import ConnectError, NoAnswer, ZooKeeperTree
 

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+
 from odradek.broker.commands._consumer import open_consumer
 from odradek.broker.errors import OdradekError
 

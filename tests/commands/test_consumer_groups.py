@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kafka.structs import OffsetAndMetadata, TopicPartition
+
 from odradek.broker.commands._client import Cluster
 from odradek.broker.commands._groups import committed
 

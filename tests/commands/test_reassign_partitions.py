@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker.commands._reassign import Reassignment
 from odradek.broker.commands._reassign_throttles import FOLLOWERS, LEADERS, Move, _replicas, moves
 

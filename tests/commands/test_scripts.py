@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from odradek.broker import config as configuration
 
 from ..harness.checkout import ROOT, Checkout

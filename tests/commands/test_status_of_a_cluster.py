@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker.commands._cluster_overview import Dir, Node, Row, overview, render
 from odradek.cluster.zookeeper import ZooKeeperTree
 

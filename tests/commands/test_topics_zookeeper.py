@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from odradek.cluster import znodes
 from odradek.cluster.tree import Tree
 from odradek.cluster.zookeeper import ZooKeeperTree

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from pyarrow import parquet
+
 from odradek.demo import direct, events, figures
 from odradek.demo.figures import Figures, Sum, Sums
-from pyarrow import parquet
 
 from ..harness.process import die_with_parent
 

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from kafka.errors import CorruptRecordError
+
 from odradek.protocol import interbroker
 
 from ..clients.raw.batches import NOW, parse

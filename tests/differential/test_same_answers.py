@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+
 from odradek.protocol import interbroker
 from odradek.workers import api
 

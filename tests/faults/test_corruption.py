@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from odradek.cluster.embedded import FILE_NAME
 from odradek.storage import checkpoints, names
 from odradek.storage.check import check

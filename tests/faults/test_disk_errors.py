@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.storage.names import partition_dir
 
 from ..clients.admin import create_topic

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.storage.reserve import Reserve
 
 from ..clients.admin import create_named, create_topic

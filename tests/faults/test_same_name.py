@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from odradek.storage import checkpoints
 
 from ..clients.raw.calls import list_offsets

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.storage import checkpoints
 from odradek.storage.check import check
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
+
 from odradek.protocol.library import message_class
 
 from ..clients.admin import create_topic

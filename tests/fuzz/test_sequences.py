@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+
 from odradek.protocol import interbroker
 from odradek.workers import api
 

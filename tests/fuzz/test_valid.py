@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from odradek.protocol import interbroker
 from odradek.protocol.wire import WireError
 from odradek.workers import api

@@ -10,7 +10,6 @@ from odradek.broker.offsets_journal import split
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2
 from odradek.storage import read
-
 from tests.storage.compaction_world import Producer, World
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+
 from odradek.cluster.admitted import Admitted
 from odradek.cluster.snapshot import Snapshot, raw_snapshot
 from odradek.groups.errors import Error

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
 from odradek.groups.errors import Error
 from odradek.groups.loading import Replay
 from odradek.storage.compaction import Memory
 from odradek.storage.offset_map import ENTRY_BYTES
-
 from tests.storage.compaction_world import Producer
 
 from .compacted_journal import CompactedJournal

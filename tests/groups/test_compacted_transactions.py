@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
 from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.loading import Replay
 from odradek.groups.transactions.transaction import Metadata

@@ -10,6 +10,7 @@ import logging
 from typing import Any
 
 import pytest
+
 from odradek.groups.errors import Error
 from odradek.groups.events import Append, Now
 from odradek.groups.journal import build_batch

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.groups.events import Record
 from odradek.groups.journal import build_batch
 from odradek.groups.records import GroupValue, OffsetValue, group_key, group_value, offset_key, offset_value

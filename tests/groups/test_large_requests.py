@@ -6,6 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+
 from odradek.groups.offsets import Committed
 from odradek.groups.records import OffsetValue
 from odradek.workers.api import load_rows, message_class

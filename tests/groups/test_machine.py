@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from odradek.groups import group as group_module
 from odradek.groups.errors import Error
 from odradek.groups.events import Leaving

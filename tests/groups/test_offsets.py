@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from odradek.groups.errors import Error
 from odradek.groups.groups import Groups
 from odradek.groups.journal import BATCH_BYTES

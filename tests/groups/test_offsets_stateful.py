@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
 from odradek.groups.errors import Error
 from odradek.groups.events import Commit
 from odradek.groups.loading import Replay

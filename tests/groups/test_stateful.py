@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from odradek.groups.errors import Error
 from odradek.groups.events import JoinResult, SyncResult
 from odradek.groups.group import Group, State

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.groups.timers import MOST_STALE, Deadlines
 
 STEPS = st.lists(

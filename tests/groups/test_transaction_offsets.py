@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from odradek.groups.errors import Error
 from odradek.groups.ownership import RELOAD_PAUSE_MS
 from odradek.protocol.records import batch_v2, control

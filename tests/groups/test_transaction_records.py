@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.groups.records import RecordError
 from odradek.groups.transactions.loading import Replay
 from odradek.groups.transactions.records import decode_key, decode_value, key, partition_for, value

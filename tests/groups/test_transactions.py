@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from odradek.groups.errors import Error
 from odradek.groups.transactions import states
 from odradek.groups.transactions.events import Producer

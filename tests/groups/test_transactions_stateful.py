@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
 from odradek.groups.errors import Error
 from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.states import COMPLETED, FROM, State

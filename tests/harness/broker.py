@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from odradek.ipc.rundir import run_dir, shm_prefix
 
 from .process import (

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.loadtest import store
 
 _REPORT, _PIECE = "report", "piece"

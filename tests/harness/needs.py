@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
 from odradek.pipeline import java
 from odradek.pipeline.errors import PipelineError
 

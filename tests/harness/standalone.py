@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pyspark
+
 from odradek.pipeline import java
 
 from .process import die_with_parent, family, free_port, kill_all, wait_dead, wait_until

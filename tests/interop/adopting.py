@@ -21,6 +21,7 @@ from kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+
 from odradek.cluster.znodes import uuid_bytes
 from odradek.storage.scan import Scan
 

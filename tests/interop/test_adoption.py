@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.cluster.adopted_configs import MARK
 
 from ..harness.process import wait_until

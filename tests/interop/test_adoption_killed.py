@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from odradek.cluster.adopted_configs import UNKNOWN_RETENTION
 
 from ..faults.failpoints.arming import Arming

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
+
 from odradek.cluster.adopted_configs import UNKNOWN_RETENTION
 from odradek.cluster.znodes import random_uuid, uuid_text
 

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator
 
 import pytest
+
 from odradek.ipc import memory_order, region
 from odradek.ipc.shm import Shared
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.ipc import channel, forward, handoff
 from odradek.ipc.channel import FRAGMENT, Channel, Listener
 from odradek.ipc.doorbell import Doorbell, Ringer

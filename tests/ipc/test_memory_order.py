@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from odradek.ipc import membarrier, memory_order, slots
 from odradek.ipc.roles import COORDINATOR
 from odradek.ipc.shm import Shared

@@ -7,6 +7,7 @@ import secrets
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from odradek.ipc import region
 from odradek.ipc.producers import KEPT, ProducerBatch, ProducerTable
 from odradek.ipc.region import NoRoom

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from odradek.ipc import region
 from odradek.ipc.region import NoRoom, Region, RegionError
 

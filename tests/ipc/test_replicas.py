@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from odradek.ipc import replicas, slots
 from odradek.storage import leading
 

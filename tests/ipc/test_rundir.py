@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from odradek.ipc import rundir
 from odradek.ipc.rundir import RunDirError
 

@@ -9,6 +9,7 @@ import time
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from odradek.ipc import slots
 from odradek.ipc.roles import COORDINATOR, JANITOR
 from odradek.ipc.shm import Shared

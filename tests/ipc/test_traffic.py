@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 
 import pytest
+
 from odradek.ipc import roles
 from odradek.ipc.traffic import ROW, SAMPLES, WORDS, Traffic
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+
 from odradek.loadtest import wire
 from odradek.loadtest.brokers import Broker as Measured
 from odradek.loadtest.clients import Call, LoadError, run
 from odradek.loadtest.curves import drop_pages
 from odradek.loadtest.rows import ROWS, Row, check_end, once
-
 from tests.harness.broker import Broker
 
 pytestmark = pytest.mark.needs("librdkafka-dev")

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+
 from odradek.loadtest import compaction
 from odradek.loadtest.brokers import Odradek
 from odradek.loadtest.compaction_data import fill

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from odradek.loadtest import producers
 from odradek.loadtest.report import markdown
 from odradek.loadtest.report_producers import producers_section

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 import pytest
+
 from odradek.loadtest.bench import attempt, chosen_keys, chosen_kinds
 from odradek.loadtest.clients import Call, Cost, LoadError
 from odradek.loadtest.profile import hottest

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+
 from odradek.loadtest.swarm import compare, ledger
 from odradek.loadtest.swarm.options import EVENTS, TOPICS
 from odradek.loadtest.swarm.reading import _consumer, read, verify
 from odradek.loadtest.swarm.run import LOCUSTFILE, Plan
 from odradek.loadtest.swarm.runs import Run
-
 from tests.harness.broker import Broker
 from tests.harness.process import die_with_parent, free_port, wait_until
 

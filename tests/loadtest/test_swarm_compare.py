@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from odradek.loadtest.swarm import compare, ledger, record
 from odradek.loadtest.swarm.compare import READ, Findings
 from odradek.loadtest.swarm.ledger import ACKED, RUN, Ledger

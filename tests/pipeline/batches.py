@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
+
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records import batch_v2, codecs, control, message_sets, slices
 

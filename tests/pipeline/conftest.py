@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from odradek.pipeline.session import activate, session
 
 from ..harness.needs import connector_jars, missing, skip

@@ -13,13 +13,14 @@ from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
 from odradek.pipeline.session import session
 from odradek.pipeline.source import OdradekDataSource
 from odradek.pipeline.writing import writer
 from odradek.pipeline.writing.writer import StreamWriter
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
 SETTINGS = {
     "spark.master": "local[1,2]",

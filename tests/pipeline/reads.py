@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading.batch import BatchReader
 from odradek.pipeline.reading.splits import Split

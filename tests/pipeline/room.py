@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.files import Files
 

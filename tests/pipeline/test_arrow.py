@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from odradek.pipeline.decoding import arrow, headers
 from odradek.pipeline.decoding.columns import LAST_MS
 from odradek.pipeline.errors import PipelineError

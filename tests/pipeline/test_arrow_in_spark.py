@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 
 def test_what_spark_sees(spark: SparkSession) -> None:
+    from pyspark.sql.datasource import DataSource, DataSourceReader
+
     from odradek.pipeline.decoding import arrow
     from odradek.pipeline.source import SCHEMA_WITH_HEADERS
     from odradek.pipeline.types import Chunk
-    from pyspark.sql.datasource import DataSource, DataSourceReader
 
     log = some_log(5, 60)
     span = whole(log)

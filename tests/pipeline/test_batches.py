@@ -6,6 +6,7 @@ import random
 from itertools import combinations
 
 import pytest
+
 from odradek.pipeline.batches import Whole, checked, whole
 from odradek.pipeline.decoding import arrow
 from odradek.pipeline.types import Chunk, Range

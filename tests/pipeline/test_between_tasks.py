@@ -10,6 +10,7 @@ from pathlib import Path
 from zipimport import zipimporter
 
 import pytest
+
 from odradek.pipeline import between_tasks
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from odradek.pipeline.errors import OptionError, PipelineError, UnknownTopic
 from odradek.pipeline.types import EARLIEST, LATEST
 from odradek.pipeline.wire.brokers import Brokers

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.pipeline.decoding import bodies, columns
 from odradek.pipeline.decoding.bodies import Bodies, Unpacker
 from odradek.pipeline.decoding.selection import Selection

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from odradek.pipeline.jobs import restore
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.verify import verify

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from odradek.pipeline.jobs.files import Files
 
 from ..harness.hdfs import Hdfs

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError
 from odradek.pipeline.types import Place
 from odradek.protocol.records import convert

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from odradek.pipeline import java
 from odradek.pipeline.errors import PipelineError
 

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.reading import offsets
 from odradek.pipeline.reading.offsets import All, Exactly, Since, Spec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.options import ReadOptions, WriteOptions
 from odradek.pipeline.reading.offsets import All, Exactly, Since

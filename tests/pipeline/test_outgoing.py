@@ -7,10 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from odradek.pipeline.errors import OptionError, PipelineError
-from odradek.pipeline.writing import outgoing, producer_settings
-from odradek.pipeline.writing.outgoing import Outgoing
-from odradek.pipeline.writing.stamps import Positions, Travelling
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -22,6 +18,11 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+from odradek.pipeline.errors import OptionError, PipelineError
+from odradek.pipeline.writing import outgoing, producer_settings
+from odradek.pipeline.writing.outgoing import Outgoing
+from odradek.pipeline.writing.stamps import Positions, Travelling
 
 HEADERS = ArrayType(StructType([StructField("key", StringType(), False), StructField("value", BinaryType())]))
 TEXTS = ArrayType(StructType([StructField("key", StringType()), StructField("value", StringType())]))

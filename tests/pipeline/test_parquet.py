@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from odradek.pipeline.decoding.arrow import SCHEMA
 from odradek.pipeline.decoding.columns import LAST_MS
 from odradek.pipeline.errors import OptionError, PipelineError

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.pipeline.errors import DataLoss, OptionError
 from odradek.pipeline.reading import planning
 from odradek.pipeline.reading.losses import Loss, between, report, within

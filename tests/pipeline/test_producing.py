@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from kafka.partitioner.default import murmur2
+from pyspark.sql.types import BinaryType, StructField, StructType
+
 from odradek.pipeline.errors import PipelineError, UnknownTopic
 from odradek.pipeline.writing import destination, producing, writer
 from odradek.pipeline.writing.writer import Plan, Sent
-from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ..clients.admin import create_topic, unique
 from ..harness.process import free_port

@@ -14,14 +14,15 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql import datasource
+
 from odradek.pipeline.errors import DataLoss, OptionError
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading.batch import FilteredReader
 from odradek.pipeline.reading.pushdown import bounds, since
 from odradek.pipeline.reading.splits import Split
 from odradek.pipeline.types import Range
-from pyspark.errors import PySparkException
-from pyspark.sql import datasource
 
 from ..clients.admin import create_topic
 from .frames import load, rows

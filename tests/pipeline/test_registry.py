@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.registry import by_id, client
 from odradek.pipeline.registry.settings import Registry, split, url

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.types import LATEST, Range
 from odradek.pipeline.wire.brokers import Brokers

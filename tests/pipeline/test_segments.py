@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.pipeline.reading import segments
 from odradek.pipeline.reading.segments import NotHere
 from odradek.storage import checkpoints, logdirs, names

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.session import logging_as, session
 

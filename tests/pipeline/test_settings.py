@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.wire.settings import MOST_FETCHED, Settings
 

@@ -14,8 +14,9 @@ import pyspark
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from odradek.pipeline.jobs import archive
 from pyarrow import dataset
+
+from odradek.pipeline.jobs import archive
 
 from ..clients.admin import unique
 from ..harness.cluster import Cluster

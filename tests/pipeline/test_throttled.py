@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.pipeline.types import LATEST
 from odradek.pipeline.wire import connection, patience
 from odradek.pipeline.wire.brokers import Brokers

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from odradek.loadtest.parquet import WAYS, Way
 from odradek.loadtest.to_parquet import write
 

@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
+from pyspark.sql.types import StructType
+
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.types import LATEST
 from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.writing import producer_settings, transactions, units, writer
 from odradek.pipeline.writing.transactions import Mark
 from odradek.pipeline.writing.writer import Plan, Sent
-from pyspark.sql.types import StructType
 
 from ..clients.admin import create_topic, unique
 from ..harness.process import free_port, wait_until

@@ -7,6 +7,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.protocol import fetch, fetch_client, wire
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.protocol.fetch_client import EARLIEST, LATEST, Place

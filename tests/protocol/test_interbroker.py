@@ -7,6 +7,7 @@ import uuid
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from odradek.protocol import interbroker, requests
 from odradek.protocol.interbroker import notation, strict
 from odradek.protocol.wire import WireError, skip_tags

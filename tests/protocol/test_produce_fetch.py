@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
+
 from odradek.protocol import fetch, produce, wire
 from odradek.protocol.fetch import FetchResult
 from odradek.protocol.produce import PartResult, single_reply

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from odradek.protocol import fetch, interbroker, produce
 from odradek.protocol.wire import LONGEST_STRING, MOST_ELEMENTS, WireError, pack_uvarint
 from odradek.workers import api

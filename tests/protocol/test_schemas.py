@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from odradek.workers.api import message_class
 
+from odradek.workers.api import message_class
 from tests.harness import java
 
 JAVA = Path(__file__).with_name("java")

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+
 from odradek.protocol import interbroker, requests, responses
 from odradek.protocol.interbroker import strict
 from odradek.protocol.wire import WireError

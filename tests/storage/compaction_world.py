@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker.aging import Aging
 from odradek.ipc import slots
 from odradek.protocol import errors

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
+
 from odradek.ipc import slots
 from odradek.storage import check, follow, names, read, recovery, snapshots
 from odradek.storage.partition import Partition

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
+
 from odradek.storage import names
 from odradek.storage.rebuild import scan_segment
 

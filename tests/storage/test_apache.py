@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from odradek.storage import checkpoints, index_files, names
 from odradek.storage.check import check
 from odradek.storage.logdirs import partitions_in
 from odradek.storage.recovery import Recovered, recover
 from odradek.storage.scan import Scan
-
 from tests.harness import java
 from tests.harness.apache import Apache
 from tests.harness.process import die_with_parent, wait_until

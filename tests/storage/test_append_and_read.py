@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.ipc import replicas, slots
 from odradek.ipc.slots import SlotState
 from odradek.protocol import errors

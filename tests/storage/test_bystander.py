@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2, convert
 from odradek.storage import bystander, names, roll, trim

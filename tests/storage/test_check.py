@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+
 from odradek.broker.commands.check import command
 from odradek.protocol.records import batch_v2
 from odradek.storage import check as check_module
@@ -16,7 +17,6 @@ from odradek.storage.check import check, log_bytes
 from odradek.storage.config import LogConfig
 from odradek.storage.epochs import EpochCache
 from odradek.storage.producers import AbortedTxn, ProducedBatch, ProducerEntry
-
 from tests.storage.logs import batch, message, run_of_batches, write_segment
 
 TOPIC_ID = bytes(range(16))

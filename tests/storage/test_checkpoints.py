@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import CheckpointError, MetaProperties
-
 from tests.storage.faulty import FaultyFiles
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.records import batch_v2, codecs, convert

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+
 from odradek.protocol.records import batch_v2, codecs, convert
 from odradek.storage import check, checkpoints, names, recovery, transactions
 from odradek.storage.config import LogConfig
-
 from tests.harness import java
 from tests.harness.apache import Apache
 from tests.harness.process import wait_until

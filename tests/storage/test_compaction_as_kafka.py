@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from odradek.protocol.records import batch_v2, codecs, convert
 from odradek.storage import checkpoints, compaction, names
 from odradek.storage.compaction import Memory

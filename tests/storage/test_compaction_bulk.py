@@ -9,6 +9,7 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
+
 from odradek.protocol.records import batch_v2, codecs, message_sets
 from odradek.storage import append, bulk_records, check, names
 from odradek.storage.append import Batch

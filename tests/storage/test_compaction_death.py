@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2, convert
 from odradek.storage import check, checkpoints, compaction, names, recovery, swap

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
 from odradek.protocol.records import codecs
 from odradek.storage.compaction import Memory
 from odradek.storage.offset_map import ENTRY_BYTES

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from odradek.protocol import errors
 from odradek.storage import check, recovery, transactions
 from odradek.storage.cleaned_transactions import CleanedTransactions, PassState

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage import names, recovery, snapshots, transactions, truncate

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage import check, former_state, names, read, recovery, reindex, roll, snapshots, transactions

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+
 from odradek.broker.commands.dump_log import command
 from odradek.protocol.records import batch_v2, message_sets
 from odradek.storage import names, snapshots
 from odradek.storage.recovery import recover
-
 from tests.harness import java
 from tests.storage.logs import Interval, batch, marker, message, run_of_batches, write_segment
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+
 from odradek.broker.commands import _log_decoders
 from odradek.broker.commands.dump_log import command
 from odradek.groups import records
 from odradek.protocol.records import batch_v2
-
 from tests.harness import java
 from tests.storage.logs import write_segment
 

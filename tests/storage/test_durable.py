@@ -3,8 +3,8 @@ import os
 from pathlib import Path
 
 import pytest
-from odradek.storage import durable
 
+from odradek.storage import durable
 from tests.storage.faulty import FaultyFiles
 
 

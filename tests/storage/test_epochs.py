@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.storage.checkpoints import CheckpointError
 from odradek.storage.epochs import EpochCache, UnknownEpoch, common_end, diverges
 

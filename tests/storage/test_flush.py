@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+
 from odradek.ipc import slots
 from odradek.storage import durable, flush, truncate
 from odradek.storage.disks import SyncFailed

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.ipc import slots
 from odradek.storage import check, checkpoints, follow, names, received, roll, transactions, truncate
 from odradek.storage.epochs import EpochCache

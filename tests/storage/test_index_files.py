@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.storage import index_files, names
 from odradek.storage.index_files import IndexBuilder
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from odradek.protocol.records import codecs
 from odradek.storage import names
 from odradek.storage.compaction import Memory

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from odradek.storage import checkpoints, logdirs
 from odradek.storage.checkpoints import MetaProperties
 from odradek.storage.logdirs import LogDir, LogDirError

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from odradek.protocol import errors
 from odradek.storage import lowest_sequences
 from odradek.storage.append import Batch

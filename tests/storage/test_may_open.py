@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
 from odradek.ipc import slots
 from odradek.storage import transactions
 from odradek.storage.append import append

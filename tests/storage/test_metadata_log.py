@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.storage import metadata_log, names
 from odradek.storage.metadata_log import MetadataLogError
 

@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.storage import names
 
 TOPICS = st.from_regex(r"\A[a-zA-Z0-9._-]{1,249}\Z")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.storage import offset_map
 from odradek.storage.key_hashes import SHORT, Hashes, KeyHasher, packed
 from odradek.storage.offset_map import ENTRY_BYTES, OffsetMap

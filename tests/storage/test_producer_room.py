@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from odradek.ipc import slots
 from odradek.ipc.region import NoRoom
 from odradek.protocol import errors

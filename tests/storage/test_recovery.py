@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.storage import names, snapshots
 from odradek.storage.check import check
 from odradek.storage.epochs import EpochCache
 from odradek.storage.producers import AbortedTxn, ProducerEntry, read_txn_index
 from odradek.storage.recovery import CorruptLog, Recovered, recover
 from odradek.storage.scan import Scan
-
 from tests.storage.faulty import FaultyFiles
 from tests.storage.logs import Interval, batch, marker, message, run_of_batches, write_segment
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker import aging
 from odradek.ipc import producers, region, renewal, slots
 from odradek.ipc.producers import ProducerTable

@@ -2,6 +2,7 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.storage.retention import Limits, SegmentFacts, kept_producers, segments_to_delete
 
 from .live import batch, live, put

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from odradek.storage import scan as scanning
 from odradek.storage.scan import Scan, find_batch_after
-
 from tests.storage.logs import batch, message, run_of_batches
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.protocol import errors
 from odradek.storage import transactions
 from odradek.storage.append import Batch

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage import names, roll, transactions

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.storage import snapshots
 from odradek.storage.producers import MAX_SEQUENCE, ProducedBatch, ProducerEntry, previous_sequence
 from odradek.storage.snapshots import SnapshotError

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2, codecs
 from odradek.storage import times, trim, truncate

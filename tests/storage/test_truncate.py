@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.ipc import slots
 from odradek.storage import check, checkpoints, compaction, names, recovery, transactions, truncate
 from odradek.storage.epochs import EpochCache

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from odradek.broker import config, units
 from odradek.systemd import render
 from odradek.systemd.render import Machine

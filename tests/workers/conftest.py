@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from odradek.workers import followers
 
 from .inprocess import Bench, Client

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from odradek.storage.openfile import FileSlice, OpenFile
 from odradek.workers import burst
 from odradek.workers.connection import _BURST, SLICE, Connection

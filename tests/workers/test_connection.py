@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage.openfile import FileSlice, OpenFile

@@ -6,6 +6,7 @@ import errno
 from typing import Any
 
 import pytest
+
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage import trim

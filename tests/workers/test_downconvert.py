@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.consumer import FetchRequest
+
 from odradek.storage.partition import Partition
 from odradek.workers import downconvert
 

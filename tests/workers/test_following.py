@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from odradek.ipc import replicas, roles, slots
 from odradek.ipc.replicas import IN, JOINING, OUT
 from odradek.protocol import errors

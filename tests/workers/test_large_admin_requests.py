@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.broker.metadata_owner import MetadataOwner
 from odradek.cluster import configdef
 from odradek.cluster.embedded import EmbeddedTree

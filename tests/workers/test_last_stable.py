@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
 from odradek.storage import trim

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.protocol.library import message_class
 from odradek.storage import times, trim
 from odradek.workers import fetching, loop, worker

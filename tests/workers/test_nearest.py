@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.ipc import replicas, slots
 from odradek.protocol import errors
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from odradek.storage.openfile import FileSlice, OpenFile
 from odradek.workers import pager
 from odradek.workers.pager import Pager, cached

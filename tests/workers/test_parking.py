@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from odradek.ipc import memory_order
 from odradek.ipc.roles import worker_role
 from odradek.ipc.slots import ANYTHING, Slot

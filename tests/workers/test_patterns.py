@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.workers.patterns import MOST_NODES, Pattern, Refused
 
 MANY = "".join(chr(0x800 + at) for at in range(1_500))

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+
 from odradek.ipc import replicas, slots
 from odradek.protocol import errors
 from odradek.workers import replicated

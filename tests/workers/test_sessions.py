@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.workers import sessions as module

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.ipc import slots
 from odradek.storage import roll
 from odradek.workers import standing

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.cluster.throttles import LEADER
 from odradek.ipc import replicas, roles, slots
 from odradek.ipc.replicas import IN, OUT

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.consumer import ListOffsetsRequest
+
 from odradek.cluster import internal
 from odradek.cluster.admitted import ALLOWED
 from odradek.ipc import forward

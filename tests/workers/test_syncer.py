@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.storage import flush, leading, truncate

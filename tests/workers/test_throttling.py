@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from odradek.cluster.throttles import LEADER
 from odradek.ipc import replicas, roles
 from odradek.ipc.replicas import IN, JOINING, OUT

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
+
 from odradek.workers import worker
 
 from .inprocess import Bench

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from odradek.protocol import errors
 from odradek.workers import unavailable
 from odradek.workers.api import load_rows, message_class

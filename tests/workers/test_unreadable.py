@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
 from odradek.protocol import errors, interbroker
 from odradek.storage import epochs, names, read, reindex, roll, times, transactions
 from odradek.storage.partition import Partition

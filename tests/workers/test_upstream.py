@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from odradek.ipc import forward
 from odradek.ipc.channel import Channel, Listener
 from odradek.workers import upstream

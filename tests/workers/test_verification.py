@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 import pytest
+
 from odradek.cluster import internal
 from odradek.ipc import forward
 from odradek.ipc.channel import Listener

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.workers import waiting
 from odradek.workers.waiting import Waiting
 

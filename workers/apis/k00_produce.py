@@ -28,6 +28,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
+
 from odradek.cluster import topicnames
 from odradek.protocol import errors, produce
 from odradek.protocol.batch import (

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+
 from odradek.pipeline.errors import OptionError
 
 _PLAIN = {

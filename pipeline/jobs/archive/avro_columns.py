@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import in_arrow
 from odradek.pipeline.jobs.archive.avro import Codec

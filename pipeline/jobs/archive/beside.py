@@ -20,8 +20,9 @@ from odradek.pipeline.types import EARLIEST, LATEST, Range
 from odradek.pipeline.wire.brokers import Brokers
 
 if TYPE_CHECKING:
-    from odradek.pipeline.jobs.files import Files
     from pyspark.sql import DataFrame, SparkSession
+
+    from odradek.pipeline.jobs.files import Files
 
 _ROUNDS = 5  # where retention is faster than reading each time, it will be so again
 _SAID = {

@@ -31,9 +31,10 @@ class Columns:
 
     def check(self, spark: SparkSession, topics: Sequence[str]) -> dict[str, str]:
         """Try it on a frame without rows; returns the digest of each topic's columns. Raises OptionError, one line."""
+        from pyspark.errors import PySparkException
+
         from odradek.pipeline.jobs.archive.staging import digest
         from odradek.pipeline.source import SCHEMA_WITH_HEADERS
-        from pyspark.errors import PySparkException
 
         self.formats.check()
         empty = spark.createDataFrame([], SCHEMA_WITH_HEADERS)

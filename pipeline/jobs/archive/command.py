@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 import click
+
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs import command, progress
 from odradek.pipeline.jobs.archive import delta, shapes, start

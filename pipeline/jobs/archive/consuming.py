@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
 from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError, Unreadable
 from odradek.pipeline.jobs import in_arrow
 from odradek.pipeline.parsing import positive

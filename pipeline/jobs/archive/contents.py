@@ -12,8 +12,9 @@ from odradek.pipeline.jobs.archive import manifest
 from odradek.pipeline.jobs.archive.manifest import File, State
 
 if TYPE_CHECKING:
-    from odradek.pipeline.jobs.files import Files
     from pyspark.sql import DataFrame, SparkSession
+
+    from odradek.pipeline.jobs.files import Files
 
 CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}  # all files have some; Spark does not look at them unasked
 _AGAIN = 4  # beside a job that compacts each minute, what is slow would not end, though it is read in vain

@@ -22,6 +22,7 @@ from odradek.pipeline.jobs.archive.manifest import File, State
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction, CommitProperties, RemoveAction
+
     from odradek.pipeline.jobs.files import Files
 
 LOG = "_delta_log"

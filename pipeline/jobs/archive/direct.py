@@ -15,8 +15,9 @@ from odradek.pipeline.jobs.archive.manifest import Span
 from odradek.pipeline.jobs.archive.staging import Staged
 
 if TYPE_CHECKING:
-    from odradek.pipeline.jobs.files import Entry, Files
     from pyspark.sql import DataFrame, Row
+
+    from odradek.pipeline.jobs.files import Entry, Files
 
 
 def possible(files: Files, columns: Columns) -> bool:

@@ -19,8 +19,9 @@ from odradek.pipeline.jobs.archive.formats import REGISTRY, Format, Formats, Sha
 from odradek.pipeline.registry import client
 
 if TYPE_CHECKING:
-    from odradek.pipeline.jobs.archive.store import Store
     from pyspark.sql import SparkSession
+
+    from odradek.pipeline.jobs.archive.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from odradek.pipeline.jobs.archive import avro_columns, texts
 from odradek.pipeline.jobs.archive.formats import (
     AVRO,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
 from odradek.pipeline.jobs import in_arrow
 from odradek.pipeline.jobs.archive.manifest import ABORTED, COMPACTED, CONTROL, LOST, UNKNOWN
 from odradek.pipeline.jobs.causes import cause, expected

@@ -14,8 +14,9 @@ from odradek.pipeline.jobs.archive.contents import CHECKSUMS
 from odradek.pipeline.jobs.archive.manifest import Span
 
 if TYPE_CHECKING:
-    from odradek.pipeline.jobs.files import Files
     from pyspark.sql import DataFrame, SparkSession
+
+    from odradek.pipeline.jobs.files import Files
 
 SETTINGS = {
     # Files that a task has open at once; only a task whose rows are of more hours sorts the rest of them.

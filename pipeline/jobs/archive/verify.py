@@ -26,8 +26,9 @@ from odradek.pipeline.jobs.archive.manifest import File, Span, State
 from odradek.pipeline.jobs.causes import cause
 
 if TYPE_CHECKING:
-    from odradek.pipeline.jobs.files import Files
     from pyspark.sql import DataFrame, SparkSession
+
+    from odradek.pipeline.jobs.files import Files
 
 _FILE = "_odradek_file"
 Counts = dict[str, dict[int, tuple[Span, int]]]

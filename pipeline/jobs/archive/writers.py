@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 import pyarrow as pa
+
 from odradek.pipeline.jobs.archive.avro import tried
 from odradek.pipeline.jobs.archive.avro_resolution import resolution
 from odradek.pipeline.registry import by_id

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+
 from odradek.pipeline.jobs import command as jobs
 from odradek.pipeline.jobs.audit import report, tiers, verdict
 from odradek.pipeline.jobs.audit.asked import Asked

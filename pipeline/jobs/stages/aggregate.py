@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from odradek.pipeline.jobs.stages.declaration import Aggregate
-from odradek.pipeline.jobs.stages.sql import EVENT_TIME, RECORD, TIMESTAMP, quoted
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+
+from odradek.pipeline.jobs.stages.declaration import Aggregate
+from odradek.pipeline.jobs.stages.sql import EVENT_TIME, RECORD, TIMESTAMP, quoted
 
 _WINDOW = "__window"
 START, END = "window_start", "window_end"

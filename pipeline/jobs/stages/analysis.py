@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.types import StructType
+
 from odradek.pipeline.jobs.stages import avro_results, enrich, plan, records
 from odradek.pipeline.jobs.stages.avro_declared import AVRO
 from odradek.pipeline.jobs.stages.avro_results import Output
@@ -13,7 +15,6 @@ from odradek.pipeline.jobs.stages.declaration import Parse, Pipeline, Stage
 from odradek.pipeline.jobs.stages.parse import Reading, parsed
 from odradek.pipeline.jobs.stages.sql import HIDDEN, quoted
 from odradek.pipeline.jobs.stages.trial import Trial, Wrong
-from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import in_arrow
 from odradek.pipeline.jobs.archive import avro_columns
@@ -19,9 +20,10 @@ from odradek.pipeline.jobs.stages.sql import RECORD
 from odradek.pipeline.registry import client
 
 if TYPE_CHECKING:
-    from odradek.pipeline.jobs.stages.declaration import Parse
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+    from odradek.pipeline.jobs.stages.declaration import Parse
 
 WHY, FIELDS = "why", "fields"
 """Of the struct that a value becomes: a reason, null where there is none, and the columns."""

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import types as T
+
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import in_arrow
 from odradek.pipeline.jobs.archive import avro_columns
 from odradek.pipeline.jobs.archive.avro import Codec
-from pyspark.sql import types as T
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

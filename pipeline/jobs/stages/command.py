@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
 from odradek.pipeline import parsing
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.command import spark_options, start
@@ -16,8 +17,9 @@ from odradek.pipeline.jobs.stages.declaration import Pipeline
 from odradek.pipeline.jobs.stages.mistakes import Mistakes
 
 if TYPE_CHECKING:
-    from odradek.pipeline.jobs.stages.streams import Streams
     from pyspark.sql import SparkSession
+
+    from odradek.pipeline.jobs.stages.streams import Streams
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "false",  # what cannot be cast is null; it does not end the query

@@ -5,11 +5,12 @@ The topic is read anew for each batch, whole (`whole_topic`).
 
 from __future__ import annotations
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 from odradek.pipeline.jobs.stages.declaration import Enrich
 from odradek.pipeline.jobs.stages.parse import Reading, parsed
 from odradek.pipeline.jobs.stages.sql import REASON, RECORD, quoted
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 _KEY, _ON = "__key", "__on"
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs.stages import avro
 from odradek.pipeline.jobs.stages.avro_declared import AVRO
 from odradek.pipeline.jobs.stages.declaration import Parse
 from odradek.pipeline.jobs.stages.sql import REASON, RECORD, Blame, every, first, literal, quoted
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 _TEXT = f"string({RECORD}.value)"
 # Spark's parsers stop after the first value, and whatever ends ours early passes. So a text is one value only where it

@@ -5,12 +5,13 @@ A result is the JSON, or the Avro, of all its columns. A bad record stays what i
 
 from __future__ import annotations
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 from odradek.pipeline.jobs.stages import avro_results
 from odradek.pipeline.jobs.stages.avro_results import Output
 from odradek.pipeline.jobs.stages.declaration import Stage
 from odradek.pipeline.jobs.stages.sql import HIDDEN, REASON, RECORD, TIMESTAMP, literal, quoted, whole
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 HEADERS = "array<struct<key: string, value: binary>>"
 READ = f"key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, headers {HEADERS}"

@@ -6,11 +6,12 @@ take the watermark with it, and all that comes after would be late.
 
 from __future__ import annotations
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 from odradek.pipeline.jobs.stages.declaration import Stage
 from odradek.pipeline.jobs.stages.sql import EVENT_TIME, REASON, Blame, literal, quoted, whole
 from odradek.pipeline.jobs.stages.validate import blamed
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 
 def timed(rows: DataFrame, stage: Stage) -> DataFrame:

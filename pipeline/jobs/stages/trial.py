@@ -7,14 +7,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs.stages.avro_declared import AVRO
 from odradek.pipeline.jobs.stages.declaration import Parse
 from odradek.pipeline.jobs.stages.parse import Reading
 from odradek.pipeline.jobs.stages.sql import HIDDEN
-from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

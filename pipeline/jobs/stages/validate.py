@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from odradek.pipeline.jobs.stages.sql import REASON, Blame, every, literal, whole
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+
+from odradek.pipeline.jobs.stages.sql import REASON, Blame, every, literal, whole
 
 
 def validated(rows: DataFrame, rules: Mapping[str, str]) -> DataFrame:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
 from odradek.pipeline.jobs.in_arrow import mapped
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading.batch import BatchReader

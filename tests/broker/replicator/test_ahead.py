@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+
 from odradek.broker import link
 from odradek.ipc.locks import PartitionLocks
 from odradek.storage import follow as follow_storage

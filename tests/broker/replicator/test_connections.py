@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+
 from odradek.broker import link
 
 from ...harness.process import nobody

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from odradek.broker import stop_limits
 from odradek.broker.supervisor import helpers
 from odradek.ipc import roles

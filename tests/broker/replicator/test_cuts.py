@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from odradek.broker import copies, cuts
 from odradek.storage import truncate
 from odradek.storage.epochs import EpochCache

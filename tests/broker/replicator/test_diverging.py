@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from odradek.broker import copies
 from odradek.protocol import errors
 from odradek.storage import truncate

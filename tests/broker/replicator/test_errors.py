@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+
 from odradek.cluster import following
 from odradek.protocol import errors
 from odradek.storage import follow as follow_storage

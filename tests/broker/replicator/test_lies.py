@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from odradek.cluster import following
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchResult

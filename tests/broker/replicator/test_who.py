@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from odradek.broker import replicator
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Ringer

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 from kazoo.client import KazooClient
+
 from odradek.broker.joining import SESSION_FILE
 from odradek.ipc.rundir import run_dir
 

@@ -17,15 +17,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.session import session
 from odradek.pipeline.source import OdradekDataSource
 from odradek.pipeline.writing import stamps, transactions, writer
 from odradek.pipeline.writing.outgoing import Record
 from odradek.pipeline.writing.writer import Plan, StreamWriter
-from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
-from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.types import StructType
 
 SETTINGS = {
     "spark.master": "local[2,4]",  # tasks are tried four times

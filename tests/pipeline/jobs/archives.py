@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+
 from odradek.pipeline.jobs.archive import job, manifest
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.manifest import State

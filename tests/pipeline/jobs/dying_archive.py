@@ -16,6 +16,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
 from odradek.pipeline.jobs.archive import job
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.staging import SETTINGS
@@ -24,9 +28,6 @@ from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading.admission import AdmissionReader
 from odradek.pipeline.session import session
 from odradek.pipeline.source import OdradekDataSource
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
 
 CONF = {
     "spark.master": "local[1,2]",

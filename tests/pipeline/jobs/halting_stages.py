@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
 from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.stages import cluster, running
 from odradek.pipeline.jobs.stages.analysis import analysed
@@ -25,8 +28,6 @@ from odradek.pipeline.source import OdradekDataSource
 from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.writing import stamps, writer
 from odradek.pipeline.writing.writer import StreamWriter
-from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
 SPARK = {
     "spark.master": "local[2]",

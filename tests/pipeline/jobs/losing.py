@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
 from odradek.pipeline.options import ReadOptions
 from odradek.pipeline.reading import tasks
 from odradek.pipeline.reading.admission import AdmissionReader
 from odradek.pipeline.reading.batch import BatchReader
 from odradek.pipeline.source import OdradekDataSource
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

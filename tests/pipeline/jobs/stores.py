@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from odradek.pipeline.jobs.archive.compaction import together
 from odradek.pipeline.jobs.archive.manifest import Commit, File, Span
 from odradek.pipeline.jobs.archive.store import STAGING, Move, Store

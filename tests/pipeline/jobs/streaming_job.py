@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import command, progress
 from odradek.pipeline.jobs.causes import told

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+
 from odradek.pipeline.jobs.archive.delta import APP
 from odradek.pipeline.jobs.archive.manifest import State
 

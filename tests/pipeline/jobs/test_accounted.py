@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+
 from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.archive.job import Job
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs.archive import manifest
 from odradek.pipeline.jobs.archive.columns import Columns

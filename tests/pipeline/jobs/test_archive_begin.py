@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from odradek.pipeline.jobs.archive import start
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.archive.start import Start

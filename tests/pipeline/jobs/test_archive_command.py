@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive.__main__ import command
 

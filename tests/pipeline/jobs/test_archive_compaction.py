@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive import compaction, shapes, staging
 from odradek.pipeline.jobs.archive.formats import Format, Shape

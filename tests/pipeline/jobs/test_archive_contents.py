@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive import contents
 from odradek.pipeline.jobs.archive.contents import Reading

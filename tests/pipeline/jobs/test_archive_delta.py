@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
+
 from odradek.pipeline.errors import OptionError, UnknownTopic
 from odradek.pipeline.jobs.archive.__main__ import command
 from odradek.pipeline.jobs.archive.columns import Columns

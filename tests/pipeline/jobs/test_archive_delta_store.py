@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive.delta import Delta
 from odradek.pipeline.jobs.archive.manifest import State

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive import compaction, direct
 from odradek.pipeline.jobs.archive.job import Job

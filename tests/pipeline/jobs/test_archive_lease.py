@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive import lease
 from odradek.pipeline.jobs.archive.lease import LEASE, PATIENCE, Lease

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive import manifest
 from odradek.pipeline.jobs.archive.manifest import COMMITS, Commit, File, Span, State

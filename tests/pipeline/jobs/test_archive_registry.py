@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import restore
 from odradek.pipeline.jobs.archive.__main__ import command

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from odradek.pipeline.jobs.archive import manifest
 from odradek.pipeline.jobs.archive.columns import Columns
 from odradek.pipeline.jobs.archive.job import Job

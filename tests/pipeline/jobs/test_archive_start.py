@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+
 from odradek.pipeline.errors import DataLoss, PipelineError
 from odradek.pipeline.jobs.archive import start
 from odradek.pipeline.jobs.archive.columns import Columns

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from odradek.pipeline.decoding.columns import LAST_MS
 from odradek.pipeline.jobs import restore
 from odradek.pipeline.jobs.archive.columns import Columns

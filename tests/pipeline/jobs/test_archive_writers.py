@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.archive.manifest import Commit, State
 from odradek.pipeline.jobs.archive.store import PENDING, Store

@@ -16,6 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyarrow import parquet
+
 from odradek.pipeline.auditing import Audit, Message
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs.archive import manifest
@@ -24,7 +26,6 @@ from odradek.pipeline.jobs.audit.period import Period
 from odradek.pipeline.jobs.audit.produced import add_up, messages
 from odradek.pipeline.jobs.audit.report import table
 from odradek.pipeline.jobs.audit.verdict import Row
-from pyarrow import parquet
 
 from ...clients.admin import create_topic
 from ...harness.process import wait_until

@@ -8,6 +8,7 @@ from typing import Any
 
 import fastavro
 import pytest
+
 from odradek.pipeline.jobs.archive.avro import Codec
 from odradek.pipeline.jobs.archive.avro_resolution import Resolution, resolution
 

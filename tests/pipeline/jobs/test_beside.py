@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from odradek.pipeline.errors import DataLoss, OptionError, PipelineError
 from odradek.pipeline.jobs.archive import sums
 from odradek.pipeline.jobs.archive.beside import Beside

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 from click.testing import CliRunner
+
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import command
 from odradek.pipeline.jobs.causes import cause, expected, told

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+
 from odradek.pipeline.errors import DataLoss, MissingOffsets
 from odradek.pipeline.jobs.archive import consuming
 from odradek.pipeline.types import Range

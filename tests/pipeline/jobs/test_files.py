@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import files as jobs_files
 from odradek.pipeline.jobs.files import Files, make_once, rename_new

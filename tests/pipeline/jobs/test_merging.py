@@ -7,6 +7,7 @@ from itertools import accumulate
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.pipeline.jobs import merging
 from odradek.pipeline.types import Range
 

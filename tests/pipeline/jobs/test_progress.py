@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from odradek.pipeline.jobs import bars, progress
 
 from ...clients.admin import create_topic

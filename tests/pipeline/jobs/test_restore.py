@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import restore, topics
 from odradek.pipeline.jobs.archive.columns import Columns

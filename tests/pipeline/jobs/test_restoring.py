@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import restoring, topics
 from odradek.pipeline.jobs.archive.manifest import State

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs.archive import shapes
 from odradek.pipeline.jobs.archive.avro import Codec

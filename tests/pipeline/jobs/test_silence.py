@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+
 from odradek.pipeline.jobs.archive.job import Job
 from odradek.pipeline.jobs.audit.__main__ import command
 from odradek.pipeline.jobs.causes import cause

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
+
 from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.stages import cluster
 from odradek.pipeline.jobs.stages.analysis import analysed

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from odradek.pipeline.jobs.stages.analysis import analysed
 
 from .stages import as_the_job_has_it, pipeline, stage

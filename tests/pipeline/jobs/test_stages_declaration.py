@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.jobs.stages.declaration import Aggregate, Enrich, Parse, declared, load
 from odradek.pipeline.jobs.stages.json_schema import SchemaError, ddl

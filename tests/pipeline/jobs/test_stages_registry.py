@@ -14,12 +14,13 @@ import fastavro
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
+from pyspark.sql import types as T
+
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs.stages import avro_results
 from odradek.pipeline.jobs.stages.avro_results import Encoding, Output
 from odradek.pipeline.jobs.stages.command import command
 from odradek.pipeline.jobs.stages.mistakes import Mistakes
-from pyspark.sql import types as T
 
 from ...clients.admin import create_topic, unique
 from ...clients.transactions import await_stable

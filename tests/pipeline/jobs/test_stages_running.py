@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+
 from odradek.pipeline.jobs.stages.analysis import analysed
 from odradek.pipeline.jobs.stages.streams import Streams
 

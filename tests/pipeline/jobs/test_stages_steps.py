@@ -10,6 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from odradek.pipeline.jobs.stages import enrich, plan, records
 from odradek.pipeline.jobs.stages.aggregate import aggregated
 from odradek.pipeline.jobs.stages.declaration import Parse

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs import targets, topics
 

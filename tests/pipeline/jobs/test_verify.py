@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
+
 from odradek.pipeline.jobs import topics
 from odradek.pipeline.jobs.archive import sums
 from odradek.pipeline.jobs.archive.beside import Beside

@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.protocol.records import batch_v2, codecs, control, convert, message_sets, validate
 from odradek.protocol.records.errors import RecordError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from odradek.protocol.records import batch_v2, codecs, control, varint
 from odradek.protocol.records.errors import CORRUPT_MESSAGE, INVALID_RECORD, RecordError
 

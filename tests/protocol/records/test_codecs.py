@@ -10,6 +10,7 @@ import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.protocol.records import codecs, lz4_frames, snappy_frames
 from odradek.protocol.records.errors import (
     MESSAGE_TOO_LARGE,

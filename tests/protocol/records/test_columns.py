@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.protocol.records import batch_v2, columns, varint
 from odradek.protocol.records.batch_v2 import Record
 from odradek.protocol.records.errors import RecordError

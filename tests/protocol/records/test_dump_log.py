@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from odradek.protocol.records import batch_v2, control, message_sets, validate
 
+from odradek.protocol.records import batch_v2, control, message_sets, validate
 from tests.harness import java
 
 from .strategies import NOW, mixed

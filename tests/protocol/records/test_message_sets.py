@@ -8,6 +8,7 @@ from zlib import crc32
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from odradek.protocol.records import batch_v2, codecs, convert, message_sets, validate
 from odradek.protocol.records.errors import (
     CORRUPT_MESSAGE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.protocol.records import batch_v2, codecs, slices
 from odradek.protocol.records.errors import RecordError
 
