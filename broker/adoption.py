@@ -19,7 +19,7 @@ from odradek.broker.partition_dirs import PartitionDirs
 from odradek.cluster import adopted_configs, znodes
 from odradek.cluster.planning import TopicPlan
 from odradek.cluster.state import ClusterState
-from odradek.storage.logdirs import LogDirError
+from odradek.storage.dirs.logdirs import LogDirError
 
 if TYPE_CHECKING:
     from odradek.broker.takeover import TakeOver, TopicTakeOver

@@ -8,10 +8,12 @@ import os
 from odradek.broker import flushing
 from odradek.ipc import slots
 from odradek.ipc.slots import Fields, SlotState
-from odradek.storage import names, retention, roll, trim
-from odradek.storage.index_files import largest_timestamp
-from odradek.storage.partition import Partition
+from odradek.storage import retention
+from odradek.storage.files import names
+from odradek.storage.log import roll, trim
+from odradek.storage.log.partition import Partition
 from odradek.storage.retention import Doomed, Limits, LogFacts, SegmentFacts
+from odradek.storage.segment.index_files import largest_timestamp
 
 log = logging.getLogger(__name__)
 

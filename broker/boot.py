@@ -23,8 +23,9 @@ from odradek.ipc import roles, rundir
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
 from odradek.ipc.shm import Shared
-from odradek.storage import checkpoints, logdirs
-from odradek.storage.reserve import Reserve
+from odradek.storage.dirs import logdirs
+from odradek.storage.dirs.reserve import Reserve
+from odradek.storage.files import checkpoints
 
 log = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from pathlib import Path
 
 from odradek.ipc.locks import ByteLocks
 from odradek.ipc.slots import F_ACTIVE_BASE, F_FLUSHED, F_LOG_DIR, F_LOG_START, F_TRUNCATIONS, Fields
-from odradek.storage import checkpoints, names
-from odradek.storage.checkpoints import OFFSET_CHECKPOINTS, CheckpointError, OffsetFile
-from odradek.storage.partition import Busy, Partition
+from odradek.storage.files import checkpoints, names
+from odradek.storage.files.checkpoints import OFFSET_CHECKPOINTS, CheckpointError, OffsetFile
+from odradek.storage.log.partition import Busy, Partition
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def lower(partition: Partition, fields: Fields) -> None:
     not synced yet. All in one turn, the checkpoints first: who dies between them has published nothing, so that its
     successor lowers all; and the janitor, which looks at the slot when it is its turn, brings no old line back once
     it is published. Caller holds the partition's lock, and so waits for nobody's sync: Busy where another writes.
-    Its own four syncs renew the lock (storage.durable). OSError as the disk does.
+    Its own four syncs renew the lock (storage.files.durable). OSError as the disk does.
     """
     with Turns(partition.owner.run_dir).of(fields[F_LOG_DIR], _SHORT_S):
         _lower(partition, checkpoints.RECOVERY_POINT, fields[F_FLUSHED], fields[F_FLUSHED])

@@ -21,9 +21,9 @@ from odradek.broker.checkpoint_turns import Turns
 from odradek.broker.partitions import Partitions
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
-from odradek.storage import checkpoints
-from odradek.storage.checkpoints import OffsetFile, Offsets
-from odradek.storage.partition import Busy, Partition
+from odradek.storage.files import checkpoints
+from odradek.storage.files.checkpoints import OffsetFile, Offsets
+from odradek.storage.log.partition import Busy, Partition
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 
 from odradek.broker.checkpoint_turns import Turns, of_logs_here
 from odradek.ipc.slots import SlotState
-from odradek.storage import checkpoints
-from odradek.storage.checkpoints import OffsetFile, Offsets
-from odradek.storage.compaction import Moved
-from odradek.storage.partition import Partition
+from odradek.storage.compaction.compaction import Moved
+from odradek.storage.files import checkpoints
+from odradek.storage.files.checkpoints import OffsetFile, Offsets
+from odradek.storage.log.partition import Partition
 
 log = logging.getLogger(__name__)
 

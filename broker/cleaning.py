@@ -1,4 +1,4 @@
-"""The janitor's log cleaner: which compacted logs are next and how fast (storage.compaction does it).
+"""The janitor's log cleaner: which compacted logs are next and how fast (storage.compaction.compaction does it).
 
 `log.cleaner.threads` is how many logs are compacted at the same time: this process does a step of one, then of the
 next, so that a large log holds up no small one. They share log.cleaner.dedupe.buffer.size and
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odradek.broker.cleaner_offsets import CleanerOffsets
 from odradek.ipc import slots
 from odradek.protocol.records.errors import RecordError
-from odradek.storage import compaction
-from odradek.storage.cleanable import Decided, Range
-from odradek.storage.compaction import BUSY, Compaction, Memory, Moved, Unclean
-from odradek.storage.partition import Gone, Partition
+from odradek.storage.compaction import compaction
+from odradek.storage.compaction.cleanable import Decided, Range
+from odradek.storage.compaction.compaction import BUSY, Compaction, Memory, Moved, Unclean
+from odradek.storage.log.partition import Gone, Partition
 
 if TYPE_CHECKING:
     from odradek.broker.checkpoint_turns import Turns

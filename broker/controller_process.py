@@ -24,8 +24,8 @@ from odradek.cluster.tree import TreeUnavailable
 from odradek.ipc import roles
 from odradek.ipc.doorbell import Doorbell, Ringer
 from odradek.ipc.locks import PartitionLocks
-from odradek.storage.checkpoints import CheckpointError, read_meta_properties
-from odradek.storage.reserve import Reserve
+from odradek.storage.dirs.reserve import Reserve
+from odradek.storage.files.checkpoints import CheckpointError, read_meta_properties
 
 
 def open_controller(me: Process) -> Controller:

@@ -24,7 +24,7 @@ from odradek.groups.errors import Error
 from odradek.groups.offsets import TopicPartition
 from odradek.protocol import interbroker
 from odradek.protocol.wire import WireError
-from odradek.storage.machine import boot_id
+from odradek.storage.dirs.machine import boot_id
 
 log = logging.getLogger(__name__)
 

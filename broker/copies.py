@@ -23,10 +23,10 @@ from odradek.ipc import slots
 from odradek.ipc.slots import F_EPOCH_NOTED, F_HW, F_LEADER_EPOCH, F_LEO, F_LOG_START, F_STATE, FOLLOWER, Fields
 from odradek.protocol.fetch import FetchPart
 from odradek.protocol.fetch_client import Part
-from odradek.storage import follow, known_epochs, roll, truncate
-from odradek.storage.epochs import UNDEFINED_EPOCH, common_end
-from odradek.storage.partition import Partition
-from odradek.storage.received import Found, Misplaced
+from odradek.storage.log import follow, known_epochs, roll, truncate
+from odradek.storage.log.partition import Partition
+from odradek.storage.log.received import Found, Misplaced
+from odradek.storage.segment.epochs import UNDEFINED_EPOCH, common_end
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +65,8 @@ def change(partition: Partition, leader_epoch: int, what: Change) -> Position:
 
 def append(partition: Partition, asked: FetchPart, part: Part, now_ms: int, known: Found | None) -> Change:
     """A leader's records, high watermark and log start, as it answers what was `asked`. `known` is what is known of the
-    records (storage.received). Misplaced where the log ends elsewhere by now: what is missing would count as compacted
-    away."""
+    records (storage.log.received). Misplaced where the log ends elsewhere by now: what is missing would count as
+    compacted away."""
 
     def act(values: Fields) -> Position:
         before = values[F_LEO]

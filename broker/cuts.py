@@ -8,7 +8,7 @@ files and producers.
 Lock      : the partition's, taken by the thread. No epoch comes or goes meanwhile: that wants the lock too. While a cut
             waits for it, its partition may be assigned again in the same epoch, cut and copied on. It is dropped then,
             as it would take away what came since.
-Crash rule: storage.truncate's. A thread ends with its process; one that stops waits for what is under way.
+Crash rule: storage.log.truncate's. A thread ends with its process; one that stops waits for what is under way.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from odradek.cluster.following import Position
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import Fields
-from odradek.storage.log import Log, Place
-from odradek.storage.partition import Busy, Partition
+from odradek.storage.log.log import Log, Place
+from odradek.storage.log.partition import Busy, Partition
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from odradek.broker.partitions import Partitions
 from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
-from odradek.storage import disks
-from odradek.storage.partition import Partition
+from odradek.storage.files import disks
+from odradek.storage.log.partition import Partition
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Bringing partitions' logs to the disk from processes that may wait for it (`storage.flush` has the rules)."""
+"""Bringing partitions' logs to the disk from processes that may wait for it (`storage.log.flush` has the rules)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from odradek.ipc import renewal
 from odradek.ipc.slots import Fields, SlotState
-from odradek.storage.flush import Flush, log_end
-from odradek.storage.partition import Busy, Partition
+from odradek.storage.log.flush import Flush, log_end
+from odradek.storage.log.partition import Busy, Partition
 
 _TRIES = 100
 _PAUSE_S = 0.001

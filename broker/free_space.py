@@ -1,4 +1,4 @@
-"""Keeping room on the disks: the reserve (storage.reserve), and deleting old segments before a disk is full.
+"""Keeping room on the disks: the reserve (storage.dirs.reserve), and deleting old segments before a disk is full.
 
 With `odradek.retention.free.bytes` set, segments are sealed early when room gets short, so that a few huge active
 ones cannot hold it all, and the oldest sealed ones of all topics that delete are let go until there is enough again.
@@ -18,9 +18,11 @@ from odradek.broker import flushing, removal
 from odradek.broker.aging import Aging
 from odradek.broker.config import BrokerConfig
 from odradek.ipc import slots
-from odradek.storage import disks, retention, roll
-from odradek.storage.partition import Busy, Gone, Partition
-from odradek.storage.reserve import Reserve
+from odradek.storage import retention
+from odradek.storage.dirs.reserve import Reserve
+from odradek.storage.files import disks
+from odradek.storage.log import roll
+from odradek.storage.log.partition import Busy, Gone, Partition
 from odradek.storage.retention import LogFacts
 
 log = logging.getLogger(__name__)

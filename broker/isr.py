@@ -41,8 +41,8 @@ from odradek.cluster.znodes import Malformed, PartitionState
 from odradek.ipc import replicas as followers
 from odradek.ipc import slots
 from odradek.ipc.replicas import OUT
-from odradek.storage import leading
-from odradek.storage.partition import Busy, Gone, Partition
+from odradek.storage.log import leading
+from odradek.storage.log.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
 

@@ -28,8 +28,10 @@ from odradek.broker.partitions import Partitions
 from odradek.broker.process import Process, Signals
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Doorbell
-from odradek.storage import checkpoints, disks, logdirs, machine, opening, reindex
-from odradek.storage.partition import Busy, Gone, Partition
+from odradek.storage.dirs import logdirs, machine
+from odradek.storage.files import checkpoints, disks
+from odradek.storage.log import opening, reindex
+from odradek.storage.log.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
 """The log as fields in systemd's journal, by its native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL).
 
 Used when standard error is the journal, which JOURNAL_STREAM tells. A message is one datagram of fields; one that is
-too large goes as a sealed memory file. `journalctl ODRADEK_PROCESS=worker-3`, `… LOGGER=odradek.storage.recovery`.
+too large goes as a sealed memory file. `journalctl ODRADEK_PROCESS=worker-3`, `…
+LOGGER=odradek.storage.recovery.recovery`.
 """
 
 from __future__ import annotations

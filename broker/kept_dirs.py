@@ -1,4 +1,4 @@
-"""The `.lock` of each log directory (storage.logdirs), held for as long as this process lives.
+"""The `.lock` of each log directory (storage.dirs.logdirs), held for as long as this process lives.
 
 A directory that cannot be locked now, because its disk fails or no descriptor is left, is tried again: the process has
 other work, above all when disks fail.
@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Sequence
 
 from odradek.broker.errors import OdradekError
-from odradek.storage import logdirs
+from odradek.storage.dirs import logdirs
 
 log = logging.getLogger(__name__)
 

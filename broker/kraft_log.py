@@ -10,8 +10,8 @@ from pathlib import Path
 from odradek.cluster import kraft_records
 from odradek.cluster.kraft_metadata import Entry, Metadata
 from odradek.cluster.kraft_records import MetadataRecordError
-from odradek.storage import metadata_log
-from odradek.storage.metadata_log import MetadataBatch, MetadataLogError
+from odradek.storage.tools import metadata_log
+from odradek.storage.tools.metadata_log import MetadataBatch, MetadataLogError
 
 
 class Unreadable(Exception):

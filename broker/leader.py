@@ -29,10 +29,10 @@ from odradek.ipc.slots import F_HW, F_LEO
 from odradek.protocol import errors, fetch_client
 from odradek.protocol.fetch import FetchPart, FetchRequest
 from odradek.protocol.fetch_client import Part, Place
-from odradek.storage import received
-from odradek.storage.checkpoints import CheckpointError
-from odradek.storage.partition import Busy, Gone, Partition
-from odradek.storage.received import Corrupt, Found, Misplaced
+from odradek.storage.files.checkpoints import CheckpointError
+from odradek.storage.log import received
+from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.log.received import Corrupt, Found, Misplaced
 
 log = logging.getLogger(__name__)
 

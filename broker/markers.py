@@ -27,8 +27,8 @@ from odradek.groups.events import Now
 from odradek.groups.groups import Groups
 from odradek.groups.offsets import TopicPartition
 from odradek.ipc import memory_order, roles, slots
-from odradek.storage import transactions
-from odradek.storage.partition import Busy, Partition
+from odradek.storage.log import transactions
+from odradek.storage.log.partition import Busy, Partition
 from odradek.workers.catalog import Catalog
 from odradek.workers.coordination import Wanted
 

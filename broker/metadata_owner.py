@@ -39,7 +39,7 @@ from odradek.cluster.tree import TreeUnavailable
 from odradek.cluster.znodes import Partition
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
-from odradek.storage.reserve import Reserve
+from odradek.storage.dirs.reserve import Reserve
 
 log = logging.getLogger(__name__)
 

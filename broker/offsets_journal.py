@@ -20,10 +20,10 @@ from odradek.groups.errors import Error
 from odradek.groups.journal import BATCH_BYTES, JournalBusy, JournalError
 from odradek.ipc import memory_order, slots
 from odradek.protocol.records import batch_v2
-from odradek.storage import read
-from odradek.storage.append import Batch, append
-from odradek.storage.flush import Flush
-from odradek.storage.partition import Busy, Gone, Partition
+from odradek.storage.log import read
+from odradek.storage.log.append import Batch, append
+from odradek.storage.log.flush import Flush
+from odradek.storage.log.partition import Busy, Gone, Partition
 from odradek.workers.catalog import Catalog
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from odradek.cluster.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EP
 from odradek.cluster.snapshot import Heard
 from odradek.cluster.telling import DURING_DELETE, Stop
 from odradek.cluster.view import NO_ID, Office, Told, View
-from odradek.storage.partition import Busy
+from odradek.storage.log.partition import Busy
 
 log = logging.getLogger(__name__)
 

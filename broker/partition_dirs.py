@@ -22,9 +22,10 @@ from pathlib import Path
 
 from odradek.broker.checkpoint_turns import FormerLines, Turns
 from odradek.cluster.view import NO_ID
-from odradek.storage import checkpoints, disks, logdirs, names
-from odradek.storage.checkpoints import CheckpointError
-from odradek.storage.durable import FILES, replace
+from odradek.storage.dirs import logdirs
+from odradek.storage.files import checkpoints, disks, names
+from odradek.storage.files.checkpoints import CheckpointError
+from odradek.storage.files.durable import FILES, replace
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class PartitionDirs:
 
     def _take_over(self, number: int, folder: str, found: Iterable[tuple[str, int]]) -> None:
         for key in found:
-            if key in self._where:  # a start is refused then (storage.logdirs): somebody put it there meanwhile
+            if key in self._where:  # a start is refused then (storage.dirs.logdirs): somebody put it there meanwhile
                 other = self.log_dirs[self._where[key]]
                 log.error("%s-%d is in %s and in %s: using the first", *key, other, folder)
                 continue

@@ -10,7 +10,7 @@ from odradek.cluster.snapshot import Snapshot
 from odradek.ipc import slots
 from odradek.ipc.columns import Columns
 from odradek.ipc.shm import Shared
-from odradek.storage.partition import Partition
+from odradek.storage.log.partition import Partition
 from odradek.workers.catalog import Catalog
 
 

@@ -1,7 +1,7 @@
 """What every process around the workers does first: configuration, log, role byte, shared memory, its row.
 
 Layout    : `roles.lock` in the run directory, one byte for each role (ipc.roles). The file is also who a broker is: in
-            its name each process locks all log directories (storage.logdirs), so that no broker of another run
+            its name each process locks all log directories (storage.dirs.logdirs), so that no broker of another run
             directory, with a `partition.lock` of its own, gets at their logs while one process of this one lives. A
             process that starts passes over log directories that have failed.
 Owner     : the kernel; a process that has its byte is the one and only of its role until it dies.
@@ -45,7 +45,7 @@ from odradek.ipc.locks import RoleLocks
 from odradek.ipc.region import RegionError
 from odradek.ipc.roles import role_name
 from odradek.ipc.shm import Shared
-from odradek.storage import disks
+from odradek.storage.files import disks
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 
-from odradek.storage import names
-from odradek.storage.partition import Partition
+from odradek.storage.files import names
+from odradek.storage.log.partition import Partition
 
 log = logging.getLogger(__name__)
 

@@ -28,10 +28,11 @@ from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 from odradek.protocol.errors import FENCED_LEADER_EPOCH, INCONSISTENT_TOPIC_ID, NONE, UNKNOWN_SERVER_ERROR
-from odradek.storage import disks, leading
 from odradek.storage.config import LogConfig
-from odradek.storage.log import Log, Place
-from odradek.storage.partition import Busy, Gone, Partition
+from odradek.storage.files import disks
+from odradek.storage.log import leading
+from odradek.storage.log.log import Log, Place
+from odradek.storage.log.partition import Busy, Gone, Partition
 
 log = logging.getLogger(__name__)
 

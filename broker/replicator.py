@@ -30,7 +30,7 @@ from odradek.cluster.following import Limits
 from odradek.ipc import roles, slots
 from odradek.ipc.columns import Columns
 from odradek.ipc.doorbell import Doorbell
-from odradek.storage.partition import Partition
+from odradek.storage.log.partition import Partition
 from odradek.workers.catalog import Catalog
 
 log = logging.getLogger(__name__)

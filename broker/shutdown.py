@@ -24,9 +24,13 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
 from odradek.ipc import roles, slots
 from odradek.ipc.slots import Fields
-from odradek.storage import checkpoints, epochs, logdirs, roll, snapshots
-from odradek.storage.flush import Flush
-from odradek.storage.partition import Busy, Gone, Partition
+from odradek.storage.dirs import logdirs
+from odradek.storage.files import checkpoints
+from odradek.storage.log import roll
+from odradek.storage.log.flush import Flush
+from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.producers import snapshots
+from odradek.storage.segment import epochs
 
 log = logging.getLogger(__name__)
 

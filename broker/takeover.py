@@ -21,9 +21,10 @@ from odradek.broker.config import BrokerConfig
 from odradek.cluster import adopted_configs, configdef, planning, topicnames
 from odradek.cluster.adopted_configs import RETENTION, UNKNOWN_RETENTION
 from odradek.cluster.kraft_metadata import BROKER, TOPIC, Metadata, MetadataPartition, MetadataTopic
-from odradek.storage import checkpoints, logdirs, machine, names
-from odradek.storage.checkpoints import CheckpointError
-from odradek.storage.epochs import EpochCache
+from odradek.storage.dirs import logdirs, machine
+from odradek.storage.files import checkpoints, names
+from odradek.storage.files.checkpoints import CheckpointError
+from odradek.storage.segment.epochs import EpochCache
 
 NO_METADATA = "the directory has no metadata log of KRaft"
 _NOT_MENTIONED = "the metadata log does not mention this topic"

@@ -98,7 +98,7 @@ class TransactionCoordinator:
             done(error)
 
     def _offsets_ended(self, index: int, producer_id: int) -> None:
-        """A marker went into `__consumer_offsets`. (In other partitions storage.transactions.may_open takes care.)"""
+        """A marker went into `__consumer_offsets`. (Elsewhere storage.log.transactions.may_open takes care.)"""
         for question in self._asked:
             if question.partition == (OFFSETS, index) and question.producer.id == producer_id:
                 question.stale = True

@@ -6,7 +6,7 @@ Layout    : region `producers-<slot>-<incarnation>-<generation>`; word 0 capacit
               0 ~producer id (0: empty)  1 epoch  2 last timestamp ms  3 coordinator epoch
               4 ~first offset of the open transaction (0: none)  5 batches appended so far, ever
               6 offset of the last marker that this table was given, -1 before the first (KIP-890: see
-                storage.transactions.may_open; not kept by the next generation, which counts as unknown)
+                storage.log.transactions.may_open; not kept by the next generation, which counts as unknown)
               8 + 4*(n % 5) .. the n-th batch: first sequence << 32 | last sequence, base offset, last offset, timestamp
 Owner     : the partition: the slot's `pstate_gen` names the current generation (0: none yet).
 Writers   : who holds the partition's lock.
@@ -187,7 +187,7 @@ class ProducerTable:
             yield ~pid, epoch, last, offset, delta, timestamp, coordinator, ~begun
 
     def insert(self, producer_id: int, epoch: int) -> int:
-        """A new empty entry. NoRoom, and nothing is changed, in a full table: storage.producer_room prevents that."""
+        """A new empty entry. NoRoom, and no change, in a full table: storage.log.producer_room prevents that."""
         words, at = self.words, self._free(producer_id)
         words[at + EPOCH], words[at + TXN_FIRST], words[at + COUNT] = epoch, 0, 0
         words[at + TIMESTAMP], words[at + COORDINATOR_EPOCH], words[at + MARKED] = -1, -1, -1

@@ -2,8 +2,8 @@
 
 Recoveries, truncations, repairs and rolls go through megabytes under the lock, or through a million producers. With
 some MiB that are read or copied, with some thousand producers, with each fsync, rename and file read whole
-(storage.durable) they take away the note of who waits, who then notes its wait anew: only a holder that gets nowhere
-for `odradek.lock.stall.ms` is killed, as one whose disk hangs.
+(storage.files.durable) they take away the note of who waits, who then notes its wait anew: only a holder that gets
+nowhere for `odradek.lock.stall.ms` is killed, as one whose disk hangs.
 
 `Partition.locked` and whoever else may take long under a lock say with `of` whose lock this thread holds. An append,
 which takes some microseconds, does so where it rolls its segment or lets the producer table grow.

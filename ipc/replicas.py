@@ -8,7 +8,7 @@ Owner     : the partition.
 Writers   : who holds the partition's lock: the controller process, and the worker that serves a follower's fetch. A row
             may be another follower's a moment after the lock is given back, and log ends decide about the high
             watermark. `fetched` therefore wants the slot's fields, which come with the lock.
-Lock      : the partition's (storage.partition: `acquire`).
+Lock      : the partition's (storage.log.partition: `acquire`).
 Crash rule: single words, each right by itself: a follower keeps its row as long as it is one, and in `lead` those come
             first for whom the high watermark waits, before those for whom it no longer does. The high watermark is
             published after the row that allows it, and is never taken back: a death in between only leaves it too low

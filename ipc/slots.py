@@ -77,7 +77,7 @@ class SlotState(NamedTuple):
     flushed: int = 0
     epoch_noted: int = -1
     pstate_gen: int = 0
-    # What every append changes, side by side: storage.append stores them with one slice.
+    # What every append changes, side by side: storage.log.append stores them with one slice.
     leo: int = 0
     hw: int = 0
     active_size: int = 0

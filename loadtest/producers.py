@@ -26,7 +26,7 @@ from odradek.loadtest.tools import say
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields
-    from odradek.storage.partition import Partition
+    from odradek.storage.log.partition import Partition
 
 ODRADEK = "Odradek"
 STEPS = ("grow", "forget", "snapshot", "start")
@@ -91,7 +91,7 @@ def _partition(folder: Path, most: int) -> Iterator[Partition]:
     from odradek.ipc import region, roles, slots
     from odradek.ipc.shm import Shared
     from odradek.storage.config import LogConfig
-    from odradek.storage.log import Log, Place
+    from odradek.storage.log.log import Log, Place
 
     prefix, place = f"/odradek-bench{os.getpid()}-", Place(bytes(16), 0, 1, str(folder))
     config = LogConfig.resolve({"odradek.producers.max": most})
@@ -113,7 +113,7 @@ def _partition(folder: Path, most: int) -> Iterator[Partition]:
 def _grown(partition: Partition, producers: int) -> Watch:
     """One producer after the other; only what makes room for the next ones counts."""
     from odradek.ipc.slots import F_PSTATE_GEN
-    from odradek.storage import producer_room
+    from odradek.storage.log import producer_room
 
     watch, known = Watch(), 0
     while known < producers:
@@ -131,7 +131,7 @@ def _grown(partition: Partition, producers: int) -> Watch:
 def _append(partition: Partition) -> None:
     """A batch that a roll can seal."""
     from odradek.protocol.records import batch_v2
-    from odradek.storage.append import Batch, append
+    from odradek.storage.log.append import Batch, append
 
     data = bytearray(batch_v2.build([(0, _WRITTEN_MS, None, b"x", ())]))
     with partition.locked() as values:
@@ -139,7 +139,7 @@ def _append(partition: Partition) -> None:
 
 
 def _rolled(partition: Partition) -> Watch:
-    from odradek.storage import roll
+    from odradek.storage.log import roll
 
     watch = Watch()
     with watch.working(), watch.locked(partition) as values:
@@ -150,7 +150,7 @@ def _rolled(partition: Partition) -> Watch:
 def _started(partition: Partition) -> Watch:
     """As after a clean stop, with the roll's snapshot: the lock is held throughout."""
     from odradek.ipc import slots
-    from odradek.storage import opening
+    from odradek.storage.log import opening
 
     partition.slot.update(state=slots.RECOVERING)
     log_dir, watch = opening.LogDir.read(os.path.dirname(partition.directory), clean=True), Watch()
@@ -163,7 +163,7 @@ def _started(partition: Partition) -> Watch:
 
 def _forgotten(partition: Partition, producers: int) -> Watch:
     """What the next producer costs when there are as many as may be."""
-    from odradek.storage import producer_room
+    from odradek.storage.log import producer_room
 
     watch = Watch()
     with watch.working(), watch.locked(partition) as values:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from odradek.protocol.records import batch_v2
 
-_HEAD = Struct(">qi4xb6xi")  # offset, length; magic; last offset delta of magic 2 (storage.scan has all of it)
+_HEAD = Struct(">qi4xb6xi")  # offset, length; magic; last offset delta of magic 2 (storage.segment.scan has all of it)
 _FRONT = Struct(">qi4xb")  # without that: a message of magic 0 may be shorter than _HEAD
 _CRC = Struct(">17xI")
 _PREFIX, _LEAST = 12, 14  # what the length does not count, and the least it can be

@@ -9,9 +9,9 @@ from typing import Any
 from odradek.cluster.snapshot import Snapshot
 from odradek.ipc.shm import Shared
 from odradek.storage.config import LogConfig
-from odradek.storage.log import Log, Place
-from odradek.storage.opening import LogDir
-from odradek.storage.partition import Partition
+from odradek.storage.log.log import Log, Place
+from odradek.storage.log.opening import LogDir
+from odradek.storage.log.partition import Partition
 
 
 class Catalog:

@@ -13,7 +13,7 @@ import socket
 from collections import deque
 from typing import Any
 
-from odradek.storage.openfile import FileSlice
+from odradek.storage.files.openfile import FileSlice
 from odradek.workers import burst
 
 # As plain integers: combining the enum's members costs a microsecond at each send.

@@ -67,7 +67,7 @@ class Coordinator(Protocol):
 
 
 class Wanted(NamedTuple):
-    """Markers that somebody wants in these partitions. `only_open`: see storage.transactions.write_marker."""
+    """Markers that somebody wants in these partitions. `only_open`: see storage.log.transactions.write_marker."""
 
     producer_id: int
     epoch: int

@@ -11,8 +11,8 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from odradek.storage.openfile import FileSlice
-    from odradek.storage.partition import Partition
+    from odradek.storage.files.openfile import FileSlice
+    from odradek.storage.log.partition import Partition
 
 log = logging.getLogger(__name__)
 

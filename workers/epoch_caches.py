@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from odradek.ipc.slots import F_EPOCH_NOTED, F_GENERATION, F_LOG_START, F_TRUNCATIONS
-from odradek.storage import known_epochs
+from odradek.storage.log import known_epochs
 
 if TYPE_CHECKING:
-    from odradek.storage.epochs import EpochCache
-    from odradek.storage.partition import Partition
+    from odradek.storage.log.partition import Partition
+    from odradek.storage.segment.epochs import EpochCache
 
 _Key = tuple[int, int, int, int]
 

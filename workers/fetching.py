@@ -14,16 +14,18 @@ from odradek.ipc import slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
-from odradek.storage import disks, epochs, read, transactions
-from odradek.storage.checkpoints import CheckpointError
+from odradek.storage.files import disks
+from odradek.storage.files.checkpoints import CheckpointError
+from odradek.storage.log import read, transactions
+from odradek.storage.segment import epochs
 from odradek.workers import leader_epochs, nearest
 from odradek.workers.api import complete, pieces
 from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.protocol.fetch import Payload
-    from odradek.storage.openfile import FileSlice
-    from odradek.storage.partition import Partition
+    from odradek.storage.files.openfile import FileSlice
+    from odradek.storage.log.partition import Partition
     from odradek.workers.connection import Connection
     from odradek.workers.downconvert import Budget
     from odradek.workers.sessions import Session

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.ipc import replicas, roles, slots
-from odradek.storage.partition import Busy, Gone, Partition
+from odradek.storage.log.partition import Busy, Gone, Partition
 from odradek.workers.epoch_caches import EpochCaches
 from odradek.workers.round import QUICK_TRIES
 from odradek.workers.throttling import Throttling

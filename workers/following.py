@@ -16,15 +16,16 @@ from odradek.ipc import replicas, slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
-from odradek.storage import epochs, read
+from odradek.storage.log import read
+from odradek.storage.segment import epochs
 from odradek.workers.fetching import Fetch, SegmentsChanged, ends, failed, storage_failed, tried
 from odradek.workers.followers import Progress
 from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
     from odradek.cluster.snapshot import Mark
-    from odradek.storage.openfile import FileSlice
-    from odradek.storage.partition import Partition
+    from odradek.storage.files.openfile import FileSlice
+    from odradek.storage.log.partition import Partition
     from odradek.workers.connection import Connection
     from odradek.workers.sessions import Key, Session
     from odradek.workers.throttling import Sending

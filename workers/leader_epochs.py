@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.ipc import slots
-from odradek.storage import known_epochs
+from odradek.storage.log import known_epochs
 
 if TYPE_CHECKING:
-    from odradek.storage.epochs import EpochCache
-    from odradek.storage.partition import Partition
+    from odradek.storage.log.partition import Partition
+    from odradek.storage.segment.epochs import EpochCache
 
 
 def of(partition: Partition, values: tuple[int, ...]) -> EpochCache:

@@ -9,7 +9,7 @@ from odradek.protocol import errors
 
 if TYPE_CHECKING:
     from odradek.cluster.snapshot import Snapshot
-    from odradek.storage.partition import Partition
+    from odradek.storage.log.partition import Partition
 
 _STATES = {
     slots.LEADER: errors.NONE,

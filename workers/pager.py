@@ -12,7 +12,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from odradek.storage.openfile import FileSlice
+from odradek.storage.files.openfile import FileSlice
 
 if TYPE_CHECKING:
     from odradek.workers.connection import Connection

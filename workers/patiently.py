@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from odradek.storage.partition import Busy
+from odradek.storage.log.partition import Busy
 from odradek.workers.api import WAIT
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from odradek.workers.round import refuse
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
-    from odradek.storage.partition import Partition
+    from odradek.storage.log.partition import Partition
     from odradek.workers.round import Pending
     from odradek.workers.worker import Worker
 

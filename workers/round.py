@@ -24,8 +24,8 @@ from odradek.ipc.slots import (
     LEADER,
 )
 from odradek.protocol import errors
-from odradek.storage.append import Batch, append
-from odradek.storage.partition import Busy, Gone, Partition
+from odradek.storage.log.append import Batch, append
+from odradek.storage.log.partition import Busy, Gone, Partition
 
 if TYPE_CHECKING:
     from odradek.ipc.slots import Fields

@@ -12,7 +12,7 @@ from odradek.protocol.batch import HEADER, HEADER_SIZE, TRANSACTIONAL
 if TYPE_CHECKING:
     from odradek.protocol.records.errors import RecordError
     from odradek.storage.config import LogConfig
-    from odradek.storage.partition import Partition
+    from odradek.storage.log.partition import Partition
     from odradek.workers.round import Pending
 
 _WITHOUT_START = (errors.CORRUPT_MESSAGE, errors.MESSAGE_TOO_LARGE, errors.RECORD_LIST_TOO_LARGE)

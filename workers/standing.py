@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from odradek.ipc.slots import F_ABORTED, F_HW, F_LEO, F_LOG_START, F_UNSTABLE, last_stable
 from odradek.protocol import fetch_single
 from odradek.protocol.fetch import TOPIC_IDS
-from odradek.storage import read
+from odradek.storage.log import read
 from odradek.workers import nearest
 from odradek.workers.fetching import READ_COMMITTED, Fetch
 from odradek.workers.leadership import refusal
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from odradek.cluster.snapshot import Mark
     from odradek.ipc.slots import Slot
     from odradek.protocol.fetch import FetchPart, FetchRequest
-    from odradek.storage.openfile import FileSlice
-    from odradek.storage.partition import Partition
+    from odradek.storage.files.openfile import FileSlice
+    from odradek.storage.log.partition import Partition
     from odradek.workers.connection import Connection
     from odradek.workers.sessions import Session
     from odradek.workers.worker import Worker

@@ -20,7 +20,7 @@ from odradek.workers.standing import NOT_PLAIN, Target
 if TYPE_CHECKING:
     from odradek.ipc.slots import Slot
     from odradek.protocol.fetch import FetchPart
-    from odradek.storage.partition import Partition
+    from odradek.storage.log.partition import Partition
     from odradek.workers.following import Following
     from odradek.workers.sessions import Session
     from odradek.workers.standing import Found

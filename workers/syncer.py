@@ -15,8 +15,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from odradek.protocol import errors
-from odradek.storage.flush import Flush
-from odradek.storage.partition import Busy, Gone, Partition
+from odradek.storage.log.flush import Flush
+from odradek.storage.log.partition import Busy, Gone, Partition
 from odradek.workers.round import refuse
 
 if TYPE_CHECKING:

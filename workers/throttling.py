@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from odradek.cluster.snapshot import Mark
     from odradek.cluster.throttles import Throttle
     from odradek.protocol.fetch import Payload
-    from odradek.storage.partition import Partition
+    from odradek.storage.log.partition import Partition
     from odradek.workers.worker import Worker
 
 

@@ -2,7 +2,7 @@
 
 Without it a batch that is late by its transaction's end, or of a client that never added the partition, opens one that
 nothing ends: the last stable offset stays where it is, and read_committed consumers stand still. The append finds such
-batches under the partition's lock and leaves them out (storage.transactions.may_open). They wait here, out of the
+batches under the partition's lock and leaves them out (storage.log.transactions.may_open). They wait here, out of the
 receive buffer, for the answer to one question by producer and partition; later ones of that producer queue behind them.
 Then they are appended before everything else that waits for the partition, so that their sequences stay in order.
 
@@ -10,7 +10,7 @@ The question goes to this broker's coordinator process, which passes it on where
 cannot find out now is answered NOT_ENOUGH_REPLICAS, as in Kafka: every client retries that, and it refreshes nothing.
 So is what would take more than `MOST_HELD` bytes of a worker: batches wait here also when their clients are gone. Where
 the partition does not know the producer, its later batches are refused until it has sent the refused ones again
-(storage.lowest_sequences).
+(storage.log.lowest_sequences).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek.protocol import errors
 
 if TYPE_CHECKING:
     from odradek.cluster.snapshot import Snapshot
-    from odradek.storage.partition import Partition
+    from odradek.storage.log.partition import Partition
     from odradek.workers.round import Pending
     from odradek.workers.worker import Worker
 

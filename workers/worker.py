@@ -22,8 +22,8 @@ from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
 from odradek.ipc.shm import META_VERSION, Shared
-from odradek.storage import opening
-from odradek.storage.partition import Partition
+from odradek.storage.log import opening
+from odradek.storage.log.partition import Partition
 from odradek.workers import nearest, replicated
 from odradek.workers.acceptance import Acceptance
 from odradek.workers.api import SLICE_S, WAIT

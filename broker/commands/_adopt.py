@@ -16,9 +16,10 @@ from odradek.broker.errors import OdradekError
 from odradek.broker.takeover import TakeOver, TopicTakeOver
 from odradek.cluster.embedded import FILE_NAME
 from odradek.cluster.znodes import uuid_text
-from odradek.storage import checkpoints, logdirs
-from odradek.storage.checkpoints import CheckpointError
-from odradek.storage.logdirs import LogDirError
+from odradek.storage.dirs import logdirs
+from odradek.storage.dirs.logdirs import LogDirError
+from odradek.storage.files import checkpoints
+from odradek.storage.files.checkpoints import CheckpointError
 
 _HEADER = ("TOPIC", "PARTITIONS", "HERE", "BYTES", "TOPIC ID", "CONFIGS")
 _WIDTHS = (5, 10, 4, 5, 22, 0)

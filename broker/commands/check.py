@@ -33,7 +33,7 @@ def command(directories: tuple[str, ...], deep: bool, as_json: bool) -> None:
 
 
 def _check(directory: str, deep: bool, as_json: bool) -> int:
-    from odradek.storage import check
+    from odradek.storage.tools import check
 
     count = 0
     with _progress(check.log_bytes(directory), directory) as bar:

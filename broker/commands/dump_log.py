@@ -41,7 +41,7 @@ def command(**given: Any) -> None:
 
     Exit code 1 when something in the files does not fit together; what it is goes to standard error.
     """
-    from odradek.storage import dump
+    from odradek.storage.tools import dump
 
     problems = dump.Problems()
     options = _options(given)
@@ -53,7 +53,7 @@ def command(**given: Any) -> None:
 
 
 def _dump(path: Path, options: Any, problems: Any) -> None:
-    from odradek.storage import dump
+    from odradek.storage.tools import dump
 
     try:
         for line in dump.dump(path, options, problems):
@@ -63,7 +63,7 @@ def _dump(path: Path, options: Any, problems: Any) -> None:
 
 
 def _options(given: dict[str, Any]) -> Any:
-    from odradek.storage import dump
+    from odradek.storage.tools import dump
 
     decoder, chosen = _decoder(given)
     return dump.Options(
@@ -80,7 +80,7 @@ def _options(given: dict[str, Any]) -> Any:
 
 def _decoder(given: dict[str, Any]) -> tuple[Any, bool]:
     from odradek.broker.commands import _log_decoders
-    from odradek.storage.dump_records import text_decoder
+    from odradek.storage.tools.dump_records import text_decoder
 
     if given["offsets_decoder"]:
         return _log_decoders.offsets, True

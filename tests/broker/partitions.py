@@ -17,9 +17,9 @@ from odradek.ipc import roles, slots
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 from odradek.protocol.records import batch_v2
-from odradek.storage import opening
-from odradek.storage.append import Batch, append
-from odradek.storage.partition import Partition
+from odradek.storage.log import opening
+from odradek.storage.log.append import Batch, append
+from odradek.storage.log.partition import Partition
 
 
 class Bench:

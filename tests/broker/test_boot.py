@@ -15,8 +15,9 @@ from odradek.broker import boot
 from odradek.broker import config as configuration
 from odradek.broker.boot import Boot
 from odradek.broker.errors import BootError
-from odradek.storage import checkpoints, logdirs
-from odradek.storage.durable import FILES
+from odradek.storage.dirs import logdirs
+from odradek.storage.files import checkpoints
+from odradek.storage.files.durable import FILES
 
 
 @contextmanager

@@ -18,11 +18,13 @@ from odradek.broker.cleaning import Cleaner
 from odradek.ipc import slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.protocol.records import batch_v2
-from odradek.storage import checkpoints, compaction, follow
-from odradek.storage.append import Batch, append
-from odradek.storage.check import check
-from odradek.storage.durable import FILES
-from odradek.storage.partition import Partition
+from odradek.storage.compaction import compaction
+from odradek.storage.files import checkpoints
+from odradek.storage.files.durable import FILES
+from odradek.storage.log import follow
+from odradek.storage.log.append import Batch, append
+from odradek.storage.log.partition import Partition
+from odradek.storage.tools.check import check
 
 from .partitions import Bench, now_ms
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from odradek.storage import check, checkpoints
+from odradek.storage.files import checkpoints
+from odradek.storage.tools import check
 from tests.harness.broker import Broker
 from tests.harness.process import wait_until
 

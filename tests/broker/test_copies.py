@@ -15,10 +15,11 @@ from odradek.broker.checkpointing import Checkpoints
 from odradek.broker.cleaner_offsets import CleanerOffsets
 from odradek.ipc import slots
 from odradek.ipc.locks import PartitionLocks
-from odradek.storage import checkpoints, trim, truncate
-from odradek.storage.checkpoints import CheckpointError
-from odradek.storage.compaction import Moved
-from odradek.storage.partition import Busy
+from odradek.storage.compaction.compaction import Moved
+from odradek.storage.files import checkpoints
+from odradek.storage.files.checkpoints import CheckpointError
+from odradek.storage.log import trim, truncate
+from odradek.storage.log.partition import Busy
 
 from .partitions import Bench
 
@@ -55,7 +56,7 @@ class Died(BaseException):
 
 @pytest.fixture(params=["before the cut", "behind it"])
 def dies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, log: Bench) -> Callable[[str], None]:
-    """The replicator dies just before or just behind a call of storage.truncate; the janitor writes meanwhile."""
+    """The replicator dies just before or just behind a call of storage.log.truncate; the janitor writes meanwhile."""
 
     def within(name: str) -> None:
         call = getattr(truncate, name)

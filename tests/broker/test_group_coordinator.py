@@ -30,9 +30,9 @@ from odradek.ipc import roles, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
-from odradek.storage import flush, leading, truncate
-from odradek.storage.append import Batch, append
-from odradek.storage.partition import Partition
+from odradek.storage.log import flush, leading, truncate
+from odradek.storage.log.append import Batch, append
+from odradek.storage.log.partition import Partition
 from odradek.workers.catalog import Catalog
 from odradek.workers.coordination import Wanted
 

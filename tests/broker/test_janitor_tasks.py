@@ -23,11 +23,14 @@ from odradek.cluster.snapshot import raw_snapshot
 from odradek.ipc import roles, slots
 from odradek.ipc.locks import PartitionLocks, RoleLocks
 from odradek.ipc.shm import Shared
-from odradek.storage import checkpoints, flush, machine, names, opening, recovery, truncate
-from odradek.storage.epochs import EpochCache
-from odradek.storage.partition import Busy, Partition
+from odradek.storage.dirs import machine
+from odradek.storage.files import checkpoints, names
+from odradek.storage.log import flush, opening, truncate
+from odradek.storage.log.partition import Busy, Partition
+from odradek.storage.recovery import recovery
+from odradek.storage.segment.epochs import EpochCache
 
-from ..storage.test_append_and_read import broken
+from ..storage.log.test_append_and_read import broken
 from .partitions import Bench, now_ms
 
 DAY_MS = 86_400_000

@@ -29,9 +29,9 @@ from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 from odradek.protocol import requests
 from odradek.protocol.library import message_class
-from odradek.storage import leading, transactions
-from odradek.storage.append import Batch, append
-from odradek.storage.partition import Partition
+from odradek.storage.log import leading, transactions
+from odradek.storage.log.append import Batch, append
+from odradek.storage.log.partition import Partition
 from odradek.workers.catalog import Catalog
 from odradek.workers.coordination import Wanted
 

@@ -31,9 +31,9 @@ from odradek.ipc import region, slots
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
 from odradek.protocol.errors import UNKNOWN_SERVER_ERROR
-from odradek.storage import leading, opening
-from odradek.storage.checkpoints import write_partition_metadata
-from odradek.storage.partition import Busy
+from odradek.storage.files.checkpoints import write_partition_metadata
+from odradek.storage.log import leading, opening
+from odradek.storage.log.partition import Busy
 
 from ..storage.logs import run_of_batches, write_segment
 

@@ -14,7 +14,7 @@ from odradek.broker.boot import OFFLINE
 from odradek.broker.errors import OdradekError
 from odradek.broker.kept_dirs import KeptDirs
 from odradek.ipc import processes, roles
-from odradek.storage import logdirs
+from odradek.storage.dirs import logdirs
 
 from ..cluster.controller_harness import ControllerHarness
 from ..harness.process import die_with_parent, wait_until

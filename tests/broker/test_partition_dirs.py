@@ -27,7 +27,7 @@ from odradek.cluster.state import ClusterState
 from odradek.ipc import region
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.shm import Shared
-from odradek.storage.durable import FILES
+from odradek.storage.files.durable import FILES
 
 from .test_orders import real_replicas, told
 

@@ -27,7 +27,7 @@ from odradek.broker.status import Observer
 from odradek.ipc import roles
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.rundir import run_dir, shm_prefix
-from odradek.storage import checkpoints
+from odradek.storage.files import checkpoints
 
 from ..harness.process import command_words, die_with_parent, family, living, shm_names, wait_dead, wait_until
 from ..harness.tracer import traced

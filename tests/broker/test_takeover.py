@@ -13,7 +13,8 @@ from odradek.broker import takeover
 from odradek.broker.takeover import TakeOver, TopicTakeOver
 from odradek.cluster.adopted_configs import MARK, UNKNOWN_RETENTION
 from odradek.cluster.topicnames import TRANSACTIONS
-from odradek.storage import checkpoints, machine
+from odradek.storage.dirs import machine
+from odradek.storage.files import checkpoints
 
 from ..cluster import kraft
 

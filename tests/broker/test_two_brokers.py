@@ -19,7 +19,7 @@ from odradek.broker.errors import BootError, OdradekError
 from odradek.ipc import roles, shm
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.rundir import shm_prefix
-from odradek.storage import logdirs
+from odradek.storage.dirs import logdirs
 
 from ..harness.process import wait_until
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from odradek.protocol import interbroker
-from odradek.storage import checkpoints
+from odradek.storage.files import checkpoints
 
 from ..harness.broker import Broker
 from ..harness.process import wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from odradek.protocol import wire
 from odradek.protocol.records import batch_v2
-from odradek.storage import names
+from odradek.storage.files import names
 
 NO_TAGS = b"\0"
 TOPIC_TYPE, BROKER_TYPE = 2, 4

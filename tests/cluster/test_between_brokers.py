@@ -13,7 +13,7 @@ import pytest
 from odradek.cluster import znodes
 from odradek.cluster.zookeeper import ZooKeeperTree
 from odradek.protocol import interbroker
-from odradek.storage.checkpoints import read_partition_metadata
+from odradek.storage.files.checkpoints import read_partition_metadata
 
 from ..clients.admin import create_named, topic_id
 from ..clients.raw.batches import batch

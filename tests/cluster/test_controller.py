@@ -15,7 +15,8 @@ from odradek.cluster.state import TOGETHER
 from odradek.ipc import slots
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.producers import ProducerTable, RegionError
-from odradek.storage import check, checkpoints, names
+from odradek.storage.files import checkpoints, names
+from odradek.storage.tools import check
 from odradek.workers.api import message_class
 
 from ..harness.process import wait_until

@@ -16,7 +16,7 @@ from odradek.cluster.view import Told, View
 from odradek.cluster.znodes import PartitionState
 from odradek.ipc import replicas, slots
 from odradek.ipc.replicas import IN, JOINING, OUT
-from odradek.storage import leading
+from odradek.storage.log import leading
 
 from .simulation.memory import MemoryTable
 from .simulation.tree import ZooKeeper

@@ -17,7 +17,7 @@ from odradek.broker.replicas import Replicas
 from odradek.cluster import notices, znodes
 from odradek.cluster.view import Told, View
 from odradek.cluster.zookeeper import ZooKeeperTree
-from odradek.storage import checkpoints, names
+from odradek.storage.files import checkpoints, names
 
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until

@@ -15,7 +15,7 @@ from odradek.cluster import znodes
 from odradek.cluster.tree import Create, Set
 from odradek.cluster.view import Told, View
 from odradek.ipc import slots
-from odradek.storage import names
+from odradek.storage.files import names
 
 from .simulation.disk import Directory
 from .simulation.history import History

@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 
-from odradek.storage import machine
+from odradek.storage.dirs import machine
 
 from .seam.shadow import entries
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from odradek.cluster.embedded import FILE_NAME
-from odradek.storage import checkpoints, names
-from odradek.storage.check import check
-from odradek.storage.names import partition_dir
+from odradek.storage.files import checkpoints, names
+from odradek.storage.files.names import partition_dir
+from odradek.storage.tools.check import check
 
 from ..clients.admin import create_topic
 from ..clients.raw.batches import batch, parse

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.storage.names import partition_dir
+from odradek.storage.files.names import partition_dir
 
 from ..clients.admin import create_topic
 from ..clients.raw.batches import batch, parse

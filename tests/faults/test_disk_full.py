@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from odradek.storage.reserve import Reserve
+from odradek.storage.dirs.reserve import Reserve
 
 from ..clients.admin import create_named, create_topic
 from ..clients.raw.batches import batch, parse

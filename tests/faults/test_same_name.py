@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.storage import checkpoints
+from odradek.storage.files import checkpoints
 
 from ..clients.raw.calls import list_offsets
 from ..harness.broker import Broker

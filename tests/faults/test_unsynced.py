@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from odradek.storage import checkpoints
-from odradek.storage.check import check
+from odradek.storage.files import checkpoints
+from odradek.storage.tools.check import check
 
 from ..clients.admin import create_topic
 from ..clients.raw.batches import batch, parse

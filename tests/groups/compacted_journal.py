@@ -9,8 +9,8 @@ from typing import Any
 from odradek.broker.offsets_journal import split
 from odradek.ipc import slots
 from odradek.protocol.records import batch_v2
-from odradek.storage import read
-from tests.storage.compaction_world import Producer, World
+from odradek.storage.log import read
+from tests.storage.compaction.compaction_world import Producer, World
 
 
 class CompactedJournal:

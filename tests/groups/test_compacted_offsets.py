@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from odradek.groups.errors import Error
 from odradek.groups.loading import Replay
-from odradek.storage.compaction import Memory
-from odradek.storage.offset_map import ENTRY_BYTES
-from tests.storage.compaction_world import Producer
+from odradek.storage.compaction.compaction import Memory
+from odradek.storage.compaction.offset_map import ENTRY_BYTES
+from tests.storage.compaction.compaction_world import Producer
 
 from .compacted_journal import CompactedJournal
 from .world import World

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.loading import Replay
 from odradek.groups.transactions.transaction import Metadata
-from odradek.storage.compaction import Memory
+from odradek.storage.compaction.compaction import Memory
 
 from .compacted_journal import CompactedJournal
 from .transaction_world import TransactionWorld

@@ -26,13 +26,14 @@ WITHIN = {"odradek.loadtest.producers": {"storage", "ipc", "protocol"}}
 SOCKETS = {"socket", "select", "selectors", "asyncio", "zmq", "kazoo", "socketserver"}
 CLOCKS = {"time", "datetime", "threading", "sched"}
 PICKLES = {"pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle", "multiprocessing"}
-# Importing it takes 0.15 CPU s and 12 MB or more, and its BLAS starts threads that spin: see storage/index.py.
+# Importing it takes 0.15 CPU s and 12 MB or more, and its BLAS starts threads that spin: see storage/segment/index.py.
 HEAVY = {"numpy"}
 # What reads whole logs has it all the same, loaded when there is something to do: see test_numpy_comes_when_needed.
 BULK = {"odradek.protocol.records.bulk"} | {
     f"odradek.storage.{name}"
     for name in (
-        "batch_chunks", "bulk_records", "clean_batches", "clean_chunks", "key_hashes", "map_pass", "offset_map",
+        "segment.batch_chunks", "segment.bulk_records", "compaction.clean_batches", "compaction.clean_chunks",
+        "compaction.key_hashes", "compaction.map_pass", "compaction.offset_map",
     )
 }  # fmt: skip
 # What a state machine must not touch: it takes events, bytes and `now_ms`. `cluster/zookeeper*` is a store instead.
@@ -69,7 +70,7 @@ def test_every_module_keeps_to_the_rules() -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("odradek.ipc.x", "import odradek.storage.log"),
+        ("odradek.ipc.x", "import odradek.storage.log.log"),
         ("odradek.ipc.x", "from odradek import workers"),
         ("odradek.storage.x", "def f():\n    from odradek.groups.group import Group"),
         ("odradek.storage.x", "from ..cluster import snapshot"),
@@ -92,7 +93,7 @@ def test_a_wrong_import_is_seen(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("odradek.workers.x", "from ..ipc import shm\nfrom odradek.storage.partition import Partition"),
+        ("odradek.workers.x", "from ..ipc import shm\nfrom odradek.storage.log.partition import Partition"),
         ("odradek.storage.x", "from . import index\nimport time, os"),
         ("odradek.cluster.zookeeper", "import kazoo.client"),
         ("odradek.loadtest.x", "import numpy"),
@@ -122,7 +123,13 @@ def test_numpy_comes_when_needed() -> None:
     import subprocess
     import sys
 
-    names = ("broker.janitor", "broker.supervisor", "workers.worker", "storage.compaction", "broker.controller_process")
+    names = (
+        "broker.janitor",
+        "broker.supervisor",
+        "workers.worker",
+        "storage.compaction.compaction",
+        "broker.controller_process",
+    )
     code = f"import sys\n{''.join(f'import odradek.{name}' + chr(10) for name in names)}print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"
 

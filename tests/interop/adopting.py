@@ -23,7 +23,7 @@ from kafka.admin import (
 )
 
 from odradek.cluster.znodes import uuid_bytes
-from odradek.storage.scan import Scan
+from odradek.storage.segment.scan import Scan
 
 from ..harness.apache import Apache
 from ..harness.process import wait_until

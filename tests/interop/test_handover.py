@@ -81,4 +81,4 @@ def numbered(number: int) -> Any:
 
 def recovery_lines(log: str) -> str:
     """What opening the logs had to say."""
-    return "\n".join(line for line in log.splitlines() if "odradek.storage.opening" in line)
+    return "\n".join(line for line in log.splitlines() if "odradek.storage.log.opening" in line)

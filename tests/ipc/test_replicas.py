@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.ipc import replicas, slots
-from odradek.storage import leading
+from odradek.storage.log import leading
 
 from ..cluster.simulation.memory import MemoryTable
 

@@ -9,7 +9,7 @@ from odradek.pipeline.reading import segments
 from odradek.pipeline.types import Chunk, Place, Range
 from odradek.pipeline.wire.holes import Holes
 from odradek.protocol.records import batch_v2, control, convert
-from odradek.storage.checkpoints import read_meta_properties
+from odradek.storage.files.checkpoints import read_meta_properties
 
 from ..clients.admin import create_topic, topic_id, unique
 from ..clients.raw.batches import batch

@@ -14,7 +14,8 @@ import pytest
 
 from odradek.pipeline.reading import segments
 from odradek.pipeline.reading.segments import NotHere
-from odradek.storage import checkpoints, logdirs, names
+from odradek.storage.dirs import logdirs
+from odradek.storage.files import checkpoints, names
 
 from ..clients.admin import create_named, unique
 from ..clients.raw.batches import batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from odradek.storage.durable import Files, StrPath
+from odradek.storage.files.durable import Files, StrPath
 
 
 class FaultyFiles(Files):

@@ -16,11 +16,12 @@ from odradek.ipc.roles import worker_role
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
 from odradek.protocol.records import batch_v2
-from odradek.storage import append, checkpoints, read
-from odradek.storage.append import Batch
 from odradek.storage.config import LogConfig
-from odradek.storage.log import Log, Place
-from odradek.storage.partition import Partition
+from odradek.storage.files import checkpoints
+from odradek.storage.log import append, read
+from odradek.storage.log.append import Batch
+from odradek.storage.log.log import Log, Place
+from odradek.storage.log.partition import Partition
 
 NOW = 1_700_000_000_000
 

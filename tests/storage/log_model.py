@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from odradek.ipc.producers import ProducerEntry
 
-from .compaction_model import Model, Transaction
+from .compaction.compaction_model import Model, Transaction
 
 Epochs = list[tuple[int, int]]
 

@@ -31,29 +31,20 @@ from typing import Any
 from odradek.ipc import slots
 from odradek.protocol import errors
 from odradek.protocol.records import batch_v2, convert
-from odradek.storage import (
-    check,
-    checkpoints,
-    epochs,
-    leading,
-    names,
-    read,
-    reindex,
-    roll,
-    snapshots,
-    transactions,
-    trim,
-    truncate,
-)
-from odradek.storage.append import append
-from odradek.storage.epochs import EpochCache
-from odradek.storage.faults import DamagedIndex
-from odradek.storage.partition import Partition
-from odradek.storage.producers import TXN_ENTRY, ProducerEntry
-from odradek.storage.scan import Scan
+from odradek.storage.files import checkpoints, names
+from odradek.storage.files.faults import DamagedIndex
+from odradek.storage.log import leading, read, reindex, roll, transactions, trim, truncate
+from odradek.storage.log.append import append
+from odradek.storage.log.partition import Partition
+from odradek.storage.producers import snapshots
+from odradek.storage.producers.producers import TXN_ENTRY, ProducerEntry
+from odradek.storage.segment import epochs
+from odradek.storage.segment.epochs import EpochCache
+from odradek.storage.segment.scan import Scan
+from odradek.storage.tools import check
 
-from . import by_time
-from .compaction_world import TP, Producer, Row, Sent, World
+from .compaction.compaction_world import TP, Producer, Row, Sent, World
+from .log import by_time
 from .log_model import Act, LogModel, Raw, assigned, begun
 from .test_death import _dies_at
 

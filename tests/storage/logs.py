@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from odradek.storage import names
-from odradek.storage.rebuild import scan_segment
+from odradek.storage.files import names
+from odradek.storage.recovery.rebuild import scan_segment
 
 
 class Interval(NamedTuple):

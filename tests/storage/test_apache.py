@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from odradek.storage import checkpoints, index_files, names
-from odradek.storage.check import check
-from odradek.storage.logdirs import partitions_in
-from odradek.storage.recovery import Recovered, recover
-from odradek.storage.scan import Scan
+from odradek.storage.dirs.logdirs import partitions_in
+from odradek.storage.files import checkpoints, names
+from odradek.storage.recovery.recovery import Recovered, recover
+from odradek.storage.segment import index_files
+from odradek.storage.segment.scan import Scan
+from odradek.storage.tools.check import check
 from tests.harness import java
 from tests.harness.apache import Apache
 from tests.harness.process import die_with_parent, wait_until

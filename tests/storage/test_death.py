@@ -21,13 +21,16 @@ import pytest
 from odradek.ipc import producers, region, slots
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors
-from odradek.storage import check, leading, names, snapshots, transactions, trim
-from odradek.storage.epochs import EpochCache
-from odradek.storage.partition import Busy, Partition
+from odradek.storage.files import names
+from odradek.storage.log import leading, transactions, trim
+from odradek.storage.log.partition import Busy, Partition
+from odradek.storage.producers import snapshots
+from odradek.storage.segment.epochs import EpochCache
+from odradek.storage.tools import check
 
 from ..harness.process import die_with_parent, turns
-from .following import differences, follower, receive, sent
 from .live import NOW, Live, batch, live, put, records
+from .log.following import differences, follower, receive, sent
 
 _CALLS = ("pwritev", "pwrite", "write", "open", "close", "rename", "replace", "unlink", "ftruncate", "truncate")
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from odradek.protocol.records import codecs
-from odradek.storage import names
-from odradek.storage.compaction import Memory
-from odradek.storage.offset_map import ENTRY_BYTES
+from odradek.storage.compaction.compaction import Memory
+from odradek.storage.compaction.offset_map import ENTRY_BYTES
+from odradek.storage.files import names
 
 from ..harness import java
-from .compaction_world import Producer, Row
+from .compaction.compaction_world import Producer, Row
 from .log_world import LogWorld
 from .test_death import _dies_at
 

@@ -13,10 +13,13 @@ import pytest
 from odradek.broker import aging
 from odradek.ipc import producers, region, renewal, slots
 from odradek.ipc.producers import ProducerTable
-from odradek.storage import append, compaction, damage, opening, read, roll, snapshots, swap, trim, truncate
-from odradek.storage.durable import FILES, read_file, replace
-from odradek.storage.partition import Busy, Partition
-from odradek.storage.scan import READ_SIZE, Scan
+from odradek.storage.compaction import compaction
+from odradek.storage.files.durable import FILES, read_file, replace
+from odradek.storage.log import append, opening, read, roll, swap, trim, truncate
+from odradek.storage.log.partition import Busy, Partition
+from odradek.storage.producers import snapshots
+from odradek.storage.recovery import damage
+from odradek.storage.segment.scan import READ_SIZE, Scan
 
 from .live import NOW, Live, batch, live, note_flushed, put
 

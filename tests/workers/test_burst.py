@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.storage.openfile import FileSlice, OpenFile
+from odradek.storage.files.openfile import FileSlice, OpenFile
 from odradek.workers import burst
 from odradek.workers.connection import _BURST, SLICE, Connection
 

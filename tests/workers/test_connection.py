@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from odradek.ipc import slots
 from odradek.protocol import errors
-from odradek.storage.openfile import FileSlice, OpenFile
+from odradek.storage.files.openfile import FileSlice, OpenFile
 from odradek.workers import connection as one_connection
 from odradek.workers import loop
 from odradek.workers.round import ALONE

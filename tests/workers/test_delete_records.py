@@ -9,7 +9,7 @@ import pytest
 
 from odradek.ipc import slots
 from odradek.protocol import errors
-from odradek.storage import trim
+from odradek.storage.log import trim
 from odradek.workers.apis import k21_delete_records
 from odradek.workers.apis.k21_delete_records import delete_below
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer import FetchRequest
 
-from odradek.storage.partition import Partition
+from odradek.storage.log.partition import Partition
 from odradek.workers import downconvert
 
 from ..storage.live import batch, put

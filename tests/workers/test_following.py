@@ -11,7 +11,7 @@ import pytest
 from odradek.ipc import replicas, roles, slots
 from odradek.ipc.replicas import IN, JOINING, OUT
 from odradek.protocol import errors
-from odradek.storage.epochs import EpochCache
+from odradek.storage.segment.epochs import EpochCache
 from odradek.workers import followers, following
 
 from ..clients.raw import batches, calls

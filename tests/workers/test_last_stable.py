@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.ipc import slots
 from odradek.ipc.slots import SlotState
-from odradek.storage import trim
+from odradek.storage.log import trim
 
 from ..clients.raw import calls
 from ..harness.wire import decode_response

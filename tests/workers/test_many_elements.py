@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.protocol.library import message_class
-from odradek.storage import times, trim
+from odradek.storage.log import times, trim
 from odradek.workers import fetching, loop, worker
 from odradek.workers.apis import k00_produce, k01_fetch, k02_list_offsets, k03_metadata
 

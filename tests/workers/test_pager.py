@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odradek.storage.openfile import FileSlice, OpenFile
+from odradek.storage.files.openfile import FileSlice, OpenFile
 from odradek.workers import pager
 from odradek.workers.pager import Pager, cached
 

@@ -314,7 +314,7 @@ def test_synced_and_replicated(bench: Bench, client: Client) -> None:
 def test_replicated_before_it_is_synced(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
-    from odradek.storage import flush
+    from odradek.storage.log import flush
 
     go, sync = threading.Event(), flush.sync_files
     monkeypatch.setattr(flush, "sync_files", lambda paths: (go.wait(60), sync(paths)))

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odradek.ipc import slots
-from odradek.storage import roll
+from odradek.storage.log import roll
 from odradek.workers import standing
 
 from ..clients.raw import batches, calls

@@ -18,7 +18,7 @@ from odradek.cluster.throttles import LEADER
 from odradek.ipc import replicas, roles, slots
 from odradek.ipc.replicas import IN, OUT
 from odradek.protocol import errors
-from odradek.storage.epochs import EpochCache
+from odradek.storage.segment.epochs import EpochCache
 from odradek.workers import followers, standing
 from odradek.workers.following import FollowerFetch
 

@@ -8,8 +8,8 @@ import pytest
 
 from odradek.ipc import slots
 from odradek.protocol import errors
-from odradek.storage import flush, leading, truncate
-from odradek.storage.partition import Partition
+from odradek.storage.log import flush, leading, truncate
+from odradek.storage.log.partition import Partition
 
 from ..storage.live import batch, put
 from .inprocess import Bench, Client

@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 from odradek.protocol import errors, interbroker
-from odradek.storage import epochs, names, read, reindex, roll, times, transactions
-from odradek.storage.partition import Partition
-from odradek.storage.sequences import Producers
+from odradek.storage.files import names
+from odradek.storage.log import read, reindex, roll, times, transactions
+from odradek.storage.log.partition import Partition
+from odradek.storage.log.sequences import Producers
+from odradek.storage.segment import epochs
 from odradek.workers import leader_epochs
 
 from ..clients.raw import calls
 from ..harness.wire import decode_response
-from ..storage.compacting import keyed, put
+from ..storage.compaction.compacting import keyed, put
 from ..storage.live import NOW
 from .inprocess import Bench, Client
 from .leading import produce

@@ -43,14 +43,14 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.produce import PartResult
 from odradek.protocol.wire import uvarint
-from odradek.storage.transactions import NOT_ASKED
+from odradek.storage.log.transactions import NOT_ASKED
 from odradek.workers import leadership
 from odradek.workers.api import SLICE_S, Api
 from odradek.workers.round import Pending
 
 if TYPE_CHECKING:
     from odradek.cluster.snapshot import Mark
-    from odradek.storage.partition import Partition
+    from odradek.storage.log.partition import Partition
     from odradek.workers.connection import Connection
     from odradek.workers.worker import Worker
 

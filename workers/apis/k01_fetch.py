@@ -1,9 +1,9 @@
 """Fetch (key 1), versions 0 to 18: read records from partitions.
 
-Answers are slices of segment files (storage.read), sent from the page cache, or a few records as bytes; long polls wait
-in workers.parking; sessions (KIP-227) live in workers.sessions. Only records below the high watermark are given, below
-the last stable offset with isolation level read_committed. From version 3 on the first batch is given even when it is
-larger than the limits (KIP-74). Below version 4 records are converted down to magic 1, below 2 to magic 0.
+Answers are slices of segment files (storage.log.read), sent from the page cache, or a few records as bytes; long polls
+wait in workers.parking; sessions (KIP-227) live in workers.sessions. Only records below the high watermark are given,
+below the last stable offset with isolation level read_committed. From version 3 on the first batch is given even when
+it is larger than the limits (KIP-74). Below version 4 records are converted down to magic 1, below 2 to magic 0.
 
 A consumer of one partition sends the same bytes again and again, but for the offset. So its connection remembers them
 with what they mean (workers.standing), and the worker asks that first; what it does not know comes here.

@@ -9,7 +9,7 @@ twice is answered once there: the list may be long.
 Followers, who say so by a replica id, are told of the whole log.
 A new leader whose high watermark is still below where it began does not know yet what is committed: for the latest
 offset, and for times that it has no committed record of, it answers OFFSET_NOT_AVAILABLE (v5+) or LEADER_NOT_AVAILABLE.
-What goes through a log's segments, of which there may be ten thousand, does so in steps (storage.times).
+What goes through a log's segments, of which there may be ten thousand, does so in steps (storage.log.times).
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.ipc import slots
 from odradek.protocol import errors
-from odradek.storage import names, times
+from odradek.storage.files import names
+from odradek.storage.log import times
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
 from odradek.workers.fetching import SegmentsChanged, tried
 from odradek.workers.leadership import elsewhere, refusal
 
 if TYPE_CHECKING:
-    from odradek.storage.partition import Partition
+    from odradek.storage.log.partition import Partition
     from odradek.workers.worker import Worker
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4

@@ -1,6 +1,6 @@
 """DeleteRecords (key 21), versions 0 to 2: make an offset the first of a partition; -1 means the high watermark.
 
-Segments wholly below it are let go at once (storage.trim). OFFSET_OUT_OF_RANGE above the high watermark;
+Segments wholly below it are let go at once (storage.log.trim). OFFSET_OUT_OF_RANGE above the high watermark;
 POLICY_VIOLATION for topics that are only compacted, INVALID_TOPIC_EXCEPTION for internal ones, as Kafka has it.
 While another process has a partition's lock the answer waits; and then, as long as the request's timeout allows, for
 the followers that are there to let go of the records too. The low watermark is the lowest log start of all these.
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.ipc import replicas, slots
 from odradek.protocol import errors
-from odradek.storage import trim
-from odradek.storage.partition import Gone, Partition
+from odradek.storage.log import trim
+from odradek.storage.log.partition import Gone, Partition
 from odradek.workers import patiently
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.cluster.errors import KAFKA_STORAGE_ERROR
 from odradek.protocol import errors
-from odradek.storage import names
+from odradek.storage.files import names
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context
 

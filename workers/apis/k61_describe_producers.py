@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.ipc import slots
 from odradek.ipc.producers import ProducerEntry, ProducerTable
 from odradek.protocol import errors
-from odradek.storage.partition import Busy, Gone
+from odradek.storage.log.partition import Busy, Gone
 from odradek.workers import patiently
 from odradek.workers.api import Api, message_class
 from odradek.workers.context import Context

@@ -28,9 +28,9 @@ from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPart, FetchRequest, FetchResult
 from odradek.protocol.library import message_class
 from odradek.protocol.records import batch_v2
-from odradek.storage import opening
-from odradek.storage.epochs import EpochCache, diverges
-from odradek.storage.partition import Partition
+from odradek.storage.log import opening
+from odradek.storage.log.partition import Partition
+from odradek.storage.segment.epochs import EpochCache, diverges
 from odradek.workers.sessions import Session, Sessions
 
 TOPIC, TOPIC_ID = "t", bytes([1]) * 16

@@ -9,8 +9,8 @@ import pytest
 
 from odradek.broker import link
 from odradek.ipc.locks import PartitionLocks
-from odradek.storage import follow as follow_storage
-from odradek.storage.epochs import EpochCache
+from odradek.storage.log import follow as follow_storage
+from odradek.storage.segment.epochs import EpochCache
 
 from .leading import LEADER, Maker, PlayedLeader, caught_up, throttle
 

@@ -104,7 +104,7 @@ def test_an_idle_fetch_names_no_partition_and_takes_no_lock(
     follower = follow(count=300, replica_fetch_wait_max_ms=20)
     follower.turn_until(lambda: len(leader.requests) > 2, "the session")
     locked: list[int] = []
-    monkeypatch.setattr("odradek.storage.partition.Partition.acquire", lambda self: locked.append(self.index))
+    monkeypatch.setattr("odradek.storage.log.partition.Partition.acquire", lambda self: locked.append(self.index))
     before = len(leader.requests)
     follower.turn_until(lambda: len(leader.requests) > before + 10, "idle fetches")
     assert all(not request.parts and not request.forgotten for request in leader.requests[before:])

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from odradek.broker import copies, cuts
-from odradek.storage import truncate
-from odradek.storage.epochs import EpochCache
-from odradek.storage.partition import Busy
+from odradek.storage.log import truncate
+from odradek.storage.log.partition import Busy
+from odradek.storage.segment.epochs import EpochCache
 
 from .leading import LEADER, Follower, Maker, PlayedLeader, caught_up
 

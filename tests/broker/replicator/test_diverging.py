@@ -10,8 +10,8 @@ import pytest
 
 from odradek.broker import copies
 from odradek.protocol import errors
-from odradek.storage import truncate
-from odradek.storage.epochs import FILE_NAME, EpochCache
+from odradek.storage.log import truncate
+from odradek.storage.segment.epochs import FILE_NAME, EpochCache
 
 from .leading import LEADER, TOPIC_ID, Maker, PlayedLeader, caught_up
 

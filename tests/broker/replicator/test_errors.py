@@ -9,7 +9,7 @@ import pytest
 
 from odradek.cluster import following
 from odradek.protocol import errors
-from odradek.storage import follow as follow_storage
+from odradek.storage.log import follow as follow_storage
 
 from .leading import TOPIC_ID, Maker, PlayedLeader, caught_up
 

@@ -33,7 +33,7 @@ PROPERTIES = {
     "log_flush_scheduler_interval_ms": 500,
     "log_flush_interval_ms": 1000,
     "group_min_session_timeout_ms": 1000,
-    "odradek_log_levels": "odradek.storage.append=DEBUG",  # why a producer's batch was refused
+    "odradek_log_levels": "odradek.storage.log.append=DEBUG",  # why a producer's batch was refused
 }
 
 

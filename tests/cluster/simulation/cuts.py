@@ -12,7 +12,7 @@ from typing import Any
 from odradek.broker import copies, cuts
 from odradek.cluster.following import Position
 from odradek.ipc.slots import Fields
-from odradek.storage.partition import Busy
+from odradek.storage.log.partition import Busy
 
 from .world import Process, Thread, World
 

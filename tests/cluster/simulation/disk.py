@@ -12,11 +12,11 @@ from typing import Any
 
 from odradek.ipc import roles, slots
 from odradek.ipc.slots import Fields, SlotState
-from odradek.storage import repair
-from odradek.storage.epochs import EpochCache
-from odradek.storage.log import Log, Place
-from odradek.storage.partition import Busy, Gone
-from odradek.storage.truncate import TRUNCATING
+from odradek.storage.log import repair
+from odradek.storage.log.log import Log, Place
+from odradek.storage.log.partition import Busy, Gone
+from odradek.storage.log.truncate import TRUNCATING
+from odradek.storage.segment.epochs import EpochCache
 
 from . import store
 
@@ -261,7 +261,7 @@ class Dirs:
 
 
 class MemoryPartition:
-    """storage.partition: the slot and the directory."""
+    """storage.log.partition: the slot and the directory."""
 
     pending: list[Any] = []
 
@@ -305,7 +305,7 @@ class MemoryPartition:
         return values
 
     def _repair(self, values: Fields) -> None:
-        """storage.repair."""
+        """storage.log.repair."""
         if values[slots.F_STATE] not in (slots.LEADER, slots.FOLLOWER):
             return
         if self.slot.dirty == TRUNCATING:
@@ -335,7 +335,7 @@ class MemoryPartition:
 
 
 class MemoryLog(Log):
-    """storage.log: one process's partitions."""
+    """storage.log.log: one process's partitions."""
 
     pid = 1
 

@@ -166,7 +166,7 @@ class Janitor:
         self.loop.go_on()
 
     def recover(self) -> None:
-        """storage.opening."""
+        """storage.log.opening."""
         for partition in self:
             if partition.slot.read()[slots.F_STATE] == slots.RECOVERING:
                 store.recover(partition, partition.slot.fields())

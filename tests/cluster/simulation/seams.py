@@ -36,7 +36,7 @@ from odradek.broker import (
 from odradek.cluster import znodes
 from odradek.ipc import slots
 from odradek.protocol.fetch_client import Answer, Place
-from odradek.storage import leading, repair
+from odradek.storage.log import leading, repair
 from odradek.workers import epoch_caches, followers, following, replicated
 from odradek.workers.apis import (
     k04_leader_and_isr,

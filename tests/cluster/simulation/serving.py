@@ -14,8 +14,8 @@ from odradek.ipc import roles, slots
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchRequest
 from odradek.protocol.fetch_client import Answer, Part, Place
-from odradek.storage.log import Place as Where
-from odradek.storage.partition import Busy, Gone
+from odradek.storage.log.log import Place as Where
+from odradek.storage.log.partition import Busy, Gone
 from odradek.workers import replicated
 from odradek.workers.apis.k21_delete_records import delete_below
 from odradek.workers.followers import TELL_S, Followers

@@ -13,11 +13,11 @@ from typing import Any
 from odradek.ipc import slots
 from odradek.ipc.slots import Fields
 from odradek.protocol import errors
-from odradek.storage.epochs import EpochCache
-from odradek.storage.received import Found, Misplaced
-from odradek.storage.received import Received as Batch
-from odradek.storage.trim import DELETING
-from odradek.storage.truncate import TRUNCATING
+from odradek.storage.log.received import Found, Misplaced
+from odradek.storage.log.received import Received as Batch
+from odradek.storage.log.trim import DELETING
+from odradek.storage.log.truncate import TRUNCATING
+from odradek.storage.segment.epochs import EpochCache
 
 _APPENDING = 1
 
@@ -25,7 +25,7 @@ RECORD = struct.Struct(">qqq")
 
 
 class Roll:
-    """storage.roll for storage.leading, storage.repair and broker.copies."""
+    """storage.log.roll for storage.log.leading, storage.log.repair and broker.copies."""
 
     @staticmethod
     def note_epoch(partition: Any, epoch: int, start: int) -> None:
@@ -47,7 +47,7 @@ class Roll:
 
 
 class KnownEpochs:
-    """storage.known_epochs, read from a directory that is none of a file system."""
+    """storage.log.known_epochs, read from a directory that is none of a file system."""
 
     @staticmethod
     def read(partition: Any, _noted: int) -> EpochCache:
@@ -55,7 +55,7 @@ class KnownEpochs:
 
 
 class Trim:
-    """storage.trim for DeleteRecords, and for what follows it."""
+    """storage.log.trim for DeleteRecords, and for what follows it."""
 
     @staticmethod
     def advance(partition: Any, values: Fields, log_start: int) -> None:
@@ -68,7 +68,7 @@ class Trim:
 
 
 class Slice:
-    """Records on their way to a follower (storage.openfile.FileSlice)."""
+    """Records on their way to a follower (storage.files.openfile.FileSlice)."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -76,7 +76,7 @@ class Slice:
 
 
 class Read:
-    """storage.read for workers.following."""
+    """storage.log.read for workers.following."""
 
     @staticmethod
     def fetch(partition: Any, values: Any, offset: int, limit: int, most: int, whole: bool = True) -> Slice | None:
@@ -87,7 +87,7 @@ class Read:
 
 
 def append(partition: Any, values: Fields, batches: Sequence[Any], now_ms: int) -> int:
-    """storage.append: what producers sent."""
+    """storage.log.append: what producers sent."""
     before, epoch, directory = values[slots.F_LEO], values[slots.F_LEADER_EPOCH], partition.directory
     partition.slot.dirty = _APPENDING
     try:
@@ -111,7 +111,7 @@ def append(partition: Any, values: Fields, batches: Sequence[Any], now_ms: int) 
 
 
 def failed(partition: Any, values: Fields, batches: Sequence[Any]) -> None:
-    """storage.append.failed of a broken disk; what was written cannot be cut off."""
+    """storage.log.append.failed of a broken disk; what was written cannot be cut off."""
     values[:] = partition.slot.fields()
     values[slots.F_STATE] = slots.OFFLINE
     partition.slot.publish(values)
@@ -121,7 +121,7 @@ def failed(partition: Any, values: Fields, batches: Sequence[Any]) -> None:
 
 
 class Received:
-    """storage.received for broker.leader."""
+    """storage.log.received for broker.leader."""
 
     @staticmethod
     def find(data: Any, leo: int) -> Found:
@@ -134,7 +134,7 @@ class Received:
 
 
 class Follow:
-    """storage.follow for broker.copies."""
+    """storage.log.follow for broker.copies."""
 
     @staticmethod
     def append(partition: Any, values: Fields, data: Any, hw: int, log_start: int, now_ms: int, known: Any) -> int:
@@ -174,7 +174,7 @@ class Follow:
 
 
 class Truncate:
-    """storage.truncate for broker.copies."""
+    """storage.log.truncate for broker.copies."""
 
     @staticmethod
     def truncate(partition: Any, values: Fields, offset: int) -> None:
@@ -239,7 +239,7 @@ def lower(partition: Any, fields: Fields) -> None:
 
 
 def recover(partition: Any, values: Fields) -> None:
-    """storage.opening: what is on the disk, shown up to where it is known that others have it."""
+    """storage.log.opening: what is on the disk, shown up to where it is known that others have it."""
     directory = partition.directory
     try:
         directory.log_dir.write()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from odradek.storage import check
+from odradek.storage.tools import check
 
 from ...cluster.chaos import admin_requests
 from ...harness.broker import Broker

@@ -1,0 +1,397 @@
+"""Compaction of one log (KIP-58, KIP-98, KIP-280's default): only the last record of each key stays, offsets stay.
+
+Two passes: over the dirty sealed segments into the offset map, as far as it reaches; then over all segments from the
+first on, in groups that become one segment each. The active segment, and whatever begins at or after the first open
+transaction, is not touched. Done from the oldest on, so that no older value ever comes to light.
+
+Layout    : storage.log.swap has the files.
+Owner     : the janitor, one log at a time, in small steps between its other tasks: `steps` is a generator.
+Lock      : held at the start (which also repairs), to read the producers, and for the swap of each group; not else.
+Crash rule: each group's swap stands for itself. Dying loses the round, which begins again from the checkpoint.
+            What a round goes by, markers included, is below the high watermark (`cleanable.settled`), and on the disk
+            before it begins. Else a failover or a power failure takes what made records go: the newer value of their
+            key, or the marker by which they were aborted; then that transaction is open again and some of it missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.ipc import renewal, slots
+from odradek.storage.compaction import cleanable
+from odradek.storage.compaction.cleanable import Decided, Range, Rules, Segment
+from odradek.storage.compaction.cleaned_segment import CleanedSegment
+from odradek.storage.compaction.cleaned_transactions import CleanedTransactions
+from odradek.storage.compaction.unreadable import UnreadableBatches
+from odradek.storage.files import checkpoints, names
+from odradek.storage.files.durable import FILES, remove
+from odradek.storage.log import swap, transactions
+from odradek.storage.log.flush import Flush
+from odradek.storage.log.truncate import TRUNCATING
+from odradek.storage.producers.producers import AbortedTxn
+from odradek.storage.segment import index_files
+from odradek.storage.segment.scan import Scan
+
+if TYPE_CHECKING:
+    from odradek.ipc.slots import SlotState
+    from odradek.storage.compaction.clean_batches import BatchCleaner
+    from odradek.storage.compaction.clean_chunks import ChunkCleaner
+    from odradek.storage.log.partition import Partition
+    from odradek.storage.segment.batch_chunks import Chunk, OldBatch
+
+log = logging.getLogger(__name__)
+
+_NEVER = 1 << 62  # a lag beyond this is none
+BUSY = -1  # yielded when the partition's lock is taken: try again in a moment
+
+
+class Unclean(Exception):
+    """A log that cannot be compacted: it is damaged. The message says where."""
+
+
+class Moved(Exception):
+    """The log was truncated or its segments deleted meanwhile: this round is worth nothing, the next may be."""
+
+
+class Memory(NamedTuple):
+    """log.cleaner.dedupe.buffer.size in bytes and log.cleaner.io.buffer.load.factor."""
+
+    buffer_bytes: int = 128 << 20
+    load_factor: float = 0.9
+    chunk_bytes: int = 4 << 20  # read between two yields
+
+
+def rules(partition: Partition) -> Rules:
+    """The partition's configs that matter here."""
+    config = partition.config
+    lag = (config.min_compaction_lag_ms, config.max_compaction_lag_ms)
+    return Rules(*lag, config.segment_bytes, config.segment_index_bytes)
+
+
+def look(partition: Partition, checkpoint: int | None, now_ms: int, before: Decided | None = None) -> Range:
+    """What of a log could be cleaned, if the last look left `before`. Takes no lock.
+
+    FileNotFoundError when it changes under the look.
+    """
+    state = partition.state()
+    dirty_from = cleanable.first_dirty(checkpoint, state.log_start, state.leo)
+    if state.active_base <= dirty_from:
+        return Range(dirty_from, dirty_from, 0, 0, False, state.truncations)
+    bases = partition.bases(state.active_base, state.generation)[:-1]
+    found = [_facts(partition.directory, base, rules(partition)) for base in bases]
+    now = Decided(state.leo, slots.last_stable(state), state.truncations)
+    stable, undecided = cleanable.settled(now, state.hw, before)
+    what = cleanable.cleanable(found, state.active_base, dirty_from, stable, rules(partition), now_ms)
+    return what._replace(truncations=state.truncations, undecided=undecided)
+
+
+def _facts(directory: str, base: int, wanted: Rules) -> Segment:
+    """What is wanted to decide; files are opened only where a lag is set."""
+    size = os.stat(names.segment_path(directory, base)).st_size
+    largest = index_files.largest_timestamp(directory, base) if wanted.min_lag_ms > 0 else -1
+    first = _first_timestamp(directory, base) if wanted.max_lag_ms < _NEVER else -1
+    return Segment(base, size, largest_timestamp=largest, first_timestamp=first)
+
+
+def _sizes(directory: str, base: int) -> Segment:
+    """What is wanted to group segments."""
+    kinds = (names.LOG, names.INDEX, names.TIME_INDEX)
+    return Segment(base, *(os.stat(names.segment_path(directory, base, kind)).st_size for kind in kinds))
+
+
+def _first_timestamp(directory: str, base: int) -> int:
+    """Of the first batch, as Kafka: its largest; -1 in an empty segment."""
+    with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
+        first = next(iter(Scan(fd, check=False)), None)
+    return -1 if first is None else first.max_timestamp
+
+
+def _deciding(state: SlotState) -> int:
+    """Up to where batches decide what goes: markers in the active segment do, its records do not."""
+    return state.leo if state.pstate_gen else state.active_base
+
+
+class Compaction:
+    """One round over one log. After the last of `steps`, `cleaned_upto` is the offset for the checkpoint.
+
+    `bytes_read`, `bytes_written`, `segments` and `swaps` count what was done. `told`: base offsets of unreadable
+    batches that were logged in former rounds.
+    """
+
+    def __init__(
+        self, partition: Partition, what: Range, memory: Memory, now_ms: int, told: set[int] | None = None
+    ) -> None:
+        self.partition = partition
+        self.what = what
+        self.now_ms = now_ms
+        self.memory = memory
+        self.rules = rules(partition)
+        self.cleaned_upto = what.first_dirty
+        self.bytes_read = self.bytes_written = self.segments = self.swaps = 0
+        self._told = 0
+        self._truncations = self._active_base = self._flushed = self._replayed_from = 0
+        self._markers: dict[int, int] = {}  # producer id → its last marker in the dirty part
+        self._unreadable = UnreadableBatches(partition.directory, set() if told is None else told)
+        self._aborted: list[AbortedTxn] = []
+        self._found: list[Segment] = []
+        self._ends: dict[int, int] = {}  # segment's base → where the next one begins
+        self._writing = -1  # base of the segment that has `.cleaned` files
+
+    def steps(self) -> Iterator[int]:
+        """Do it, a step at a time: yields the bytes read and written since the last yield, or BUSY.
+
+        Raises Gone when the partition was deleted, Moved, Unclean, and OSError as the disk does. Closing it early
+        removes what was not swapped in.
+        """
+        try:
+            yield from self._sync()
+            yield from self._begin()
+            yield from self._build_map()
+            yield from self._clean()
+        except FileNotFoundError as error:
+            raise Moved(str(error)) from None
+        finally:
+            self._discard()
+
+    def _locked(self) -> Iterator[int]:
+        """Yields BUSY until this process holds the lock."""
+        from odradek.storage.log.partition import Busy
+
+        while True:
+            try:
+                self._values = self.partition.acquire()
+                return
+            except Busy:
+                self.partition.note_wait()
+                yield BUSY
+
+    def _sync(self) -> Iterator[int]:
+        """Have on the disk what this round goes by."""
+        flush = Flush.begin(self.partition, _deciding)
+        if flush.paths:
+            flush.sync()
+            yield from self._locked()
+            try:
+                flush.publish(self._values)
+            finally:
+                self.partition.release()
+
+    def _begin(self) -> Iterator[int]:
+        """Repair, remove what a former round left, note what the log is like, and take the memory for the map."""
+        from odradek.storage.compaction.key_hashes import KeyHasher
+        from odradek.storage.compaction.offset_map import OffsetMap
+
+        yield from self._locked()
+        try:
+            state = self.partition.state()
+            if state.truncations != self.what.truncations or slots.last_stable(state) < self.what.upto:
+                raise Moved("the log was truncated before the lock was taken")
+            self._truncations, self._active_base = state.truncations, state.active_base
+            self._flushed = state.flushed
+            with renewal.of(self.partition.slot):
+                swap.discard(self.partition.directory)
+            bases = list(self.partition.bases(state.active_base, state.generation))
+        finally:
+            self.partition.release()
+        if len(bases) < 2:
+            raise Moved("its sealed segments are gone")
+        self._replayed_from = max((base for base in bases if base <= self._recovery_point()), default=bases[0])
+        self._found = [_sizes(self.partition.directory, base) for base in bases[:-1]]
+        self._ends = dict(pairwise(bases))
+        self._aborted = list(self._aborted_below(bases, state))
+        self.hasher = KeyHasher()
+        self.offsets = OffsetMap(
+            self.memory.buffer_bytes, self.memory.load_factor, self.what.upto - self.what.first_dirty
+        )
+
+    def _recovery_point(self) -> int:
+        """Where a start after a kill begins to read: by the checkpoint, which may lag behind what is flushed."""
+        partition = self.partition
+        try:
+            told = checkpoints.read_offsets(os.path.dirname(partition.directory), checkpoints.RECOVERY_POINT)
+        except checkpoints.CheckpointError:
+            return 0
+        return min(self._flushed, told.get((partition.topic, partition.index), 0))
+
+    def _aborted_below(self, bases: list[int], state: SlotState) -> Iterator[AbortedTxn]:
+        """Transactions with data in what is cleaned, wherever their markers lie; one at the end is not written yet."""
+        found = 0
+        for base in bases:
+            for row in transactions.rows_of(self.partition, base):
+                found += 1
+                if row.first_offset < self.what.upto and row.last_offset < state.leo:
+                    yield row
+        transactions.check_count(self.partition, state, found)
+
+    def _discard(self) -> None:
+        """Remove the segment being written; the directory may be gone by now."""
+        for kind in names.SEGMENT_SUFFIXES if self._writing >= 0 else ():
+            remove(names.segment_path(self.partition.directory, self._writing, kind, names.CLEANED))
+        self._writing = -1
+
+    def _path(self, segment: Segment, kind: str = names.LOG) -> str:
+        return str(names.segment_path(self.partition.directory, segment.base, kind))
+
+    def _progress(self) -> int:
+        """Bytes since the last yield."""
+        done = self.bytes_read + self.bytes_written
+        since, self._told = done - self._told, done
+        return since
+
+    def _chunks(self, segment: Segment) -> Iterator[Chunk | OldBatch]:
+        """The batches of a segment, each chunk good until the next. Unclean at a bad one, or one that is not of it."""
+        from odradek.storage.segment.batch_chunks import ChunkReader
+
+        with FILES.opened(self._path(segment), os.O_RDONLY) as fd:
+            reader = ChunkReader(fd, segment.size, segment.base, self.memory.chunk_bytes)
+            for chunk in reader:
+                if chunk.last_offset >= self._ends[segment.base]:  # no checksum covers a batch's offset
+                    self._refuse(segment, f"offset {chunk.last_offset} is of a later segment")
+                yield chunk
+                self.bytes_read += chunk.size
+                del chunk
+        if reader.bad is not None:
+            self._refuse(segment, f"byte {reader.bad.position}: {reader.bad.reason}")
+
+    def _refuse(self, segment: Segment, why: str) -> None:
+        """Unclean, unless the log was truncated meanwhile."""
+        self._see_whether_moved()
+        raise Unclean(f"{self._path(segment)}: {why}")
+
+    def _due(self) -> bool:
+        """Whether a step's work is done."""
+        return self.bytes_read + self.bytes_written - self._told >= self.memory.chunk_bytes
+
+    def _see_whether_moved(self) -> None:
+        """A sealed segment that a truncation has made the active one may be cut and written to under our eyes."""
+        slot = self.partition.slot
+        if slot.dirty == TRUNCATING or slot.read()[slots.F_TRUNCATIONS] != self._truncations:
+            raise Moved("the log was truncated")
+
+    # --- the map
+
+    def _build_map(self) -> Iterator[int]:
+        """Keys of the dirty part up to where the map is full, at least one of them."""
+        from odradek.storage.compaction.map_pass import MapPass
+
+        passing = MapPass(self.offsets, self.hasher, self._transactions(), self.what.first_dirty, self._unreadable)
+        for segment in self._found:
+            end = self._ends[segment.base]
+            if end <= self.what.first_dirty or segment.base >= self.what.upto or passing.full:
+                continue
+            for chunk in self._chunks(segment):
+                passing.add(chunk)
+                if passing.full:
+                    break
+                if self._due():
+                    yield self._progress()
+            else:
+                self.offsets.latest = max(self.offsets.latest, end - 1)
+        self._markers = passing.markers
+        self.offsets.freeze()
+
+    def _transactions(self) -> CleanedTransactions:
+        return CleanedTransactions(self._aborted)
+
+    # --- the segments
+
+    def _clean(self) -> Iterator[int]:
+        from odradek.storage.compaction.clean_batches import BatchCleaner, Round
+        from odradek.storage.compaction.clean_chunks import ChunkCleaner
+
+        what, retention_ms = self.what, self.partition.config.delete_retention_ms
+        going = Round(
+            self.offsets, self.hasher, self._transactions(), what.first_dirty, what.upto, self.now_ms, retention_ms,
+        )  # fmt: skip
+        cleaner, legacy_horizon = BatchCleaner(going), self._legacy_horizon()
+        chunks = ChunkCleaner(cleaner, self._unreadable)
+        end = self.offsets.latest + 1
+        for group in cleanable.groups(self._found, self._active_base, end, self.rules):
+            yield from self._read_producers(cleaner)
+            joined = group[-1].base >= self._replayed_from  # with the segment from which on a start replays
+            cleaner.replayed_from = group[0].base if joined else self._replayed_from
+            yield from self._clean_group(group, chunks, legacy_horizon)
+        FILES.sync_dir(self.partition.directory)  # also of swaps whose janitor died over it: the checkpoint trusts them
+        self._see_whether_moved()
+        self.cleaned_upto = max(end, self.what.first_dirty)
+
+    def _legacy_horizon(self) -> int:
+        """Tombstones of magic 0 and 1 go from segments last written before this; ms."""
+        clean = [one for one in self._found if one.base < self.what.first_dirty]
+        return self._modified_ns(clean[-1]) // 1_000_000 - self.partition.config.delete_retention_ms if clean else 0
+
+    def _modified_ns(self, segment: Segment) -> int:
+        return os.stat(self._path(segment)).st_mtime_ns
+
+    def _read_producers(self, cleaner: BatchCleaner) -> Iterator[int]:
+        from odradek.storage.compaction.clean_batches import LastOf
+
+        yield from self._locked()
+        try:
+            table = self.partition.producers.table(self._values[slots.F_PSTATE_GEN])
+            with renewal.of(self.partition.slot):
+                entries = list(table.entries()) if table is not None else []
+        finally:
+            self.partition.release()
+        cleaner.producers = {
+            entry.producer_id: LastOf.of(entry, self._markers.get(entry.producer_id, -1), self.what.upto)
+            for entry in entries
+        }
+
+    def _clean_group(self, group: list[Segment], chunks: ChunkCleaner, legacy_horizon: int) -> Iterator[int]:
+        self._writing = group[0].base
+        cleaned = self._cleaned_segment(group)
+        cleaner = chunks.cleaner
+        cleaner.going.transactions.kept = []
+        changed = len(group) > 1
+        try:
+            for segment in group:
+                cleaner.legacy_tombstones = self._modified_ns(segment) // 1_000_000 > legacy_horizon
+                for chunk in self._chunks(segment):
+                    pieces, differs = chunks.clean(chunk)
+                    changed |= differs
+                    self.bytes_written += cleaned.append(pieces, differs)
+                    if self._due():
+                        yield self._progress()
+            self.segments += len(group)
+            if changed:
+                self._finish(group, cleaner, cleaned)
+        finally:
+            cleaned.close()
+        if changed:
+            yield from self._swap(group)
+        else:
+            self._discard()
+        yield self._progress()
+
+    def _cleaned_segment(self, group: list[Segment]) -> CleanedSegment:
+        interval, source = self.partition.config.index_interval_bytes, self._path(group[0]) if len(group) == 1 else None
+        return CleanedSegment(self.partition.directory, group[0].base, interval, source)
+
+    def _finish(self, group: list[Segment], cleaner: BatchCleaner, cleaned: CleanedSegment) -> None:
+        any_index = any(os.path.exists(self._path(segment, names.TXN_INDEX)) for segment in group)
+        rows = list(cleaner.going.transactions.kept)
+        cleaned.finish(rows if any_index or rows else None, self._modified_ns(group[-1]))
+
+    def _swap(self, group: list[Segment]) -> Iterator[int]:
+        yield from self._locked()
+        try:
+            values = self._values
+            state = values[slots.F_STATE] in (slots.LEADER, slots.FOLLOWER)
+            bases = self.partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+            replaced = [segment.base for segment in group]
+            if not state or values[slots.F_TRUNCATIONS] != self._truncations or not set(replaced) <= set(bases):
+                raise Moved("its segments are others now")
+            if not self.partition.config.compacted:
+                raise Moved("its cleanup.policy is no longer compact")
+            self._writing = -1  # first: where a rename fails, `.cleaned` files tell repair to undo the others
+            with renewal.of(self.partition.slot):
+                swap.put_in_place(self.partition, values, replaced)
+            self.swaps += 1
+        finally:
+            self.partition.release()
+        FILES.sync_dir(self.partition.directory)

@@ -1,0 +1,1 @@
+"""Names of files, small text files, writes that a power failure cannot halve, errors of disks."""

@@ -1,0 +1,326 @@
+"""Appending: what many producers sent in one round becomes one lock, one write and one publish per partition.
+
+Steps, with the lock held: mark dirty → check sequences, assign offsets in the receive buffer, let the producer table
+grow where a producer is new → pwritev → index → publish log end and size → apply producer updates, publish
+`pstate_leo` → clear dirty. The caller then gives the lock back and rings. Dying anywhere before the first publish
+leaves garbage past the published size; between the two, repair replays the producers; nothing is acknowledged before
+the end.
+A failed write (ENOSPC, EIO) publishes nothing: those batches are refused with KAFKA_STORAGE_ERROR. So is a batch whose
+producer the table has no room for, before it is written: nothing behind the publish can fail for lack of memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from odradek.ipc import replicas, slots
+from odradek.ipc.region import NoRoom
+from odradek.ipc.slots import (
+    CHANGED,
+    DIRTY,
+    F_EPOCH_NOTED,
+    F_LEO,
+    F_PSTATE_GEN,
+    F_PSTATE_LEO,
+    F_STATE,
+    F_VOTERS,
+    HOT,
+    LEADER,
+)
+from odradek.protocol import errors
+from odradek.protocol.batch import PLACE
+from odradek.storage.files import disks
+from odradek.storage.files.durable import FILES
+from odradek.storage.log import producer_room, roll, transactions
+from odradek.storage.segment.index import OFFSET_ENTRY, TIME_ENTRY
+
+if TYPE_CHECKING:
+    from odradek.ipc.slots import Fields
+    from odradek.storage.log.partition import ActiveFiles, Partition
+    from odradek.storage.log.sequences import Staged
+    from odradek.storage.log.transactions import Guard, Marker
+
+log = logging.getLogger(__name__)
+
+_IOV_MAX = 1024
+
+
+class Batch:
+    """One record batch of magic 2 on its way into a partition, and what became of it.
+
+    In: `view` (writable, the whole batch), `count` records, `max_timestamp` ms, producer fields (id -1 when not
+    idempotent), `guard` of a client's transactional one (storage.log.transactions.may_open). Out: `error`,
+    `base_offset`, `log_start`. What most batches leave as it is, is a default of the class: `append_time` (-1 unless
+    LogAppendTime, or a retry), `message` and `record_errors` of a refusal, `transactional`, `marker` (only in control
+    batches of our own, storage.log.transactions).
+    """
+
+    __slots__ = (
+        "__dict__", "base_offset", "count", "epoch", "error", "log_start", "max_timestamp", "producer_id", "sequence",
+        "view",
+    )  # fmt: skip
+
+    append_time = -1
+    transactional = False
+    guard: Guard | None = None
+    marker: Marker | None = None
+    message: str | None = None
+    record_errors: tuple[tuple[int, str | None], ...] = ()
+
+    def __init__(
+        self, view: memoryview, count: int, max_timestamp: int, producer_id: int = -1, epoch: int = -1,
+        sequence: int = -1,
+    ) -> None:  # fmt: skip
+        self.view = view
+        self.count = count
+        self.max_timestamp = max_timestamp
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.sequence = sequence
+        self.error = errors.NONE
+        self.base_offset = -1
+        self.log_start = -1
+
+    def refuse(self, error: int, message: str | None = None) -> None:
+        """Mark as not appended."""
+        self.error = error
+        self.base_offset = -1
+        if message is not None:
+            self.message = message
+
+
+_NOT_LEADER = {
+    slots.RECOVERING: errors.NOT_LEADER_OR_FOLLOWER,
+    slots.FOLLOWER: errors.NOT_LEADER_OR_FOLLOWER,
+    slots.OFFLINE: errors.KAFKA_STORAGE_ERROR,
+}
+
+
+def append(partition: Partition, values: Fields, batches: Sequence[Batch], now_ms: int) -> int:
+    """Append `batches` in order; returns the log end, or -1 when nothing was written. Caller holds the lock.
+
+    `values` are the slot's fields as `Partition.acquire` gave them; they are published changed. When the disk fails
+    the slot stays dirty: the next holder of the lock repairs what is half done.
+    """
+    state, before = values[F_STATE], values[F_LEO]
+    if state != LEADER:
+        return _refuse_all(batches, _NOT_LEADER.get(state, errors.UNKNOWN_TOPIC_OR_PARTITION))
+    at, end = 0, len(batches)
+    try:
+        while at < end:
+            reached = _segment(partition, values, batches, at, now_ms)
+            if reached == at:
+                roll.roll(partition, values, now_ms)
+            at = reached
+    except OSError as error:
+        failed(partition, values, batches, error)
+    leo = values[F_LEO]
+    return leo if leo > before else -1
+
+
+def _refuse_all(batches: Sequence[Batch], error: int) -> int:
+    for batch in batches:
+        batch.refuse(error)
+    return -1
+
+
+def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at: int, now_ms: int) -> int:
+    """Append from `at` on until the batches or the segment end; returns where to go on: `at` if it is to be rolled.
+
+    The segment ends as Kafka's LogSegment.shouldRoll has it: full, too old, index full, or offsets too far from the
+    base. An empty one takes at least one batch.
+    This runs once a round and its loop once a batch: one function over local names, since every call and every
+    attribute in it was measured to matter.
+    """
+    (
+        _, generation, _, epoch, log_start, base, index_entries, flushed, epoch_noted, pstate_gen,
+        begin, hw, start, pending, top, top_offset, since, unflushed_since, _,
+    ) = values[HOT].tolist()  # fmt: skip
+    files, config, slot = partition.active_files, partition.config, partition.slot
+    words, dirty = slot.words, slot.at + DIRTY
+    full, timestamp = index_entries >= config.most_index_entries, batches[at].max_timestamp
+    if start and (full or config.too_old(partition.directory, base, since, timestamp, now_ms)):
+        return at
+    if files is None or files.base != base or files.generation != generation:
+        files = partition.active(base, generation, make=True)
+    words[dirty] = 1
+    room, interval = config.segment_bytes, config.index_interval_bytes
+    leo, size, last_allowed = begin, start, base + 0x7FFFFFFF
+    staged: Staged | None = None
+    entries: list[tuple[int, int, int, int]] = []  # for the indexes: offset, position, largest timestamp, its offset
+    out: list[memoryview] = []
+    for batch in batches[at:] if at else batches:
+        view, count = batch.view, batch.count
+        length = len(view)
+        if (size + length > room and size) or leo + count > last_allowed:
+            break
+        at += 1
+        if batch.producer_id >= 0:
+            if staged is None:
+                staged = partition.producers.staged(pstate_gen, begin)
+            if not staged.follows(batch, leo) and not _in_sequence(partition, values, staged, batch, leo):
+                continue
+        PLACE.pack_into(view, 0, leo, length - 12, epoch)
+        batch.base_offset = leo
+        batch.log_start = log_start
+        leo += count
+        timestamp = batch.max_timestamp
+        if timestamp > top:
+            top, top_offset = timestamp, leo - 1
+        if pending > interval:
+            entries.append((leo - 1, size, top, top_offset))
+            pending = 0
+        if since < 0:
+            since = timestamp if timestamp >= 0 else now_ms
+        pending += length
+        size += length
+        out.append(view)
+    if not out:
+        words[dirty] = 0
+        return at
+    if os.pwritev(files.log.fd, out[:_IOV_MAX], start) != size - start:
+        _write_rest(files.log.fd, out, start)
+    if entries:
+        add_entries(files, values, entries)
+    if epoch != epoch_noted:
+        roll.note_epoch(partition, epoch, begin)
+        values[F_EPOCH_NOTED] = epoch
+    if begin == flushed or not unflushed_since:
+        unflushed_since = now_ms
+    if values[F_VOTERS] <= 1 and not config.visible_after_flush:
+        hw = leo
+    pstate_leo = leo if staged is None else begin
+    values[CHANGED] = array("q", (leo, hw, size, pending, top, top_offset, since, unflushed_since, pstate_leo))
+    slot.publish(values)
+    if staged is not None:
+        _publish_producers(partition, values, staged)
+    words[dirty] = 0
+    return at
+
+
+def _in_sequence(partition: Partition, values: Fields, staged: Staged, batch: Batch, leo: int) -> bool:
+    """Check an idempotent batch; False when it is refused or a retry (which is answered with its offset)."""
+    if batch.guard is not None and not transactions.may_open(partition, values, staged, batch, leo):
+        partition.unverified.append(batch)
+        return False
+    if staged.is_new(batch.producer_id) and not _begins(partition, values, staged, batch):
+        return False
+    if batch.marker is not None:
+        return transactions.stage_marker(partition, values, staged, batch, leo)
+    if batch.sequence < 0:  # transactional, written by the coordinator in a producer's name
+        error, original = staged.enter(batch, leo), None
+    else:
+        error, original = staged.let_in(batch, leo, some_open=values[slots.F_UNSTABLE] >= 0)
+    if error:
+        known = staged.known(batch.producer_id)  # its epoch, and the sequence that is next
+        log.debug("%r: batch %d/%d/%d is refused: %d, of %s", partition, *_sequence(batch), error, known)
+        _refuse_sequence(partition, values, batch, error)
+        return False
+    if original is not None:  # answered with its original's timestamp, as Kafka does whatever the timestamp's type
+        batch.base_offset, batch.append_time = original
+        batch.log_start = values[slots.F_LOG_START]
+        return False
+    if batch.transactional and values[slots.F_UNSTABLE] < 0:
+        values[slots.F_UNSTABLE] = leo
+    return True
+
+
+def _begins(partition: Partition, values: Fields, staged: Staged, batch: Batch) -> bool:
+    """Whether a producer that the partition does not know may begin with this batch."""
+    lowest, sequence = partition.lowest_sequences, batch.sequence
+    if lowest and sequence >= 0 and lowest.refuses(batch.producer_id, sequence, time.monotonic()):
+        _refuse_sequence(partition, values, batch, errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        return False
+    return _admitted(partition, values, staged, batch)
+
+
+def _admitted(partition: Partition, values: Fields, staged: Staged, batch: Batch) -> bool:
+    try:
+        producer_room.admit(partition, values, staged, batch.producer_id)
+    except NoRoom as error:
+        log.warning("%r: producer %d is refused: %s", partition, batch.producer_id, error.strerror)
+        batch.refuse(errors.KAFKA_STORAGE_ERROR)
+        return False
+    return True
+
+
+def _refuse_sequence(partition: Partition, values: Fields, batch: Batch, error: int) -> None:
+    """Refuse with OUT_OF_ORDER_SEQUENCE_NUMBER only if all followers in the ISR fetch. Otherwise another broker may
+    lead and have the batch before in its log, and on that error producers fail the record.
+    """
+    gap, now_ms = error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER, time.monotonic_ns() // 1_000_000
+    if gap and replicas.any_silent(partition.slot, now_ms):
+        error = errors.NOT_LEADER_OR_FOLLOWER
+    batch.refuse(error)
+    batch.log_start = values[slots.F_LOG_START]
+
+
+def _sequence(batch: Batch) -> tuple[int, int, int]:
+    return batch.producer_id, batch.epoch, batch.sequence
+
+
+def add_entries(files: ActiveFiles, values: Fields, entries: list[tuple[int, int, int, int]]) -> None:
+    """Index new batches of the active segment: an offset entry each, a time entry where the largest timestamp grew.
+
+    `entries`: last offset, position, largest timestamp so far, its offset. The counts in `values` follow.
+    """
+    base, last = values[slots.F_ACTIVE_BASE], values[slots.F_TIME_LAST]
+    timed = []
+    for _, _, top, top_offset in entries:
+        if top > last:
+            timed.append(TIME_ENTRY.pack(top, top_offset - base))
+            last = top
+    indexed = b"".join([OFFSET_ENTRY.pack(offset - base, position) for offset, position, _, _ in entries])
+    FILES.pwrite(files.index_file.fd, indexed, values[slots.F_INDEX_ENTRIES] * OFFSET_ENTRY.size)
+    values[slots.F_INDEX_ENTRIES] += len(entries)
+    if timed:
+        FILES.pwrite(files.time_file.fd, b"".join(timed), values[slots.F_TIME_ENTRIES] * TIME_ENTRY.size)
+        values[slots.F_TIME_ENTRIES] += len(timed)
+        values[slots.F_TIME_LAST] = last
+
+
+def _publish_producers(partition: Partition, values: Fields, staged: Staged) -> None:
+    """What producers sent, once the log end is published: see the module's head."""
+    if staged.begun and partition.lowest_sequences:  # not before: a write that failed has let nobody in
+        for producer_id, _ in staged.begun:
+            partition.lowest_sequences.forget(producer_id)
+    leo = values[F_LEO]
+    partition.producers.publish(staged, values[F_PSTATE_GEN], leo)
+    values[F_PSTATE_LEO] = leo
+    partition.slot.note(F_PSTATE_LEO, leo)
+
+
+def failed(partition: Partition, values: Fields, batches: Sequence[Batch], error: OSError) -> None:
+    """A write failed. Nothing since the last publish counts: refuse it, and cut it off so that no recovery finds it.
+
+    `values` become what is published; a broken disk takes the partition offline. The slot stays dirty.
+    """
+    level = logging.ERROR if error.errno != errno.ENOSPC else logging.WARNING
+    log.log(level, "%r: append failed: %s", partition, error)
+    published = partition.slot.fields()
+    if disks.is_broken(error):
+        published[F_STATE] = slots.OFFLINE
+        partition.slot.publish(published)
+        partition.owner.disk_failed(published[slots.F_LOG_DIR])
+    values[:] = published
+    for batch in batches:
+        if batch.error == errors.NONE and (batch.base_offset >= published[F_LEO] or batch.base_offset < 0):
+            batch.refuse(errors.KAFKA_STORAGE_ERROR)
+    try:
+        partition.cut_active(published[slots.F_ACTIVE_BASE], published[slots.F_ACTIVE_SIZE])
+    except OSError:
+        log.warning("%r: could not cut the failed write off", partition)
+
+
+def _write_rest(fd: int, views: list[memoryview], position: int) -> None:
+    """The write was short, or there are more buffers than one call takes: write all of them, from the first on."""
+    for start in range(0, len(views), _IOV_MAX):
+        data = b"".join(views[start : start + _IOV_MAX])
+        FILES.pwrite(fd, data, position)
+        position += len(data)

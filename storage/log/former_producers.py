@@ -1,0 +1,119 @@
+"""The producers' state as of an offset in the active segment, from the state of now. Caller holds the lock.
+
+The table has the last batches of each producer: where one of them lies before the offset, it says how the producer
+stood. Of others (all known batches lie behind, or a marker does) the batches before the offset tell: they are read
+from as near as suffices, by the segment's index, and from the newest snapshot where nothing nearer does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.ipc import slots
+from odradek.protocol import batch as wire
+from odradek.storage.log import read
+from odradek.storage.log.sequences import recovered
+from odradek.storage.recovery import former_state
+from odradek.storage.recovery.rebuild import LogState, walk_headers
+from odradek.storage.recovery.tidy import Contents
+from odradek.storage.segment.epochs import EpochCache
+
+if TYPE_CHECKING:
+    from odradek.ipc.producers import ProducerEntry
+    from odradek.ipc.slots import Fields
+    from odradek.storage.files.openfile import OpenFile
+    from odradek.storage.log.partition import Partition
+
+_WINDOW = 64 << 10  # bytes before the offset that are looked at first
+
+
+class Written(NamedTuple):
+    """Who wrote behind the offset: `begun` its first batch; `ended` a transaction, or wrote without sequences."""
+
+    begun: set[int]
+    ended: set[int]
+
+    def note(self, header: tuple[int, ...]) -> None:
+        """Take in a batch of a producer."""
+        if header[5] & wire.CONTROL or header[11] < 0:
+            self.ended.add(header[9])
+        elif header[10] == 0 == header[11]:
+            self.begun.add(header[9])
+
+
+def entries_at(
+    partition: Partition, values: Fields, position: int, offset: int, behind: Written
+) -> list[ProducerEntry]:
+    """All producers as of `offset`, at which a batch begins, at byte `position`. Raises OSError."""
+    table = partition.producers.table(values[slots.F_PSTATE_GEN])
+    kept, unknown = [], set()
+    for entry in table.entries() if table is not None else ():
+        former = None if entry.producer_id in behind.ended else _without(entry, offset)
+        if former is not None:
+            kept.append(former)
+        elif not _is_new(entry, offset, behind):
+            unknown.add(entry.producer_id)
+    return kept + _read(partition, values, position, offset, unknown) if unknown else kept
+
+
+def _without(entry: ProducerEntry, offset: int) -> ProducerEntry | None:
+    """A producer without its batches from `offset` on, behind which no transaction of its ended.
+
+    None when the table does not tell how it stood then: all known batches go, or its transaction began behind, so that
+    its last act before was a marker, or that may have been one, whose time nobody else knows.
+    """
+    if not entry.batches or entry.batches[-1].last_offset < offset:
+        return entry
+    left = tuple(one for one in entry.batches if one.last_offset < offset)
+    if not left or entry.txn_first >= offset or entry.coordinator_epoch >= 0:
+        return None
+    return entry._replace(batches=left, timestamp=left[-1].timestamp)
+
+
+def _is_new(entry: ProducerEntry, offset: int, behind: Written) -> bool:
+    """Whether it wrote nothing before the offset, no marker either; sequences begin at 0 again after 2^31 records."""
+    earlier = bool(entry.batches) and entry.batches[0].last_offset < offset
+    earlier |= 0 <= entry.txn_first < offset  # by a batch without sequences, which no list of batches has
+    return entry.producer_id in behind.begun and entry.coordinator_epoch < 0 and not earlier
+
+
+def _read(
+    partition: Partition, values: Fields, position: int, offset: int, wanted: Collection[int]
+) -> list[ProducerEntry]:  # fmt: skip
+    files = partition.active(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+    state = LogState(EpochCache(), {}, 0)
+    window = _WINDOW
+    base = values[slots.F_ACTIVE_BASE]
+    while start := files.index.boundary_before(max(position - window, 0), values[slots.F_INDEX_ENTRIES]):
+        read.check_entry(partition, base, files.log, start, position, offset)
+        if _suffice(files.log, start, position, wanted):
+            path = Path(partition.directory)
+            walk_headers(path, base, state, position=start, upto=offset)
+            break
+        window *= 4
+    else:
+        state = _from_snapshot(partition, offset)
+    found = state.replay.producers
+    return recovered({producer: found[producer] for producer in wanted if producer in found})
+
+
+def _suffice(file: OpenFile, start: int, end: int, wanted: Iterable[int]) -> bool:
+    """Whether the batches between two bytes tell all of the `wanted`: one with data and, of a transactional producer,
+    a marker, so that its open transaction begins behind that."""
+    written, ended = set(), set()
+    for _, header in read.batch_headers(file, start, end):
+        if not header[5] & wire.CONTROL:
+            written.add(header[9])
+        if header[5] & wire.CONTROL or not header[5] & wire.TRANSACTIONAL:
+            ended.add(header[9])
+    return written.intersection(ended).issuperset(wanted)
+
+
+def _from_snapshot(partition: Partition, offset: int) -> LogState:
+    directory = Path(partition.directory)
+    contents = Contents.of(directory)
+    state = former_state.load_producers(directory, contents, offset, EpochCache(), [])
+    former_state.forget_compacted(directory, contents.sizes, state, offset, 0)
+    return state

@@ -1,0 +1,149 @@
+"""Bringing recovered partitions into shared memory at start: any process may help, one partition lock at a time.
+
+The controller puts every partition's slot into RECOVERING. Workers and the janitor each go through those slots, take
+the lock of one that nobody else has, recover its directory (storage.recovery.recovery) and publish it as what its slot
+says that it is to be (LEADER or FOLLOWER), or as OFFLINE when its log is damaged or its disk fails: that is said loudly
+and the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from odradek.ipc import renewal, slots
+from odradek.ipc.slots import Fields, SlotState
+from odradek.storage.dirs import machine
+from odradek.storage.files import checkpoints, disks
+from odradek.storage.log.log import Log
+from odradek.storage.log.partition import Busy, Gone, Partition
+from odradek.storage.log.recovered_state import described
+from odradek.storage.recovery import recovery
+
+log = logging.getLogger(__name__)
+
+
+class LogDir(NamedTuple):
+    """What a log directory says of its partitions: Kafka's checkpoints, and whether it was left cleanly."""
+
+    clean: bool
+    cut: bool  # odradek.recovery.on.corruption
+    recovery_points: dict[tuple[str, int], int]
+    log_starts: dict[tuple[str, int], int]
+    high_watermarks: dict[tuple[str, int], int]
+    compacted: dict[tuple[str, int], int]
+    restarted: bool = False  # the machine, since it was in use
+
+    @classmethod
+    def read(cls, path: str, clean: bool, cut: bool = False) -> LogDir:
+        """The checkpoints in `path`; a broken one counts as empty, which only costs a longer recovery."""
+        return cls(
+            clean,
+            cut,
+            _offsets(path, checkpoints.RECOVERY_POINT),
+            _offsets(path, checkpoints.LOG_START),
+            _offsets(path, checkpoints.HIGH_WATERMARK),
+            _offsets(path, checkpoints.CLEANER),
+            machine.restarted_since(path),
+        )
+
+
+def _offsets(path: str, name: str) -> dict[tuple[str, int], int]:
+    try:
+        return checkpoints.read_offsets(path, name)
+    except checkpoints.CheckpointError as error:
+        log.warning("%s: not used: %s", name, error)
+        return {}
+    except OSError as error:  # an offline directory
+        log.warning("%s: %s", path, error)
+        return {}
+
+
+def open_all(log_: Log, wanted: Iterable[tuple[str, int]], log_dirs: list[LogDir], done: Callable[[], None]) -> int:
+    """Recover every partition of `wanted` that is RECOVERING and that nobody else has; returns how many.
+
+    `done` is called after each one (a process counts in its row of the process table).
+    """
+    count = 0
+    for topic, index in wanted:
+        if log_.state(topic, index) != slots.RECOVERING:
+            continue
+        partition = log_.get(topic, index)
+        if partition is None:
+            continue
+        try:
+            values = partition.acquire()  # nobody waits: who has it recovers it
+        except (Busy, Gone):
+            continue
+        try:
+            if values[slots.F_STATE] == slots.RECOVERING:
+                with renewal.of(partition.slot):
+                    _open(partition, values, log_dirs[values[slots.F_LOG_DIR]])
+                count += 1
+                done()
+        finally:
+            partition.release()
+    return count
+
+
+def _open(partition: Partition, values: Fields, log_dir: LogDir) -> None:
+    """Recover one partition and publish it. Caller holds the lock."""
+    key = (partition.topic, partition.index)
+    state = SlotState._make(values)
+    try:
+        found = recovery.recover(
+            partition.directory,
+            partition.config,
+            recovery_point=log_dir.recovery_points.get(key, 0),
+            log_start=log_dir.log_starts.get(key, 0),
+            clean=log_dir.clean and not state.used,
+            restarted=log_dir.restarted,
+            compacted_upto=log_dir.compacted.get(key, 0),
+            on_corruption="cut" if log_dir.cut else "refuse",
+        )
+        opened = _state(partition, log_dir, state, found)
+    except Exception as error:  # also a fault of ours: all who open it would end by it, one after the other
+        expected = isinstance(error, (recovery.CorruptLog, OSError))
+        log.error("%r is offline: %s", partition, error, exc_info=not expected)
+        damaged = isinstance(error, recovery.CorruptLog)
+        to = slots.OFFLINE if damaged else state.recovers_to  # all else may be another at the next start
+        partition.slot.publish(state._replace(state=slots.OFFLINE, recovers_to=to))
+        if isinstance(error, OSError) and disks.is_broken(error):
+            partition.owner.disk_failed(state.log_dir)
+        return
+    for note in found.notes:
+        log.warning("%r: %s", partition, note)
+    _tell_loss(partition, log_dir, found)
+    partition.slot.publish(opened)
+
+
+def _tell_loss(partition: Partition, log_dir: LogDir, found: recovery.Recovered) -> None:
+    """Say how much is missing by the checkpoints; what came after the last one nobody knows."""
+    key = (partition.topic, partition.index)
+    synced, seen = log_dir.recovery_points.get(key, 0), log_dir.high_watermarks.get(key, 0)
+    if found.leo < max(synced, seen):
+        what = "though they were on the disk" if found.leo < synced else "which had not reached the disk"
+        log.error(
+            "%r ends at offset %d, but once ended at %d or later: at least %d records are lost, %s",
+            partition, found.leo, max(synced, seen), max(synced, seen) - found.leo, what,
+        )  # fmt: skip
+
+
+def _state(partition: Partition, log_dir: LogDir, state: SlotState, found: recovery.Recovered) -> SlotState:
+    """A log that others have too is shown up to where it is known that they have it; alone, all of it."""
+    opened = described(partition, state, found)
+    hw = opened.leo
+    if state.recovers_to == slots.FOLLOWER or state.voters > 1:
+        seen = log_dir.high_watermarks.get((partition.topic, partition.index), 0)
+        hw = max(opened.log_start, min(seen, opened.leo))
+    cut = _ends_below_clean(partition, log_dir, found.leo)
+    return opened._replace(state=state.recovers_to, hw=hw, truncations=opened.truncations + cut)
+
+
+def _ends_below_clean(partition: Partition, log_dir: LogDir, leo: int) -> bool:
+    """What comes above the new end was looked at by no round of the cleaner: the log counts as truncated."""
+    upto = log_dir.compacted.get((partition.topic, partition.index), 0)
+    if leo < upto:
+        log.warning("%r: the cleaner's checkpoint %d is beyond the log's end %d: all is dirty", partition, upto, leo)
+    return leo < upto

@@ -1,0 +1,352 @@
+"""A partition as one process sees it: its slot, its lock, its files.
+
+Layout    : Kafka's partition directory (storage.files.names); the truth about how much of it counts is in the slot.
+Owner     : the broker; which process acts is decided by the partition lock, a call at a time.
+Writers   : whoever holds the lock (`locked`). Methods that need it say "caller holds the lock".
+Lock      : partition.lock byte of the slot, only ever tried. A process holds at most one.
+Crash rule: bytes past the published size and entries past the published counts are garbage. A taker of the lock
+            that finds `dirty` repairs first (storage.log.repair), whatever it came for, so nobody ever builds on a
+            half-done change.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from odradek.ipc import renewal, roles, slots
+from odradek.ipc.locks import TAKEN
+from odradek.ipc.slots import DELETING, DIRTY, F_INCARNATION, F_STATE, GROWTH, NOBODY, Fields, Slot, SlotState
+from odradek.storage.config import LogConfig
+from odradek.storage.files import names
+from odradek.storage.files.faults import DamagedIndex
+from odradek.storage.files.openfile import OpenFile
+from odradek.storage.log import repair, swap, truncate
+from odradek.storage.log.lowest_sequences import LowestSequences
+from odradek.storage.log.sequences import Producers
+from odradek.storage.segment.index import OffsetIndex, TimeIndex
+
+if TYPE_CHECKING:
+    from odradek.storage.log.log import Log
+    from odradek.storage.producers.producers import AbortedTxn
+
+log = logging.getLogger(__name__)
+
+
+class Busy(Exception):
+    """Another process holds the partition's lock: try again in a millisecond."""
+
+
+class Gone(Exception):
+    """The slot no longer serves this partition (deleted, or made again under the same name)."""
+
+
+class Unrepaired(OSError):
+    """The partition cannot be brought into order at the moment (no memory, damaged files): a fault of its storage."""
+
+
+_Index = TypeVar("_Index", OffsetIndex, TimeIndex)
+_REPLACING = (swap.SWAPPING, truncate.TRUNCATING)
+_SEALED_KEPT = 4  # a reader goes through segments one after the other; each costs three descriptors
+
+
+class Sealed:
+    """A segment that no longer changes: its files open on first use, stay open while someone refers to them."""
+
+    __slots__ = ("_index", "_log", "_of", "_path", "_time", "base", "size")
+
+    def __init__(self, of: Partition, base: int) -> None:
+        self.base = base
+        self._of = of
+        self._path = os.path.join(of.directory, names.offset_name(base))
+        self.size = os.stat(self._path + names.LOG).st_size
+        self._log: OpenFile | None = None
+        self._index: OffsetIndex | None = None
+        self._time: TimeIndex | None = None
+        of.confirm()
+
+    @property
+    def file(self) -> OpenFile:
+        if self._log is None:
+            opened = OpenFile(self._path + names.LOG)
+            self._of.confirm()
+            self._log = opened
+        return self._log
+
+    @property
+    def index(self) -> OffsetIndex:
+        if self._index is None:
+            opened = self._opened(OffsetIndex, names.INDEX)
+            self._of.confirm()
+            self._index = opened
+        return self._index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time is None:
+            opened = self._opened(TimeIndex, names.TIME_INDEX)
+            self._of.confirm()
+            self._time = opened
+        return self._time
+
+    def _opened(self, make: type[_Index], kind: str) -> _Index:
+        try:
+            return make(self._path + kind, fail=partial(self._of.cut_short, self.base))
+        except FileNotFoundError:
+            self._of.lost(self.base, kind)
+            raise
+
+
+class ActiveFiles:
+    """The three files that appends write to."""
+
+    __slots__ = ("base", "generation", "index", "index_file", "log", "time", "time_file")
+
+    def __init__(self, of: Partition, base: int, generation: int, make: bool) -> None:
+        path, fail = os.path.join(of.directory, names.offset_name(base)), partial(of.cut_short, base)
+        flags = os.O_RDWR | (os.O_CREAT if make else 0)
+        self.base = base
+        self.generation = generation
+        self.log = OpenFile(path + names.LOG, flags)
+        self.index_file = OpenFile(path + names.INDEX, flags)
+        self.time_file = OpenFile(path + names.TIME_INDEX, flags)
+        self.index = OffsetIndex("", self.index_file.fd, fail)
+        self.time = TimeIndex("", self.time_file.fd, fail)
+
+
+class Partition:
+    """One partition. Cheap to make; opens files on first use and again after each change of generation."""
+
+    def __init__(
+        self, log: Log, topic: str, index: int, topic_id: bytes, slot: Slot, incarnation: int, directory: str,
+        config: LogConfig,
+    ) -> None:  # fmt: skip
+        self.owner = log
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.slot = slot
+        self.incarnation = incarnation
+        self.directory = directory
+        self.config = config
+        self._pid = log.pid
+        self._lock, self._unlock = log.locks.calls(slot.number)
+        self.producers = Producers(log.shared.prefix, slot.number, incarnation)
+        self.pending: list = []  # a worker's batches of this round
+        self.deferred = False  # they wait for the lock
+        self.unverified: list = []  # of them, what the last append left out: see storage.log.transactions.may_open
+        self.lowest_sequences = LowestSequences()  # of batches that were refused then
+        self.positions: dict[int, tuple[int, int]] = {}  # offset → (segment base, position), where readers stopped
+        self.aborted: dict[int, tuple[int, list[AbortedTxn]]] = {}  # see storage.log.transactions
+        self.largest: dict[int, int] = {}  # segment base → its largest timestamp, of sealed ones; see storage.log.times
+        self._generation = -1
+        self.active_files: ActiveFiles | None = None  # see `active`
+        self._bases: list[int] | None = None
+        self._sealed: dict[int, Sealed] = {}
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    def state(self) -> SlotState:
+        """The published state; check `incarnation` before believing the rest."""
+        return self.slot.state()
+
+    # -- the lock
+
+    @contextmanager
+    def locked(self) -> Iterator[Fields]:
+        """Hold the lock over the block, repaired; yields the slot's fields. Busy or Gone instead when not to be had.
+
+        Busy is noted for the supervisor's sweep: who tries again waits. Waiters are rung after the lock is given back,
+        if anything was published.
+        """
+        try:
+            values = self.acquire()
+        except Busy:
+            self.note_wait()
+            raise
+        try:
+            with renewal.of(self.slot):
+                yield values
+        finally:
+            self.release()
+
+    def acquire(self) -> Fields:
+        """Take the lock, repair if needed, and return the fields; Busy or Gone.
+
+        It is the lock of the log, of the slot's fields and of the rows of its followers (ipc.replicas).
+        """
+        slot = self.slot
+        try:
+            self._lock()
+        except TAKEN:
+            raise Busy from None
+        try:
+            values = slot.taken(self._pid)
+            if values[F_INCARNATION] != self.incarnation or values[F_STATE] == DELETING:
+                raise Gone
+            if slot.words[slot.at + DIRTY]:
+                values = self._repaired(values)
+                slot.dirty = 0
+        except BaseException:
+            self._unlock()
+            raise
+        return values
+
+    def note_wait(self) -> None:
+        """Somebody waits for the lock: the supervisor looks whether its holder is stuck. Call at each try."""
+        self.slot.contended(time.monotonic_ns() // 1_000_000)
+
+    def _repaired(self, values: Fields) -> Fields:
+        try:
+            with renewal.of(self.slot):
+                return repair.repair(self, values, self.slot.dirty)
+        except OSError:
+            self.producers.forget()
+            raise
+        except Exception as error:
+            self.producers.forget()
+            log.exception("%r cannot be repaired", self)
+            raise Unrepaired(f"{self!r}: {error}") from error
+
+    def release(self, changed: int = GROWTH) -> None:
+        """Give the lock back and ring whoever waits for such a change of this slot (ipc.slots: GROWTH, …)."""
+        self._unlock()
+        slot = self.slot
+        if changed and slot.map[slot.row_at] != NOBODY:
+            for role in slot.waiters(changed):
+                self.owner.ring(role)
+
+    # -- files
+
+    def follow(self, generation: int) -> None:
+        """Forget what was known of the files when their set has changed."""
+        if generation != self._generation:
+            self._generation = generation
+            self.active_files = None
+            self._bases = None
+            self._sealed = {}
+            self.positions.clear()
+            self.aborted.clear()
+            self.largest.clear()
+
+    def active(self, base: int, generation: int, make: bool = False) -> ActiveFiles:
+        """The files being written; opened when first needed, and made if `make` (caller holds the lock).
+
+        A reader never makes them: what it read of the slot may be old, and the files gone or of another topic.
+        """
+        self.follow(generation)
+        files = self.active_files
+        if files is None or files.base != base:
+            files = self._open_active(base, generation, make)
+            self._opened()
+            self.active_files = files
+        return files
+
+    def _open_active(self, base: int, generation: int, make: bool) -> ActiveFiles:
+        try:
+            return ActiveFiles(self, base, generation, make)
+        except FileNotFoundError as error:
+            kind = os.path.splitext(error.filename)[1]
+            if kind in names.INDEXES:
+                self.lost(base, kind)
+            raise
+
+    def cut_active(self, base: int, size: int) -> None:
+        """Cut what lies past the published size off the active segment (caller holds the lock)."""
+        if self.active_files is not None and self.active_files.base == base:
+            os.ftruncate(self.active_files.log.fd, size)
+
+    def _opened(self) -> None:
+        """Files were opened by their names: FileNotFoundError if those may be another topic's by now."""
+        if self.slot.read()[slots.F_INCARNATION] != self.incarnation:
+            raise FileNotFoundError(f"{self!r} is deleted")
+        self.owner.opened(self)
+
+    def bases(self, active_base: int, generation: int) -> list[int]:
+        """Base offsets of the segments, ascending; the active one is the last."""
+        self.follow(generation)
+        if self._bases is None:
+            found = [base for base in names.segment_bases(self.directory) if base < active_base]
+            self.confirm()
+            self._bases = [*found, active_base]
+        return self._bases
+
+    def confirm(self) -> None:
+        """See to it that what was just looked up by name belongs to the generation that is followed.
+
+        FileNotFoundError when the set of files has changed meanwhile, or a compaction or truncation is replacing some:
+        read the slot again. An old index beside a new log would lead anywhere, a list half old would skip records.
+        """
+        if self.slot.dirty in _REPLACING:
+            self._await_swap()
+        elif self._generation in (-1, self.slot.read()[slots.F_GENERATION]):
+            return
+        raise FileNotFoundError(f"{self!r}: the set of segments has changed")
+
+    def damaged(self, base: int, why: str) -> DamagedIndex:
+        """What to raise where an index of the segment at `base` is wrong; the janitor will make it again."""
+        self.slot.damaged = base
+        self.owner.ring(roles.JANITOR)
+        return DamagedIndex(f"{self!r}: {why}; it will be made again from the log")
+
+    def lost(self, base: int, kind: str) -> None:
+        """An index of a segment is not there: DamagedIndex, unless the segment is just deleted or replaced."""
+        self.confirm()
+        if self.slot.read()[slots.F_LOG_START] <= base:
+            raise self.damaged(base, f"the {kind} of segment {base} is missing")
+
+    def cut_short(self, base: int, why: str) -> DamagedIndex:
+        """What to raise where an index of the segment at `base` ends before an entry that counts."""
+        self.confirm()
+        return self.damaged(base, f"segment {base}: {why}")
+
+    def _await_swap(self) -> None:
+        """It takes a moment; when its process is dead, this finishes it."""
+        try:
+            self.acquire()
+            self.release()
+        except Busy:
+            self.note_wait()
+            time.sleep(0.001)
+        except Gone:
+            pass
+
+    def segment_of(self, offset: int, values: Sequence[int]) -> int:
+        """The base of the segment that holds `offset`, which is at or above the log start.
+
+        FileNotFoundError when the segment was deleted since the slot was read: read it again.
+        """
+        bases = self.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+        if offset < bases[0]:
+            raise FileNotFoundError(f"{self!r}: the segment of offset {offset} is gone")
+        return bases[bisect_right(bases, offset) - 1]
+
+    def sealed(self, base: int) -> Sealed:
+        """The sealed segment at `base`; FileNotFoundError when it was deleted meanwhile (read the slot again)."""
+        segment = self._sealed.get(base)
+        if segment is None:
+            segment = Sealed(self, base)
+            self._opened()
+            if len(self._sealed) >= _SEALED_KEPT:
+                del self._sealed[next(iter(self._sealed))]
+            self._sealed[base] = segment
+        return segment
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the files held open are no longer the partition's: deleted segments among them keep their space."""
+        values = self.slot.read()
+        return values[slots.F_GENERATION] != self._generation or values[slots.F_INCARNATION] != self.incarnation
+
+    def close_files(self) -> None:
+        """Let go of all open files; slices under way keep theirs."""
+        self.active_files = None
+        self._sealed = {}
+        self._generation = -1

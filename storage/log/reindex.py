@@ -1,0 +1,114 @@
+"""Rebuilds the indexes of a segment while it is in use, after a reader found them damaged (Partition.damaged).
+
+Owner     : the janitor.
+Lock      : the partition's, to seal the segment if it is the active one and to put the new files in place, not to read.
+Crash rule: each file is replaced at once, and is right for its log whichever of the others are; the new generation
+            makes all processes open them again. A death before that leaves the damaged ones; the next reader reports
+            them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.ipc import slots
+from odradek.storage.files import names
+from odradek.storage.files.durable import FILES, replace
+from odradek.storage.log import roll, transactions
+from odradek.storage.producers.producers import AbortedTxn, read_txn_index
+from odradek.storage.recovery import former_state
+from odradek.storage.recovery.rebuild import LogState, Scanned, scan_segment
+from odradek.storage.recovery.tidy import Contents
+from odradek.storage.segment.epochs import EpochCache
+from odradek.storage.segment.scan import Scan
+
+if TYPE_CHECKING:
+    from odradek.storage.log.partition import Partition
+
+log = logging.getLogger(__name__)
+
+
+def mend(partition: Partition) -> None:
+    """Rebuild the indexes that the slot names as damaged. Raises Busy, Gone, and OSError as the disk does."""
+    base = partition.slot.damaged
+    if base == transactions.EVERY_SEGMENT:
+        _mend_rows(partition)
+        return
+    with partition.locked() as values:
+        partition.slot.damaged = -1  # a reader that finds it damaged after this reports it again
+        if base == values[slots.F_ACTIVE_BASE]:
+            roll.roll(partition, values, time.time_ns() // 1_000_000)
+        generation = values[slots.F_GENERATION]
+    scanned = _scan(partition, base)
+    with partition.locked() as values:
+        if values[slots.F_GENERATION] == generation and base != values[slots.F_ACTIVE_BASE] and scanned is not None:
+            _replace(partition, scanned)
+            values[slots.F_GENERATION] += 1
+            partition.slot.publish(values)
+
+
+def _scan(partition: Partition, base: int) -> Scanned | None:
+    """What the segment's batches say; None when it is gone, or is damaged itself."""
+    directory = Path(partition.directory)
+    if base not in names.segment_bases(str(directory)):
+        return None
+    state = _producers_at(directory, base)
+    scanned = scan_segment(directory, base, partition.config.index_interval_bytes, state)
+    if scanned.bad is not None:
+        log.error("%r: segment %d is damaged at byte %d: %s", partition, base, scanned.end, scanned.bad.reason)
+        return None
+    return scanned
+
+
+def _producers_at(directory: Path, base: int) -> LogState:
+    return former_state.load_producers(directory, Contents.of(directory), base, EpochCache(), [])
+
+
+def _mend_rows(partition: Partition) -> None:
+    """Write the rows of transaction indexes that are missing, wherever they are: all markers have to be looked at."""
+    with partition.locked() as values:
+        partition.slot.damaged = -1
+        roll.roll(partition, values, time.time_ns() // 1_000_000)
+        generation, bases = values[slots.F_GENERATION], names.segment_bases(partition.directory)
+    found = _missing_rows(Path(partition.directory), bases[:-1])
+    with partition.locked() as values:
+        if values[slots.F_GENERATION] == generation:
+            for base, rows in found.items():
+                replace(names.segment_path(partition.directory, base, names.TXN_INDEX), rows, sync=False)
+                log.warning("%r: the transaction index of segment %d was made again from its log", partition, base)
+            values[slots.F_ABORTED] = transactions.count(partition.directory)
+            values[slots.F_GENERATION] += 1
+            partition.slot.publish(values)
+
+
+def _missing_rows(directory: Path, bases: list[int]) -> dict[int, bytes]:
+    """The whole transaction indexes of those segments that lack a row."""
+    found, state = {}, _producers_at(directory, bases[0])
+    for base in bases:
+        known = read_txn_index(names.segment_path(directory, base, names.TXN_INDEX))
+        rows = {row.last_offset: row for row in known}
+        rows |= {row.last_offset: row for row in _aborted_in(directory, base, state)}
+        if len(rows) > len(known):
+            found[base] = b"".join(row.pack() for _, row in sorted(rows.items()))
+    return found
+
+
+def _aborted_in(directory: Path, base: int, state: LogState) -> Iterator[AbortedTxn]:
+    with FILES.opened(names.segment_path(directory, base), os.O_RDONLY) as fd:
+        scan = Scan(fd, check=False)
+        for batch in scan:
+            if row := state.take(batch, scan):
+                yield row
+
+
+def _replace(partition: Partition, scanned: Scanned) -> None:
+    directory = Path(partition.directory)
+    scanned.indexes.close()
+    scanned.write_indexes(directory)
+    scanned.write_txn_index(directory)
+    log.warning("%r: the indexes of segment %d were made again from its log", partition, scanned.base)

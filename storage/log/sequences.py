@@ -1,0 +1,370 @@
+"""The rules of the idempotent producer (KIP-98, KIP-360) over a partition's shared producer table.
+
+Everything here is called with the partition's lock held. A coalesced append checks its batches one after the other
+against the table *and* against what it has already let in (`staged`), and applies all of it once the log end is
+published: a death in between is mended by replaying the log from `pstate_leo` on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.ipc import region, renewal
+from odradek.ipc.producers import EPOCH, KEPT, Entry, ProducerBatch, ProducerEntry, ProducerTable, Row
+from odradek.protocol import errors
+from odradek.protocol.batch import next_sequence
+from odradek.storage.producers import producers as producers_file
+
+if TYPE_CHECKING:
+    from odradek.storage.log.append import Batch
+
+# What a staged row is. A marker's has its coordinator epoch as first sequence; OWN is a transactional batch that the
+# coordinator wrote for a producer (offsets of a transaction): it opens the transaction and has no sequences.
+PLAIN, TRANSACTIONAL, MARKER, OWN = range(4)
+
+Original = tuple[int, int]
+"""Base offset and timestamp of the batch that a retry repeats."""
+
+_EXPECTED = 1000  # producers remembered from one append to the next
+
+
+class Producers:
+    """One partition's producer state as this process sees it."""
+
+    __slots__ = ("_generation", "_incarnation", "_prefix", "_slot", "_staged", "_staged_at", "_table")
+
+    def __init__(self, prefix: str, slot: int, incarnation: int) -> None:
+        self._prefix, self._slot, self._incarnation = prefix, slot, incarnation
+        self._table: ProducerTable | None = None
+        self._generation = 0
+        self._staged: Staged | None = None
+        self._staged_at = (-1, -1)
+
+    def staged(self, generation: int, leo: int) -> Staged:
+        """Something to stage an append in, whose table is `generation` and which begins at `leo`.
+
+        What the last append of this process expected of producers still holds if nobody has appended since.
+        """
+        staged = self._staged
+        if staged is None or self._staged_at != (generation, leo):
+            self._staged = staged = Staged(self.table(generation))
+        self._staged_at = (-1, -1)  # until all of it is applied
+        return staged
+
+    def table(self, generation: int) -> ProducerTable | None:
+        """The table of `generation`, None for 0 (nobody idempotent wrote yet)."""
+        if generation != self._generation:
+            self._table = ProducerTable.attach(self._name(generation)) if generation else None
+            self._generation = generation
+        return self._table
+
+    def _name(self, generation: int) -> str:
+        return ProducerTable.name(self._prefix, self._slot, self._incarnation, generation)
+
+    def replace(self, entries: Iterable[ProducerEntry], generation: int, most: int) -> int:
+        """Make a table of `entries`, of the newest where they are more than `most`; its generation, for the caller to
+        publish. NoRoom."""
+        kept = _newest(list(entries), most)
+        table = self._next(generation, len(kept) + 1, most)
+        for entry in renewal.along(kept):
+            table.load(entry)
+        return self._use(table, generation + 1)
+
+    def keep(self, places: Sequence[int], generation: int, more: int, most: int) -> int:
+        """Make a table of the entries at `places` of that of `generation`, with room for `more`; as `replace`."""
+        former = self.table(generation)
+        table = self._next(generation, len(places) + more, most)
+        if former is not None:
+            table.take(former, places)
+        return self._use(table, generation + 1)
+
+    def _next(self, generation: int, at_least: int, most: int) -> ProducerTable:
+        return ProducerTable.create(self._name(generation + 1), self._incarnation, at_least, most)
+
+    def _use(self, table: ProducerTable, generation: int) -> int:
+        self._table, self._generation = table, generation
+        return generation
+
+    def retire(self, generation: int) -> None:
+        """Unlink a generation that a *published* newer one has replaced; dying before only wastes its memory."""
+        if generation:
+            region.unlink(self._name(generation))
+
+    def missing(self, generation: int, ids: Collection[int]) -> int:
+        """How many of the producers `ids` the table of `generation` does not have."""
+        table = self.table(generation)
+        return len(ids) if table is None else sum(table.find(one) < 0 for one in ids)
+
+    def has_room(self, generation: int, count: int) -> bool:
+        """Whether the table of `generation` can take `count` more producers."""
+        table = self.table(generation)
+        return table is not None and table.has_room(count)
+
+    def grow(self, generation: int, ids: Collection[int], most: int) -> int:
+        """Make a table with room for all of `ids`, those that the table of `generation` has among them: what an append
+        has staged of a producer is applied to its entry, so that it is not the one to go. As `replace`."""
+        table, count = self.table(generation), self.missing(generation, ids)
+        if table is None:
+            return self.keep((), generation, count, most)
+        if table.used + count <= most:
+            return self.keep(table.places(), generation, count, most)
+        places = table.newest(most // 2, ids)
+        if (len(places) + count) * 4 > most * 3:  # open transactions: not to be gone through again for each new one
+            most = (len(places) + count) * 2
+        return self.keep(places, generation, count, most)
+
+    def publish(self, staged: Staged, generation: int, leo: int) -> None:
+        """`apply` what an append that ends at `leo` has staged, which may be the beginning of the next."""
+        table = self._table if generation == self._generation else None
+        followed = staged.followed
+        if followed and not staged.rows and table and table.go_on(staged.producer_id, staged.epoch, followed):
+            followed.clear()
+        else:
+            self.apply(staged, generation)
+            staged.clear()
+        self._staged_at = (generation, leo)
+
+    def apply(self, staged: Staged, generation: int) -> None:
+        """Note the staged rows, for which there is room (storage.log.producer_room)."""
+        staged.unfold()
+        table = self.table(generation)
+        producer_id, at = -1, -1
+        for row in staged.rows[-KEPT:] if staged.one else staged.rows:
+            assert table is not None
+            if row[0] != producer_id:
+                producer_id = row[0]
+                at = table.find(producer_id)
+                if at < 0:
+                    at = table.insert(producer_id, row[1])
+            if row[7] == PLAIN:
+                table.append(at, row)
+            else:
+                _note(table, at, row)
+
+    def forget(self) -> None:
+        """Drop the mapping: a table that was made and not published may be made again by another process."""
+        self._table, self._generation, self._staged_at = None, 0, (-1, -1)
+
+
+def _note(table: ProducerTable, at: int, row: Row) -> None:
+    _, epoch, first, _, base, _, timestamp, kind = row
+    if kind == MARKER:
+        table.end(at, epoch, first, timestamp, base)
+        return
+    if kind == OWN:
+        table.enter(at, epoch, timestamp)
+    else:
+        table.append(at, row)
+    table.begin(at, base)
+
+
+class Staged:
+    """What one coalesced append has let in so far: `rows`, and then `followed`, the plain next ones of `producer_id`.
+
+    `one` while all rows are plain ones of a single producer; `fresh` are the producers that the table does not have;
+    `begun`: (id, epoch) of those with transactional batches.
+    """
+
+    __slots__ = ("_expected", "_next", "_table", "begun", "epoch", "followed", "fresh", "one", "producer_id", "rows")
+
+    def __init__(self, table: ProducerTable | None) -> None:
+        self._table = table
+        self._expected: dict[int, tuple[int, int]] = {}  # by producer id: its epoch, and the sequence that is next
+        self.producer_id = self.epoch = self._next = -1  # the same of the last one, which mostly goes on
+        self.rows: list[Row] = []
+        self.followed: list[Entry] = []  # in the form in which they are kept, as nearly all batches are such
+        self.one = True
+        self.fresh: set[int] = set()
+        self.begun: set[tuple[int, int]] = set()
+
+    def is_new(self, producer_id: int) -> bool:
+        """Whether a batch of this producer needs an entry that is not provided for yet."""
+        if producer_id in self._expected or producer_id in self.fresh:
+            return False
+        return self._table is None or self._table.find(producer_id) < 0
+
+    def ids(self) -> set[int]:
+        """The producers to which `Producers.apply` will come, or that are provided for."""
+        self._park()
+        return {row[0] for row in self.rows} | self.fresh
+
+    def moved(self, table: ProducerTable | None) -> None:
+        """The producers are in another table now, but for those that it has forgotten: they are new again."""
+        self._table, ids = table, self.ids()
+        kept = {one for one in self._expected if one in ids or (table is not None and table.find(one) >= 0)}
+        self._expected = {one: expected for one, expected in self._expected.items() if one in kept}
+
+    def clear(self) -> None:
+        """All of it is applied."""
+        self.rows.clear()
+        self.fresh.clear()
+        self.begun.clear()
+        self.one = True
+        if len(self._expected) > _EXPECTED:
+            self._expected.clear()
+
+    def follows(self, batch: Batch, offset: int) -> bool:
+        """Let `batch` in at `offset` if it is plainly the next of the last producer; else it needs `let_in`."""
+        first, count = batch.sequence, batch.count
+        following = first + count
+        if (
+            first != self._next
+            or batch.producer_id != self.producer_id
+            or batch.epoch != self.epoch
+            or following > 0x7FFFFFFF
+            or batch.transactional
+        ):
+            return False
+        self._next = following
+        self.followed.append((first << 32 | following - 1, offset, offset + count - 1, batch.max_timestamp))
+        return True
+
+    def unfold(self) -> None:
+        """Bring `followed` into rows: something else than the next batch comes behind them, or all are applied."""
+        for span, base, end, timestamp in self.followed:
+            self._append(self.producer_id, self.epoch, span >> 32, span & 0xFFFFFFFF, base, end, timestamp, PLAIN)
+        self.followed.clear()
+
+    def _park(self) -> None:
+        """Another batch than the next of the last producer: put away what is expected of that one."""
+        self.unfold()
+        if self._next > 0:
+            self._expected[self.producer_id] = (self.epoch, self._next)
+        self.producer_id = self._next = -1  # what has no sequence follows nothing
+
+    def let_in(self, batch: Batch, offset: int, some_open: bool = False) -> tuple[int, Original | None]:
+        """(error, original) of a batch that is to stand at `offset`.
+
+        An error refuses it; an original means that it is a retry of what is already in the log.
+        `some_open`: the partition has open transactions. Within its own a producer sends transactional batches alone.
+        """
+        producer_id, epoch, first = batch.producer_id, batch.epoch, batch.sequence
+        last = first + batch.count - 1
+        if last > 0x7FFFFFFF:
+            last -= 0x80000000
+        self._park()
+        expected = self._expected.get(producer_id) or self._known(producer_id)
+        if expected is None or expected != (epoch, first) or not first:
+            error, original = self._unexpected(expected, producer_id, epoch, first, last)
+            if error or original is not None:
+                return error, original
+        if some_open and not batch.transactional and self._in_transaction(producer_id):
+            return errors.INVALID_TXN_STATE, None
+        self._expected[producer_id] = (epoch, last + 1 if last != 0x7FFFFFFF else 0)
+        kind = TRANSACTIONAL if batch.transactional else PLAIN
+        self.note(producer_id, epoch, first, last, offset, offset + batch.count - 1, batch.max_timestamp, kind)
+        if kind == PLAIN and last != 0x7FFFFFFF:
+            self.producer_id, self.epoch, self._next = producer_id, epoch, last + 1
+        return _LET_IN
+
+    def _in_transaction(self, producer_id: int) -> bool:
+        table = self._table
+        at = table.find(producer_id) if table is not None else -1
+        is_open = table is not None and at >= 0 and table.txn_first(at) >= 0
+        return is_open or any(one == producer_id for one, _ in self.begun)
+
+    def known(self, producer_id: int) -> tuple[int, int] | None:
+        """A producer's epoch and next sequence, as far as is let in; None for one that nobody knows."""
+        return self._expected.get(producer_id) or self._known(producer_id)
+
+    def _known(self, producer_id: int) -> tuple[int, int] | None:
+        """A producer's epoch and next sequence by the table: -1 if it has written nothing in its epoch."""
+        table = self._table
+        at = table.find(producer_id) if table is not None else -1
+        if table is None or at < 0:
+            return None
+        last = table.last_sequence(at)
+        return table.words[at + EPOCH], next_sequence(last) if last >= 0 else -1
+
+    def _unexpected(
+        self, expected: tuple[int, int] | None, producer_id: int, epoch: int, first: int, last: int
+    ) -> tuple[int, Original | None]:
+        """Not simply the next batch of its producer: one that nobody knows, a retry, or a fault."""
+        if expected is None:
+            return _LET_IN
+        if expected[0] == epoch:
+            original = self._original(producer_id, epoch, first, last)
+            if original is not None:
+                return errors.NONE, original
+        return _verdict(*expected, epoch, first), None
+
+    def _original(self, producer_id: int, epoch: int, first: int, last: int) -> Original | None:
+        """The batch with just these sequences, of this append or among the producer's last five."""
+        for row in self.rows:
+            if row[:4] == (producer_id, epoch, first, last):
+                return row[4], row[6]
+        table = self._table
+        at = table.find(producer_id) if table is not None else -1
+        if table is None or at < 0 or table.words[at + EPOCH] != epoch:
+            return None
+        return table.duplicate(at, first, last)
+
+    def enter(self, batch: Batch, offset: int) -> int:
+        """A transactional batch that the coordinator wrote for a producer: an error only for an older epoch."""
+        self._park()
+        known = self._known(batch.producer_id)
+        if known is not None and batch.epoch < known[0]:
+            return errors.INVALID_PRODUCER_EPOCH
+        end = offset + batch.count - 1
+        self.note(batch.producer_id, batch.epoch, -1, -1, offset, end, batch.max_timestamp, OWN)
+        return errors.NONE
+
+    def note(
+        self, producer_id: int, epoch: int, first: int, last: int, base: int, end: int, timestamp: int, kind: int
+    ) -> None:  # fmt: skip
+        """Let in what was checked before, as a replay of the log finds it."""
+        self.unfold()
+        self._append(producer_id, epoch, first, last, base, end, timestamp, kind)
+
+    def _append(
+        self, producer_id: int, epoch: int, first: int, last: int, base: int, end: int, timestamp: int, kind: int
+    ) -> None:  # fmt: skip
+        if kind != PLAIN or (self.rows and self.rows[-1][0] != producer_id):
+            self.one = False
+        if kind in (TRANSACTIONAL, OWN):
+            self.begun.add((producer_id, epoch))
+        self.rows.append((producer_id, epoch, first, last, base, end, timestamp, kind))
+
+    def decide(self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int) -> None:
+        """Remember a marker that ends `producer_id`'s transaction; its epoch fences what was expected of a former."""
+        self._park()
+        if self._expected.get(producer_id, (epoch, 0))[0] != epoch:
+            self._expected[producer_id] = (epoch, -1)
+        self.note(producer_id, epoch, coordinator_epoch, -1, offset, offset, timestamp, MARKER)
+
+
+_LET_IN = (errors.NONE, None)
+
+
+def _verdict(known_epoch: int, following: int, epoch: int, first: int) -> int:
+    """Kafka's ProducerAppendInfo checks for a producer that the partition knows; `following` is -1 before its first."""
+    if epoch < known_epoch:
+        return errors.INVALID_PRODUCER_EPOCH
+    if epoch > known_epoch or following < 0:  # below 0: fenced by a bump before it wrote anything
+        return errors.OUT_OF_ORDER_SEQUENCE_NUMBER if first != 0 else errors.NONE
+    return errors.NONE if following == first else errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def recovered(producers: Mapping[int, producers_file.ProducerEntry]) -> list[ProducerEntry]:
+    """Producers as recovery found them, in the form of the shared table."""
+    return [
+        ProducerEntry(
+            producer_id,
+            entry.epoch,
+            entry.timestamp,
+            entry.coordinator_epoch,
+            entry.txn_first_offset,
+            tuple(ProducerBatch(*batch[:5]) for batch in entry.batches if batch.first_seq >= 0),
+        )
+        for producer_id, entry in renewal.along(producers.items())
+    ]
+
+
+def _newest(entries: list[ProducerEntry], most: int) -> list[ProducerEntry]:
+    if len(entries) <= most:
+        return entries
+    renewal.renew()
+    entries.sort(key=lambda entry: entry.batches[-1].last_offset if entry.batches else -1, reverse=True)
+    renewal.renew()
+    return entries[: most // 2] + [entry for entry in entries[most // 2 :] if entry.txn_first >= 0]

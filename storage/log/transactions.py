@@ -1,0 +1,242 @@
+"""Transactions as a partition sees them (KIP-98): open ones hold the last stable offset back, markers end them.
+
+Layout    : markers are control batches in the log; `.txnindex` of the segment that holds an abort marker names the
+            aborted transaction (storage.producers.producers: 34 bytes a row). The slot has the first unstable offset
+            and how many aborted transactions there are; the producer table has each producer's open transaction.
+Owner     : the partition.
+Writers   : who holds the lock; markers only at the transaction coordinator's word.
+Lock      : the partition's; readers of `.txnindex` take none, and leave out what is no whole row.
+Crash rule: a marker is written as: index row → batch → publish (log end, first unstable offset) → producer table. A row
+            whose marker was never published has a last offset at or above the log end, and repair cuts it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.ipc import renewal, slots
+from odradek.ipc.producers import COORDINATOR_EPOCH, EPOCH, MARKED
+from odradek.protocol import errors
+from odradek.protocol.records import control
+from odradek.storage.files import names
+from odradek.storage.files.durable import FILES, read_file
+from odradek.storage.files.faults import DamagedIndex
+from odradek.storage.producers.producers import TXN_ENTRY, AbortedTxn, read_txn_index, txn_rows
+
+if TYPE_CHECKING:
+    from odradek.ipc.slots import Fields
+    from odradek.storage.log.append import Batch
+    from odradek.storage.log.partition import Partition
+    from odradek.storage.log.read import Values
+    from odradek.storage.log.sequences import Staged
+
+
+class Guard(NamedTuple):
+    """The partition as it was when the coordinator was asked about a transaction: no marker may have come since."""
+
+    generation: int  # of the producer table
+    log_end: int
+
+
+NOT_ASKED = Guard(-1, -1)
+EVERY_SEGMENT = (1 << 63) - 2
+"""Where a reader names the base offset of a damaged segment: rows are missing, and nothing says in which."""
+
+
+class Marker(NamedTuple):
+    """What a control batch of ours says. `only_open`: see write_marker."""
+
+    commit: bool
+    coordinator_epoch: int
+    only_open: bool = False
+
+
+def write_marker(
+    partition: Partition, producer_id: int, epoch: int, coordinator_epoch: int, commit: bool, now_ms: int,
+    only_open: bool = False,
+) -> int:  # fmt: skip
+    """End the producer's transaction in this partition; Kafka's error code. Busy when the lock is taken.
+
+    `only_open`: of someone who may be no coordinator. It must end a transaction that is open, of just this epoch, and
+    name no coordinator later than the last one that wrote here: that one's next markers would be refused for ever.
+    """
+    from odradek.storage.log.append import Batch, append
+    from odradek.storage.log.partition import Gone
+
+    kind = control.COMMIT if commit else control.ABORT
+    data = control.end_marker(
+        kind, producer_id=producer_id, producer_epoch=epoch, coordinator_epoch=coordinator_epoch, timestamp=now_ms
+    )
+    batch = Batch(memoryview(bytearray(data)), 1, now_ms, producer_id, epoch)
+    batch.marker = Marker(commit, coordinator_epoch, only_open)
+    try:
+        with partition.locked() as values:
+            append(partition, values, [batch], now_ms)
+    except Gone:
+        return errors.UNKNOWN_TOPIC_OR_PARTITION
+    except OSError:
+        return errors.KAFKA_STORAGE_ERROR
+    return batch.error
+
+
+def may_open(partition: Partition, values: Fields, staged: Staged, batch: Batch, offset: int) -> bool:
+    """Whether a client's transactional batch may be appended at `offset` (KIP-890). Called by the append, lock held.
+
+    One that goes on with the producer's open transaction may. One that would open it may if the coordinator has said
+    that the transaction has this partition, and no marker of the producer was appended since it was asked: a batch that
+    comes after its transaction's end would hold the last stable offset back for ever. Else `batch.guard` becomes what
+    to ask under. A table of another generation counts as one with a marker, since it may have lost that word.
+    """
+    if (batch.producer_id, batch.epoch) in staged.begun:
+        return True
+    generation = values[slots.F_PSTATE_GEN]
+    table = partition.producers.table(generation)
+    at = table.find(batch.producer_id) if table is not None else -1
+    marked = -1
+    if table is not None and at >= 0:
+        if table.words[at + EPOCH] == batch.epoch and table.txn_first(at) >= 0:
+            return True
+        marked = table.words[at + MARKED]
+    asked = batch.guard
+    if asked is not None and asked.generation == generation and marked < asked.log_end:
+        return True
+    batch.guard = Guard(generation, offset)
+    return False
+
+
+def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Batch, offset: int) -> bool:
+    """Let a marker in at `offset`; False when it is fenced. Called by the append, lock held."""
+    marker = batch.marker
+    assert marker is not None
+    table = partition.producers.table(values[slots.F_PSTATE_GEN])
+    at = table.find(batch.producer_id) if table is not None else -1
+    first = epoch = coordinator_epoch = -1
+    if table is not None and at >= 0:
+        epoch, coordinator_epoch = table.words[at + EPOCH], table.words[at + COORDINATOR_EPOCH]
+        first = table.txn_first(at)
+    if error := _refusal(marker, batch.epoch, epoch, coordinator_epoch, first):
+        batch.refuse(error)
+        return False
+    if table is None:
+        values[slots.F_UNSTABLE] = -1
+    elif 0 <= first == values[slots.F_UNSTABLE]:  # else the oldest is another's, or nothing is open
+        values[slots.F_UNSTABLE] = table.first_unstable(batch.producer_id)
+    if not marker.commit and first >= 0:
+        stable = values[slots.F_UNSTABLE]
+        append_row(
+            partition, values, AbortedTxn(batch.producer_id, first, offset, offset + 1 if stable < 0 else stable)
+        )
+    staged.decide(batch.producer_id, batch.epoch, marker.coordinator_epoch, offset, batch.max_timestamp)
+    return True
+
+
+def _refusal(marker: Marker, of: int, epoch: int, coordinator_epoch: int, first: int) -> int:
+    """Why a marker of the producer epoch `of` is not taken where these are the producer's; 0 when it is.
+
+    INVALID_TXN_STATE: of the past while a transaction is open, which nothing ends then.
+    """
+    if of < epoch:
+        return errors.INVALID_PRODUCER_EPOCH if first < 0 else errors.INVALID_TXN_STATE
+    if marker.coordinator_epoch < coordinator_epoch:  # of a coordinator that has a successor
+        return errors.TRANSACTION_COORDINATOR_FENCED
+    if marker.only_open and (first < 0 or of > epoch or marker.coordinator_epoch > max(coordinator_epoch, 0)):
+        return errors.NOT_LEADER_OR_FOLLOWER  # a coordinator whose address is not known yet tries again
+    return errors.NONE
+
+
+def append_row(partition: Partition, values: Fields, row: AbortedTxn) -> None:
+    """Name an aborted transaction whose marker goes into the active segment next. Caller holds the lock.
+
+    Behind the last whole row: what is left of one that could not be written is written over.
+    """
+    path = _path(partition.directory, values[slots.F_ACTIVE_BASE])
+    with FILES.opened(path, os.O_WRONLY | os.O_CREAT, 0o600) as fd:
+        FILES.pwrite(fd, row.pack(), os.fstat(fd).st_size // TXN_ENTRY.size * TXN_ENTRY.size)
+    values[slots.F_ABORTED] += 1
+
+
+def _path(directory: str, base: int) -> str:
+    return os.path.join(directory, names.offset_name(base) + names.TXN_INDEX)
+
+
+def cut(path: str, log_end: int) -> None:
+    """Remove rows of markers that were never published, and half a row. Caller holds the lock.
+
+    A row that is damaged stays, for readers to find.
+    """
+    try:
+        data = read_file(path)
+    except FileNotFoundError:
+        return
+    kept = sum(
+        1 for version, *row in renewal.along(txn_rows(data)) if version or AbortedTxn(*row).last_offset < log_end
+    )
+    if len(data) > kept * TXN_ENTRY.size:
+        os.truncate(path, kept * TXN_ENTRY.size)
+
+
+def count_in(directory: str, base: int, mark: str = "") -> int:
+    """How many aborted transactions the index of one segment names."""
+    try:
+        return os.stat(_path(directory, base) + mark).st_size // TXN_ENTRY.size
+    except FileNotFoundError:
+        return 0
+
+
+def count(directory: str) -> int:
+    """How many aborted transactions the indexes of a partition name."""
+    return sum(
+        entry.stat().st_size // TXN_ENTRY.size
+        for entry in os.scandir(directory)
+        if entry.name.endswith(names.TXN_INDEX)
+    )
+
+
+def aborted_between(partition: Partition, values: Values, start: int, end: int) -> list[tuple[int, int]]:
+    """(producer id, first offset) of the aborted transactions with records in [start, end)."""
+    bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+    found = [_rows(partition, values, base) for base in bases]
+    check_count(partition, values, sum(map(len, found)))
+    return [
+        (row.producer_id, row.first_offset)
+        for rows in found
+        for row in rows
+        if row.last_offset >= start and row.first_offset < end
+    ]
+
+
+def check_count(partition: Partition, values: Values, found: int) -> None:
+    """DamagedIndex where all indexes have fewer rows than the slot says: what they aborted would be shown.
+
+    Kafka holds the files open, so that one that is removed changes nothing before the next start.
+    """
+    if found >= values[slots.F_ABORTED]:
+        return
+    if partition.slot.dirty:  # segments are being deleted
+        raise FileNotFoundError(f"{partition!r}: the set of segments changes")
+    partition.confirm()
+    missing = values[slots.F_ABORTED] - found
+    raise partition.damaged(EVERY_SEGMENT, f"{missing} aborted transactions are missing in its indexes")
+
+
+def _rows(partition: Partition, values: Values, base: int) -> list[AbortedTxn]:
+    """A segment's rows, read again only when there are more aborted transactions than when they were read."""
+    cached = partition.aborted.get(base)
+    if cached is not None and (cached[0] == values[slots.F_ABORTED] or base != values[slots.F_ACTIVE_BASE]):
+        return cached[1]
+    rows = rows_of(partition, base)
+    partition.confirm()
+    partition.aborted[base] = (values[slots.F_ABORTED], rows)
+    return rows
+
+
+def rows_of(partition: Partition, base: int) -> list[AbortedTxn]:
+    """The rows of one segment's index. Reports rows that cannot be right to the janitor and raises DamagedIndex."""
+    try:
+        rows = read_txn_index(_path(partition.directory, base))
+    except DamagedIndex as error:
+        raise partition.damaged(base, str(error)) from None
+    if wrong := next((row for row in rows if not row.is_possible(base)), None):
+        raise partition.damaged(base, f"the transaction index of segment {base} has {tuple(wrong)}")
+    return rows

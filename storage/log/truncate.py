@@ -1,0 +1,230 @@
+"""Making a follower's log end earlier, where its leader's log differs from it. Caller holds the lock.
+
+Layout    : the segment in which the new end lies becomes the active one. If it was sealed, `<base>.log.tmp` is its
+            beginning until it is renamed over it; the segments behind it become `.deleted`.
+Owner     : the partition, while this broker follows.
+Writers   : the replicator, with the partition's lock.
+Lock      : the partition's. Readers take none: while the dirty word is TRUNCATING, `Partition.confirm` believes nothing
+            that was found by name, and afterwards the generation is another.
+Crash rule: dirty TRUNCATING → beginning of the sealed segment copied and synced → later segments put aside, the last
+            one first, in each the log first → directory synced → the copy renamed over its original, or the active
+            segment cut → recovery of the last segment (indexes, epochs, producers, snapshots above the end) → publish
+            → clear dirty.
+            Where only the active segment ends earlier (storage.log.active_cut) its indexes, its rows of aborted
+            transactions and the snapshots above the end are cut instead of made again.
+            Each of these states is a whole log, only that it may be longer than wanted, since what goes always goes
+            from the end:
+              copying            nothing is changed; recovery removes the copy
+              putting aside      the log ends with the segment before; indexes without their log are removed
+              before the cut     the log ends with that segment's old end
+              after the cut      what is derived from the log says too much: recovery makes it again, as after any crash
+              after the publish  done; it is only done once more
+            So the next holder of the lock runs the same recovery, over whatever segment is the last now, and publishes
+            what it finds. The follower asks its leader again, and truncates the rest. When the broker dies with its
+            shared memory, its next start does the same. Nothing below the wanted end is ever changed, and a power
+            failure finds it synced as it was: the copy is synced before it is renamed, and the segments behind are
+            gone for good before the cut, or they could come back behind it with a gap between.
+            `restart` removes producers' snapshots, then all segments in that order. A death leaves a beginning of the
+            old log, or none: then an empty log begins at the former log start, which its leader refuses, and the
+            follower restarts again.
+Sealed files are replaced, never cut: readers map their indexes. An index that fits its log stays, and grows again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from odradek.ipc import renewal, slots
+from odradek.ipc.slots import SlotState
+from odradek.storage.files import disks, names
+from odradek.storage.files.durable import FILES, pread_exact
+from odradek.storage.files.durable import truncate as cut_file
+from odradek.storage.log import active_cut, read, roll
+from odradek.storage.log.recovered_state import described
+from odradek.storage.producers import snapshots
+from odradek.storage.recovery import recovery
+
+if TYPE_CHECKING:
+    from odradek.ipc.slots import Fields
+    from odradek.storage.log.partition import Partition
+
+log = logging.getLogger(__name__)
+
+TRUNCATING = 5
+_EPOCHS = 1  # what any change of the active segment is called: repair knows what to do
+_COPY_SIZE = 1 << 20
+_SYNC_SIZE = 64 << 20
+
+
+def truncate(partition: Partition, values: Fields, offset: int) -> None:
+    """Let all batches go whose last offset is `offset` or higher; `values` follow, the high watermark too if it must.
+
+    The log then ends where the last batch that stays does. If it ends before `offset` anyway, only epochs are forgotten
+    that no batch has; if it begins behind it, the log starts anew there: both as Kafka does. Raises OSError; the next
+    holder of the lock then repairs.
+    """
+    if offset < 0:
+        raise ValueError(f"{partition!r} cannot be truncated to offset {offset}")
+    with renewal.of(partition.slot):
+        _truncate(partition, values, offset)
+
+
+def _truncate(partition: Partition, values: Fields, offset: int) -> None:
+    bases = partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+    if offset >= values[slots.F_LEO]:
+        _forget_epochs(partition, values)
+    elif offset < bases[0]:
+        restart(partition, values, offset)
+    elif offset >= values[slots.F_ACTIVE_BASE] and (cut := active_cut.find(partition, values, offset)):
+        with _changing(partition, values):
+            _publish(partition, values, active_cut.carry_out(partition, SlotState._make(values), cut))
+    else:
+        base, position = read.locate(partition, values, offset)
+        with _changing(partition, values):
+            _shorten(partition.directory, base, position, [one for one in bases if one > base])
+            _reopen(partition, values, offset)
+
+
+def restart(partition: Partition, values: Fields, offset: int) -> None:
+    """Let all of the log go; it is empty and begins at `offset`. Raises OSError as `truncate`."""
+    bases = list(partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION]))
+    with renewal.of(partition.slot), _changing(partition, values):
+        for one in snapshots.snapshot_offsets(partition.directory):
+            _put_aside(partition.directory, one, (names.SNAPSHOT,))
+            renewal.renew()
+        _put_segments_aside(partition.directory, bases)
+        _reopen(partition, values, offset)
+
+
+def finish(partition: Partition, values: Fields) -> None:
+    """Bring into order what a dead process has left of a truncation; `values` follow. Called by repair, lock held."""
+    _reopen(partition, values, values[slots.F_LOG_START])
+
+
+def _forget_epochs(partition: Partition, values: Fields) -> None:
+    partition.slot.dirty = _EPOCHS
+    latest = roll.cut_epochs(partition, values[slots.F_LEO])
+    if latest != values[slots.F_EPOCH_NOTED]:
+        values[slots.F_EPOCH_NOTED] = latest
+        partition.slot.publish(values)
+    partition.slot.dirty = 0
+
+
+@contextmanager
+def _changing(partition: Partition, values: Fields) -> Iterator[None]:
+    """Around all that changes files; what is looked up by name must be known before."""
+    partition.close_files()
+    partition.slot.dirty = TRUNCATING
+    try:
+        yield
+    except BaseException as error:  # of ours, too: whoever repairs makes the same generation of the producers' table
+        partition.close_files()
+        partition.producers.forget()
+        if isinstance(error, OSError):
+            _failed(partition, values, error)
+        raise
+    if values[slots.F_STATE] == slots.OFFLINE:
+        from odradek.storage.log.partition import Unrepaired
+
+        raise Unrepaired(f"{partition!r} is damaged")
+    partition.slot.dirty = 0
+
+
+def _failed(partition: Partition, values: Fields, error: OSError) -> None:
+    log.error("%r: truncation failed: %s", partition, error)
+    if disks.is_broken(error):
+        _take_offline(partition, values)
+        partition.owner.disk_failed(values[slots.F_LOG_DIR])
+
+
+def _take_offline(partition: Partition, values: Fields) -> None:
+    values[slots.F_STATE] = slots.OFFLINE
+    partition.slot.publish(values)
+
+
+def _shorten(directory: str, base: int, position: int, later: list[int]) -> None:
+    """Let the segment at `base` end at byte `position` and all `later` ones go; without later ones it is the active."""
+    path = names.segment_path(directory, base)
+    beside = names.segment_path(directory, base, names.LOG, names.TEMPORARY)
+    copied = bool(later) and position < os.stat(path).st_size
+    if copied:
+        _copy(path, beside, position)
+    if later:
+        _put_segments_aside(directory, later)
+    if copied:
+        FILES.rename(beside, path)
+        FILES.sync_dir(directory)
+    elif not later:
+        cut_file(path, position, sync=False)
+
+
+def _copy(path: os.PathLike[str], target: os.PathLike[str], size: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with FILES.opened(path, os.O_RDONLY) as source, FILES.opened(target, flags) as copy:
+        for at in range(0, size, _COPY_SIZE):
+            FILES.pwrite(copy, pread_exact(source, min(_COPY_SIZE, size - at), at), at)
+            if at % _SYNC_SIZE == _SYNC_SIZE - _COPY_SIZE:  # all at once may take a slow disk longer than a stuck one
+                FILES.fsync(copy)
+            renewal.renew()
+        FILES.fsync(copy)
+
+
+def _put_segments_aside(directory: str, bases: Iterable[int]) -> None:
+    for base in sorted(bases, reverse=True):
+        _put_aside(directory, base, (names.LOG, *names.INDEXES))
+        renewal.renew()
+    FILES.sync_dir(directory)
+
+
+def _put_aside(directory: str, offset: int, kinds: Iterable[str]) -> None:
+    path = os.path.join(directory, names.offset_name(offset))
+    for kind in kinds:
+        try:
+            os.rename(path + kind, path + kind + names.DELETED)
+        except FileNotFoundError:
+            pass
+
+
+def _reopen(partition: Partition, values: Fields, start: int) -> None:
+    """Recover the directory and publish what is in it: an empty log at `start` if it has no segment."""
+    bases = names.segment_bases(partition.directory)
+    try:
+        found = recovery.recover(
+            partition.directory,
+            partition.config,
+            recovery_point=bases[-1] if bases else start,
+            log_start=0 if bases else start,  # not the former one: the log may end below it
+        )
+    except recovery.CorruptLog as error:
+        log.error("%r is offline: %s", partition, error)
+        _take_offline(partition, values)
+        return
+    _publish(partition, values, described(partition, SlotState._make(values), found))
+
+
+def _publish(partition: Partition, values: Fields, found: SlotState) -> None:
+    """What was found after the cut."""
+    former = SlotState._make(values)
+    state = _shortened(found, former)
+    partition.slot.publish(state)
+    values[:] = array("q", state)
+    partition.producers.retire(former.pstate_gen)
+    log.info("%r: truncated from offset %d to %d", partition, former.leo, state.leo)
+
+
+def _shortened(state: SlotState, former: SlotState) -> SlotState:
+    """Log start, high watermark and recovery point go back no farther than the log end does."""
+    start = max(state.log_start, min(former.log_start, state.leo))
+    flushed = min(former.flushed, state.leo)
+    return state._replace(
+        log_start=start,
+        hw=max(start, min(former.hw, state.leo)),
+        flushed=flushed,
+        unflushed_since=former.unflushed_since if flushed < state.leo else 0,
+        truncations=former.truncations + 1,
+    )

@@ -1,0 +1,286 @@
+"""Walking the batches of a segment file: headers, checksums, and what a bad end means.
+
+A segment is a run of batches without gaps between them. Layout of the header, big-endian:
+
+    magic 2:    base offset q, length i, leader epoch i, magic b, CRC-32C I (of all that follows),
+                attributes h, last offset delta i, base timestamp q, max timestamp q,
+                producer id q, producer epoch h, base sequence i, record count i
+    magic 0/1:  offset q (the last one when compressed), length i, CRC-32 I (of all that follows),
+                magic b, attributes b, and with magic 1 a timestamp q
+
+Reads by `preadv` into one buffer, not by mmap: a bad disk is then an OSError instead of a SIGBUS,
+and the copy stays in the cache for the checksum. 1 µs a batch and the speed of the CRC a byte.
+Permitted reader: anyone, up to a size it knows to be written; nothing here writes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from odradek.ipc import renewal
+from odradek.storage.files.durable import pread_exact
+
+HEADER_V2 = Struct(">qiibIhiqqqhii")
+HEADER_LEGACY = Struct(">qiIbbq")
+PREFIX = 12  # base offset and length: what the length does not count
+CRC_FROM_V2 = 21
+CRC_FROM_LEGACY = 16
+LEAST_V2 = HEADER_V2.size - PREFIX
+LEAST_LEGACY = (14, 22)  # length of an empty message of magic 0 and of magic 1
+LEAST_BATCH = PREFIX + LEAST_LEGACY[0]
+READ_SIZE = 1 << 20
+HEADERS_READ_SIZE = 1 << 16
+SEARCH_LIMIT = 64 << 20
+
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+
+class Batch(NamedTuple):
+    """What a batch's header says. Magic 0 and 1 have -1 for all they do not know.
+
+    From `base_offset` on the fields are those of magic 2 as they stand in the file, so that the walk
+    builds this from the unpacked header at once. `position` and `size` are in bytes of the file. For
+    a compressed message set of magic 0 or 1 `base_offset` is the last offset too: only decompression
+    would tell the first.
+    """
+
+    position: int
+    size: int
+    last_offset: int
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: int
+
+
+class BadBatch(NamedTuple):
+    """Where and why a walk ended before the end."""
+
+    position: int
+    reason: str
+
+
+class Scan:
+    """Iterates over the batches of the open file `fd` in [start, end).
+
+    With `check` every checksum is verified and every batch must begin at `least_offset` or later,
+    past the batch before it; without it only headers are read. Ends at the first bad batch:
+    `bad` then says why and `position` is where the good bytes end. `payload` gives the current
+    batch's bytes, valid until the next step. Raises OSError as the reads do.
+    """
+
+    def __init__(
+        self, fd: int, start: int = 0, end: int | None = None, *, check: bool = True, least_offset: int = 0
+    ) -> None:
+        self.fd = fd
+        self.position = start
+        self.end = os.fstat(fd).st_size if end is None else end
+        self.check = check
+        self.least_offset = least_offset
+        self.bad: BadBatch | None = None
+        most = READ_SIZE if check else HEADERS_READ_SIZE
+        self._buffer = bytearray(min(most, max(self.end - start, 0) + HEADER_V2.size))
+        self._view = memoryview(self._buffer)
+        self._from = start
+        self._filled = 0
+        self._current = (start, 0)
+
+    def __iter__(self) -> Iterator[Batch]:
+        unpack, new, head_size = HEADER_V2.unpack_from, tuple.__new__, HEADER_V2.size
+        while self.position < self.end:
+            # The common case in line, 1.2 µs with its checksum: an intact batch of magic 2 in the buffer.
+            position, at, filled = self.position, self.position - self._from, self._filled
+            if at + head_size <= filled:
+                head = unpack(self._buffer, at)
+                size, last = head[1] + PREFIX, head[0] + head[6]
+                if (
+                    head[3] == 2
+                    and size >= head_size
+                    and (at + size <= filled if self.check else position + size <= self.end)
+                    and (not self.check or crc32c(self._view[at + CRC_FROM_V2 : at + size]) == head[4])
+                    and self.least_offset <= head[0] <= last
+                ):
+                    self._current = (position, size)
+                    self.position, self.least_offset = position + size, last + 1
+                    yield new(Batch, (position, size, last, *head))
+                    continue
+            batch = self._next()
+            if isinstance(batch, str):
+                self.bad = BadBatch(self.position, batch)
+                return
+            self.position += batch.size
+            self.least_offset = batch.last_offset + 1
+            yield batch
+
+    def payload(self) -> bytes:
+        """A copy of the batch last yielded, header included."""
+        position, size = self._current
+        return pread_exact(self.fd, size, position)
+
+    def _next(self) -> Batch | str:
+        """The batch at `position`, or why there is none."""
+        position = self.position
+        at = position - self._from
+        if at + HEADER_V2.size > self._filled:
+            at = self._load(position, HEADER_V2.size)
+        room = self.end - position
+        if room < LEAST_BATCH:
+            return f"{room} bytes are too few for a batch"
+        head = HEADER_V2.unpack_from(self._buffer, at)
+        if head[3] != 2:
+            return self._next_legacy(at, room)
+        size = head[1] + PREFIX
+        if head[1] < LEAST_V2 or size > room:
+            return _bad_length(head[1], room)
+        if self.check and (why := self._check_v2(head, position, size)):
+            return why
+        self._current = (position, size)
+        return Batch(position, size, head[0] + head[6], *head)
+
+    def _check_v2(self, head: tuple[int, ...], position: int, size: int) -> str:
+        at = position - self._from
+        if at + size > self._filled:
+            at = self._load(position, size)
+        if crc32c(self._view[at + CRC_FROM_V2 : at + size]) != head[4]:
+            return "the checksum does not match"
+        if head[0] < self.least_offset or head[6] < 0:
+            return _bad_offset(head[0], head[0] + head[6], self.least_offset)
+        return ""
+
+    def _next_legacy(self, at: int, room: int) -> Batch | str:
+        offset, length, crc, magic, attributes, timestamp = HEADER_LEGACY.unpack_from(self._buffer, at)
+        size = length + PREFIX
+        if not length:
+            return "zeros"
+        if magic not in (0, 1):
+            return f"magic {magic} is unknown"
+        if length < LEAST_LEGACY[magic] or size > room:
+            return _bad_length(length, room)
+        if self.check and (why := self._check_legacy(offset, size, crc)):
+            return why
+        self._current = (self.position, size)
+        if magic == 0:
+            timestamp = -1
+        known = (offset, length, -1, magic, crc, attributes, 0, timestamp, timestamp)
+        return Batch(self.position, size, offset, *known, -1, -1, -1, -1)
+
+    def _check_legacy(self, offset: int, size: int, crc: int) -> str:
+        at = self.position - self._from
+        if at + size > self._filled:
+            at = self._load(self.position, size)
+        if zlib.crc32(self._view[at + CRC_FROM_LEGACY : at + size]) != crc:
+            return "the checksum does not match"
+        if offset < self.least_offset:
+            return _bad_offset(offset, offset, self.least_offset)
+        return ""
+
+    def _load(self, position: int, size: int) -> int:
+        """Reads from `position` until at least `size` bytes (if the file has them) are buffered; 0."""
+        if size + HEADER_V2.size > len(self._buffer):
+            self._buffer = bytearray(size + HEADER_V2.size)
+            self._view = memoryview(self._buffer)
+        room = min(len(self._buffer), self.end - position)
+        filled = 0
+        while filled < min(size, room):
+            read = os.preadv(self.fd, [self._view[filled:room]], position + filled)
+            if not read:
+                break
+            filled += read
+        renewal.renew()
+        if filled < HEADER_V2.size:
+            self._buffer[filled : HEADER_V2.size] = bytes(HEADER_V2.size - filled)
+        self._from, self._filled = position, filled
+        return 0
+
+
+def _bad_length(length: int, room: int) -> str:
+    if length + PREFIX > room:
+        return f"the batch wants {length + PREFIX} bytes, {room} are left"
+    return f"length {length} is impossible"
+
+
+def _bad_offset(base: int, last: int, least: int) -> str:
+    if last < base:
+        return f"last offset {last} is below base offset {base}"
+    return f"offset {base} comes after offset {least - 1}"
+
+
+def find_batch_after(fd: int, position: int, end: int, least_offset: int) -> int | None:
+    """Where the next intact batch, or message of magic 0 or 1, begins after a bad one at `position`; None without any.
+
+    This tells a torn tail (nothing intact follows: the write was cut off) from a corrupt middle
+    (intact batches follow: the disk lost what it had). Looks through the next 64 MiB for a header
+    with a fitting offset and proves it by its checksum.
+    """
+    if (named := _after_named_length(fd, position, end)) and _is_intact(fd, named, least_offset):
+        return named
+    end = min(end, position + SEARCH_LIMIT)
+    pattern = _header_pattern(least_offset)
+    at = position + 1
+    while at < end:
+        renewal.renew()
+        chunk = pread_exact(fd, READ_SIZE + HEADER_V2.size, at)
+        if chunk.count(0) != len(chunk):
+            for found in pattern.finditer(chunk, 0, min(len(chunk), end - at)):
+                start = found.start()
+                if _may_be_one(chunk, start) and _is_intact(fd, at + start, least_offset):
+                    return at + start
+        at += READ_SIZE
+    return None
+
+
+def _after_named_length(fd: int, position: int, end: int) -> int:
+    """Where the bad batch's own length leads to: also finds messages of magic 0 and 1. 0 when nowhere."""
+    length = int.from_bytes(pread_exact(fd, PREFIX, position)[8:], "big")
+    following = position + PREFIX + length
+    return following if LEAST_LEGACY[0] <= length and following < end else 0
+
+
+def _header_pattern(least_offset: int) -> re.Pattern[bytes]:
+    """Anywhere, overlapping: a plausible offset's upper half, a length that no zeros are, magic, small attributes.
+
+    Kafka keeps in old formats what it wrote in them: a directory that is taken over may hold nothing else.
+    """
+    upper = least_offset >> 32
+    halves = b"|".join(re.escape(half.to_bytes(4, "big")) for half in (upper, upper + 1))
+    length, kinds = rb"(?!\x00\x00\x00[\x00-\x0d])[\x00-\x7f].{3}", rb"\x02.{4}\x00[\x00-\x7f]|[\x00\x01][\x00-\x0f]"
+    return re.compile(rb"(?=(?:" + halves + rb").{4}" + length + rb".{4}(?:" + kinds + rb"))", re.DOTALL)
+
+
+def _may_be_one(chunk: bytes, at: int) -> bool:
+    """Whether the lengths in a message of magic 0 or 1 add up: its header fits too much for a checksum of all that."""
+    length, magic = int.from_bytes(chunk[at + 8 : at + PREFIX], "big"), chunk[at + 16]
+    if magic == 2:
+        return True
+    room, at = length - LEAST_LEGACY[magic], at + PREFIX + LEAST_LEGACY[magic] - 8
+    key = int.from_bytes(chunk[at : at + 4], "big", signed=True)
+    if not -1 <= key <= room or len(chunk) < at + 4:
+        return False
+    at += 4 + max(key, 0)
+    value = int.from_bytes(chunk[at : at + 4], "big", signed=True)
+    return len(chunk) < at + 4 or max(key, 0) + max(value, 0) == room
+
+
+def _is_intact(fd: int, position: int, least_offset: int) -> bool:
+    scan = Scan(fd, position, least_offset=least_offset)
+    return isinstance(scan._next(), Batch)

@@ -1,0 +1,163 @@
+"""A partition's segments as a process finds them that is none of the broker's: it has neither slots nor locks.
+
+Layout    : storage.files.names.
+Owner     : the broker. A bystander only reads, and only records below an offset that the leader has told (the high
+            watermark, or the last stable offset): they are never cut off, and their bytes never change.
+Lock      : none. What a bystander may rely on:
+            - The bytes of a sealed segment never change: compaction and truncation replace its files (storage.log.swap,
+              storage.log.truncate). The active one only grows behind the told offset; a process that dies in an append
+              leaves garbage behind it, never before. So an open file stays true, also when its name is gone.
+            - Names change under the partition's lock, several one after the other, and no bystander knows when. But a
+              rename stamps the directory's modification time. While that has stood still for longer than the kernel's
+              clock ticks, before the look and through it, all that was found by name belongs together: the list of
+              segments, the log, its index, the rows of aborted transactions.
+            - Whoever dies, or is held up, between two renames leaves a directory that stands still, and is wrong. Both
+              ways to that can be seen. While compaction moves in there is a `.swap` from its first rename to its last.
+              A segment that retention deletes loses its `.index` first, and its log start was published before that.
+            - A directory's name is given up once: it becomes -delete or -stray. A bystander keeps the directory open
+              and believes nothing unless the name still leads to it, or half of a topic that is being deleted, or
+              another one of the same name, would be taken for the log.
+Crash rule: a directory that does not come to rest (its broker is dead in a swap) is `Unsettled` after two seconds.
+
+What DeleteRecords took of the segment in which the log now begins is still in the file: only the leader knows.
+Nothing is mapped: where the disk fails, or someone cuts a file, a read is an OSError or short, and a map is a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from odradek.storage.files import names
+from odradek.storage.files.names import SegmentFile
+from odradek.storage.files.openfile import OpenFile
+from odradek.storage.producers.producers import AbortedTxn, read_txn_index
+from odradek.storage.segment.index import OFFSET_ENTRY, OffsetIndex
+
+_QUIET_NS = 25_000_000  # a change is stamped with the time of the last tick: 10 ms ago at most (HZ=100)
+_PAUSE = 0.005  # s between looks
+_PATIENCE = 2.0  # s; renames take milliseconds
+
+
+class Unsettled(OSError):
+    """The directory is not, or not yet, one from which records can be read."""
+
+
+class Begins(Exception):
+    """The log begins at `first`, behind the offset that was looked for."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(first)
+        self.first = first
+
+
+class Segment(NamedTuple):
+    """An open segment. `following`: where the next one begins, None in the last; `position`: of a batch at or before
+    the offset looked for; `aborted`: the log's transactions of which that is known, by their first offsets."""
+
+    base: int
+    following: int | None
+    file: OpenFile
+    position: int
+    aborted: list[AbortedTxn]
+
+
+class Known(NamedTuple):
+    """What is in a directory that was changed last at `changed`, in ns: the segments' bases, rising, and `aborted`."""
+
+    changed: int
+    bases: list[int]
+    aborted: list[AbortedTxn]
+
+
+class Bystander:
+    """The partition directory at `path`; OSError where it cannot be opened. Closes with its last reference.
+
+    `committed`: aborted transactions are looked for. Known are at least those that were decided when it was made.
+    """
+
+    def __init__(self, path: str, committed: bool = False) -> None:
+        self._path = path
+        self._committed = committed
+        self._directory = OpenFile(path, os.O_RDONLY | os.O_DIRECTORY)
+        self._known = Known(-1, [], [])
+
+    def segment(self, offset: int) -> Segment:
+        """The segment that holds `offset`, or would: compaction may have taken it.
+
+        Raises Begins; Unsettled or another OSError where the directory is no good any more.
+        """
+        end = time.monotonic() + _PATIENCE
+        while True:
+            changed = os.fstat(self._directory.fd).st_mtime_ns
+            if time.time_ns() - changed > _QUIET_NS:
+                found = self._look(offset, changed)
+                if self._stands(changed) and found is not None:
+                    return _told(found)
+            if time.monotonic() > end:
+                raise Unsettled(f"{self._path} does not come to rest")
+            time.sleep(_PAUSE)
+
+    def _stands(self, changed: int) -> bool:
+        """Whether nothing was renamed since `changed`; Unsettled when the directory itself was."""
+        now = os.fstat(self._directory.fd)
+        if not os.path.samestat(now, os.stat(self._path)):
+            raise Unsettled(f"{self._path} is another directory now")
+        return now.st_mtime_ns == changed
+
+    def _look(self, offset: int, changed: int) -> Segment | int | None:
+        """What there is at the moment; where the log begins when that is behind `offset`; None to look again."""
+        if self._known.changed != changed:
+            self._known = self._list(changed)
+        bases = self._known.bases
+        if not bases or offset < bases[0]:
+            return bases[0] if bases else None
+        at = bisect_right(bases, offset)
+        base, following = bases[at - 1], bases[at] if at < len(bases) else None
+        try:
+            file, position = OpenFile(self._file(base, names.LOG)), self._position(base, offset)
+        except FileNotFoundError:
+            return None
+        return Segment(base, following, file, position, self._known.aborted)
+
+    def _list(self, changed: int) -> Known:
+        """Once as long as nothing is renamed: there may be thousands of segments, each looked up in its turn."""
+        files = set(names.all_segment_files(self._path))
+        indexes = [one.offset for one in files if one.kind == names.TXN_INDEX and not one.mark and self._committed]
+        rows = [row for base in indexes for row in read_txn_index(self._file(base, names.TXN_INDEX))]
+        return Known(changed, _bases(files), sorted(rows, key=lambda row: row.first_offset))
+
+    def _file(self, base: int, kind: str) -> str:
+        return os.path.join(self._path, names.offset_name(base) + kind)
+
+    def _position(self, base: int, offset: int) -> int:
+        """By the index. It is read, not mapped: that of the active segment may be cut. Its last entries may be
+        garbage, or of batches not published yet: all behind what was told."""
+        if offset == base:
+            return 0
+        index = OpenFile(self._file(base, names.INDEX))
+        entries = os.fstat(index.fd).st_size // OFFSET_ENTRY.size
+        return OffsetIndex("", index.fd).position_before(offset - base, entries)
+
+
+def _told(found: Segment | int) -> Segment:
+    if isinstance(found, int):
+        raise Begins(found)
+    return found
+
+
+def _bases(files: Iterable[SegmentFile]) -> list[int]:
+    """Base offsets of the segments, rising; none while compaction moves in."""
+    known = set(files)
+    if any(file.mark == names.SWAP for file in known):
+        return []
+    logs = (file.offset for file in known if file.kind == names.LOG and not file.mark)
+    return sorted(base for base in logs if not _is_going(known, base))
+
+
+def _is_going(files: set[SegmentFile], base: int) -> bool:
+    """Whether retention has begun to delete the segment."""
+    return SegmentFile(base, names.INDEX, names.DELETED) in files and SegmentFile(base, names.INDEX) not in files

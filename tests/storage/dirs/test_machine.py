@@ -1,0 +1,33 @@
+"""Whether the machine has been down: only a note of another boot says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.storage.dirs import machine
+
+
+def test_the_note_of_this_boot_and_of_another(tmp_path: Path) -> None:
+    assert not machine.restarted_since(tmp_path)
+    machine.note_boot(tmp_path)
+    assert not machine.restarted_since(tmp_path)
+    (tmp_path / machine.FILE_NAME).write_text("another\n")
+    assert machine.restarted_since(tmp_path)
+    machine.note_boot(tmp_path)
+    assert not machine.restarted_since(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe"])
+def test_what_is_no_note_says_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / machine.FILE_NAME).write_bytes(content)
+    assert not machine.restarted_since(tmp_path)
+
+
+def test_a_kernel_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.note_boot(tmp_path)
+    monkeypatch.setattr(machine, "_KERNEL", str(tmp_path / "none"))
+    assert not machine.restarted_since(tmp_path)
+    machine.note_boot(tmp_path)
+    assert (tmp_path / machine.FILE_NAME).read_text().strip()

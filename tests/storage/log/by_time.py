@@ -1,0 +1,24 @@
+"""Questions by timestamp asked of a log that stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek.storage.log.partition import Partition
+from odradek.storage.log.times import FirstNotBefore, Found, Newest, Question
+
+
+def first_not_before(partition: Partition, values: Sequence[int], timestamp: int, limit: int) -> Found | None:
+    """The first record below offset `limit` whose timestamp is at least `timestamp`."""
+    return _answered(FirstNotBefore(timestamp), partition, values, limit)
+
+
+def newest(partition: Partition, values: Sequence[int], limit: int) -> Found | None:
+    """The first record with the largest timestamp, where it is below offset `limit`."""
+    return _answered(Newest(), partition, values, limit)
+
+
+def _answered(question: Question, partition: Partition, values: Sequence[int], limit: int) -> Found | None:
+    while not question.step(partition, values, limit):
+        pass
+    return question.found

@@ -1,0 +1,118 @@
+"""With which sequence a producer must begin after batches of it were refused: Kafka's VerificationStateEntry."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.protocol import errors
+from odradek.storage.log import lowest_sequences
+from odradek.storage.log.append import Batch
+from odradek.storage.log.lowest_sequences import LowestSequences
+from odradek.storage.log.partition import Partition
+from odradek.storage.log.transactions import Guard, write_marker
+
+from ..live import NOW, batch, live, put
+from .test_append_and_read import broken
+
+REFUSED = [-1]
+FOREVER = float("inf")
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Iterator[Partition]:
+    with live(tmp_path) as made:
+        yield made.partition()
+
+
+def transactional(sequence: int, producer: int = 1, epoch: int = 0, generation: int = 0) -> Batch:
+    """A batch that the coordinator has let in, with the partition's producers in the table of a generation."""
+    made = batch(b"x", producer=producer, epoch=epoch, sequence=sequence)
+    made.transactional, made.guard = True, Guard(generation, 1 << 40)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("refused", "begins"),
+    [
+        ([(0, 3)], 3),
+        ([(0, 3), (0, 5)], 3),
+        ([(0, 3), (0, 1)], 1),
+        ([(0, 3), (1, 7)], 7),
+        ([(1, 7), (0, 3)], 7),
+        ([(0, 3), (1, 7), (1, 2)], 2),
+    ],
+)
+def test_the_lowest_of_the_latest_epoch_counts(refused: list[tuple[int, int]], begins: int) -> None:
+    lowest = LowestSequences()
+    for epoch, sequence in refused:
+        lowest.note(1, epoch, sequence, FOREVER)
+    assert [lowest.refuses(1, sequence, 0) for sequence in range(9)] == [sequence > begins for sequence in range(9)]
+    assert not lowest.refuses(2, 8, 0)
+
+
+def test_it_is_forgotten_in_time() -> None:
+    """That of the first refusal: no producer can have it last for ever."""
+    lowest = LowestSequences()
+    lowest.note(1, 0, 3, until_s=10)
+    lowest.note(1, 0, 2, until_s=20)
+    assert lowest.refuses(1, 3, 9.9)
+    assert not lowest.refuses(1, 3, 10)
+    assert not lowest
+
+
+def test_there_are_so_many_at_most() -> None:
+    lowest = LowestSequences()
+    for producer in range(lowest_sequences.MOST + 1):
+        lowest.note(producer, 0, 0, FOREVER)
+    assert [producer for producer in range(lowest_sequences.MOST + 1) if not lowest.refuses(producer, 1, 0)] == [0]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_producer_begins_no_later_than_it_was_refused(partition: Partition, plain: bool) -> None:
+    partition.lowest_sequences.note(1, 0, 2, FOREVER)
+    late = batch(b"x", producer=1, sequence=3) if plain else transactional(3)
+    assert put(partition, late) == REFUSED
+    assert late.error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert put(partition, transactional(2), transactional(3)) == [0, 1]
+
+
+def test_another_producer_and_one_that_the_partition_knows_go_on(partition: Partition) -> None:
+    put(partition, batch(b"x", producer=2, sequence=5))
+    for producer in (1, 2):
+        partition.lowest_sequences.note(producer, 0, 2, FOREVER)
+    assert put(partition, batch(b"x", producer=2, sequence=6), batch(b"x", producer=3, sequence=9)) == [1, 2]
+
+
+def test_once_it_has_begun_nothing_is_noted(partition: Partition) -> None:
+    partition.lowest_sequences.note(1, 0, 0, FOREVER)
+    assert put(partition, transactional(0)) == [0]
+    assert not partition.lowest_sequences
+
+
+@pytest.mark.parametrize("fails", ["pwritev", "posix_fallocate"])
+def test_a_batch_that_no_disk_took_has_not_begun(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """The client sends both again: the second one must not begin, or the first would be out of order for ever."""
+    partition.lowest_sequences.note(1, 0, 2, FOREVER)
+    with monkeypatch.context() as full:
+        full.setattr(os, fails, broken(errno.ENOSPC))
+        failed = transactional(2)
+        assert put(partition, failed) == REFUSED
+        assert failed.error == errors.KAFKA_STORAGE_ERROR
+    generation = partition.state().pstate_gen
+    first, late, again = (transactional(sequence, generation=generation) for sequence in (2, 3, 3))
+    assert put(partition, late) == REFUSED
+    assert late.error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert put(partition, first, again) == [0, 1]
+    assert not partition.lowest_sequences
+
+
+def test_a_marker_of_a_producer_that_was_refused(partition: Partition) -> None:
+    partition.lowest_sequences.note(1, 0, 0, FOREVER)
+    assert write_marker(partition, 1, 0, 0, False, NOW) == errors.NONE

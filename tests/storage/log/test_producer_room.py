@@ -1,0 +1,202 @@
+"""A full /dev/shm while producers come: what cannot be noted is not written, and everything else goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from odradek.ipc import slots
+from odradek.ipc.region import NoRoom
+from odradek.protocol import errors
+from odradek.storage.log import append, opening
+from odradek.storage.log.partition import Partition
+from odradek.storage.producers import snapshots
+
+from ..live import NOW, Live, batch, live, put, records
+from .following import follower, receive, sent
+from .test_append_and_read import broken
+
+SERVED = 10  # producers that the first table has room for
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """/dev/shm has no room for more, until `undo`."""
+
+    def fill() -> None:
+        monkeypatch.setattr(os, "posix_fallocate", broken(errno.ENOSPC))
+
+    monkeypatch.fill = fill  # type: ignore[attr-defined]
+    return monkeypatch
+
+
+def known(partition: Partition) -> set[int]:
+    with partition.locked() as values:
+        table = partition.producers.table(values[slots.F_PSTATE_GEN])
+        return {entry.producer_id for entry in table.entries()} if table is not None else set()
+
+
+def stored(partition: Partition) -> list[bytes]:
+    return [value for _, value in records(partition)]
+
+
+def first_producers(made: Live) -> Partition:
+    partition = made.partition()
+    put(partition, *[batch(b"%d" % one, producer=one, sequence=0) for one in range(SERVED)])
+    return partition
+
+
+def test_only_what_needs_the_room_is_refused_and_it_is_not_stored(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
+    with live(tmp_path) as made:
+        partition = first_producers(made)
+        full.fill()  # type: ignore[attr-defined]
+        new, plain, old = batch(b"new", producer=50, sequence=0), batch(b"plain"), batch(b"old", producer=3, sequence=1)
+        put(partition, new, plain, old)
+        assert (new.error, new.base_offset) == (errors.KAFKA_STORAGE_ERROR, -1)
+        assert [plain.error, old.error] == [0, 0]
+        assert stored(partition)[SERVED:] == [b"plain", b"old"]
+        assert partition.slot.dirty == 0
+        assert known(made.partition(1)) == set(range(SERVED))
+        full.undo()
+        again = batch(b"new", producer=50, sequence=0)
+        assert put(partition, again) == [SERVED + 2]
+        assert 50 in known(made.partition(1))
+
+
+def test_a_table_grows_for_all_of_one_append(tmp_path: Path) -> None:
+    with live(tmp_path) as made:
+        partition = made.partition()
+        batches = [batch(b"v", producer=one, sequence=0) for one in range(100)]
+        batches += [batch(b"v", producer=one, sequence=1) for one in range(100)]
+        put(partition, *batches)
+        assert {one.error for one in batches} == {0}
+        assert known(made.partition(1)) == set(range(100))
+        assert partition.state().pstate_leo == 200
+
+
+def test_a_failed_write_leaves_what_it_has_grown_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The larger table is published before the write, with nothing of the append in it."""
+    with live(tmp_path) as made:
+        partition = first_producers(made)
+        monkeypatch.setattr(os, "pwritev", broken(errno.ENOSPC))
+        new = batch(b"new", producer=50, sequence=0)
+        put(partition, new)
+        monkeypatch.undo()
+        assert new.error == errors.KAFKA_STORAGE_ERROR
+        assert known(made.partition(1)) == set(range(SERVED))
+        assert put(partition, batch(b"new", producer=50, sequence=0)) == [SERVED]
+
+
+def test_a_follower_takes_a_leaders_batches_when_there_is_room_again(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
+    with follower(tmp_path) as made:
+        partition = made.partition()
+        data = b"".join(sent(one, producer=(one, 0, 0)) for one in range(20))
+        full.fill()  # type: ignore[attr-defined]
+        with pytest.raises(NoRoom):
+            receive(partition, data)
+        assert partition.state().leo == 0
+        full.undo()
+        assert receive(partition, data) == 20
+        assert known(made.partition(1)) == set(range(20))
+
+
+def test_a_start_without_room_takes_that_partition_offline(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
+    with live(tmp_path) as made:
+        partition = first_producers(made)
+        incarnation = partition.incarnation
+        partition.slot.publish(slots.SlotState(incarnation=incarnation, state=slots.RECOVERING))
+        full.fill()  # type: ignore[attr-defined]
+        found = opening.LogDir(False, False, {}, {}, {}, {})
+        assert opening.open_all(partition.owner, [("t", 0)], [found], lambda: None) == 1
+        assert partition.state().state == slots.OFFLINE
+
+
+def test_what_is_written_in_a_producers_name_needs_room_too(tmp_path: Path, full: pytest.MonkeyPatch) -> None:
+    """Offsets of a transaction, which the coordinator writes without sequences."""
+    with live(tmp_path) as made:
+        partition = first_producers(made)
+        full.fill()  # type: ignore[attr-defined]
+        own = batch(b"own", producer=50, sequence=0)
+        own.sequence, own.transactional = -1, True
+        with partition.locked() as values:
+            append.append(partition, values, [own], NOW)
+        assert own.error == errors.KAFKA_STORAGE_ERROR
+        assert partition.state().unstable == -1
+
+
+def open_transaction(partition: Partition, producer: int) -> None:
+    one = batch(b"txn", producer=producer, sequence=0)
+    one.transactional = True
+    put(partition, one)
+
+
+def test_beyond_producers_max_those_stay_that_wrote_last_and_open_transactions(tmp_path: Path) -> None:
+    with live(tmp_path, producers_max=100) as made:
+        partition = made.partition()
+        open_transaction(partition, 7)
+        for one in range(1000, 1099):
+            put(partition, batch(b"v", producer=one, sequence=0))
+        assert len(known(made.partition(1))) == 100
+        put(partition, batch(b"v", producer=1000, sequence=1))  # the oldest, and then the one that wrote last
+        put(partition, batch(b"v", producer=2000, sequence=0))
+        assert known(made.partition(1)) == {7, 1000, 2000, *range(1050, 1099)}
+        put(partition, batch(b"v", producer=1000, sequence=2))
+        retry = batch(b"v", producer=1000, sequence=1)
+        assert put(partition, retry) == [100]
+        assert partition.state().unstable == 0
+        for one in range(3000, 5000):
+            put(partition, batch(b"v", producer=one, sequence=0))
+            assert partition.producers.table(partition.state().pstate_gen).used <= 100  # type: ignore[union-attr]
+        assert 7 in known(made.partition(1))
+
+
+def test_a_forgotten_producer_may_go_on(tmp_path: Path) -> None:
+    """As Kafka lets one whose id has expired (KIP-360)."""
+    with live(tmp_path, producers_max=100) as made:
+        partition = made.partition()
+        for one in range(150):
+            put(partition, batch(b"v", producer=one, sequence=0))
+        late = batch(b"v", producer=0, sequence=1)
+        assert (put(partition, late), late.error) == ([150], 0)
+
+
+def test_more_open_transactions_than_producers_max(tmp_path: Path) -> None:
+    """None of them is forgotten; the table does not grow with each one either."""
+    with live(tmp_path, producers_max=100) as made:
+        partition = made.partition()
+        generations = set()
+        for one in range(400):
+            open_transaction(partition, one)
+            generations.add(partition.state().pstate_gen)
+        assert known(made.partition(1)) == set(range(400))
+        assert len(generations) < 10
+
+
+def test_a_start_takes_over_the_newest_producers_only(tmp_path: Path) -> None:
+    with live(tmp_path) as made:
+        partition = made.partition()
+        for one in range(150):
+            put(partition, batch(b"v", producer=one, sequence=0))
+        made.config["producers.max"] = 100
+        again = made.partition(1)
+        again.slot.publish(slots.SlotState(incarnation=again.incarnation, state=slots.RECOVERING))
+        opening.open_all(again.owner, [("t", 0)], [opening.LogDir(False, False, {}, {}, {}, {})], lambda: None)
+        assert known(again) == set(range(100, 150))
+
+
+def test_a_snapshot_is_that_of_the_entries(tmp_path: Path) -> None:
+    with live(tmp_path) as made:
+        partition = made.partition()
+        open_transaction(partition, 7)
+        for sequence in range(7):
+            put(partition, batch(b"v", b"w", producer=8, sequence=2 * sequence))
+        table = partition.producers.table(partition.state().pstate_gen)
+        assert table is not None
+        found = snapshots.decode(snapshots.encode_table(table))
+        assert found.keys() == {7, 8}
+        assert (found[7].txn_first_offset, found[8].txn_first_offset) == (0, -1)
+        assert (found[8].last.last_seq, found[8].last.first_offset, found[8].last.last_offset) == (13, 13, 14)
+        assert snapshots.decode(snapshots.encode_table(None)) == {}

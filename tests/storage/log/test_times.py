@@ -1,0 +1,206 @@
+"""Questions by timestamp in steps, between which the log changes in every way that a leader's log can."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from odradek.ipc import slots
+from odradek.protocol.records import batch_v2, codecs
+from odradek.storage.log import times, trim, truncate
+from odradek.storage.log.append import Batch
+from odradek.storage.log.partition import Partition
+from odradek.storage.log.times import FirstNotBefore, Newest, Question
+
+from ...harness import effort
+from ..compaction.compacting import Kept, compact, consume, keyed, seal
+from ..live import NOW, Live, live, put
+
+SMALL = {"segment_bytes": 400, "index_interval_bytes": 100, "cleanup_policy": "compact", "delete_retention_ms": 0}
+
+
+class Log:
+    """A log that is written in one process and asked in another."""
+
+    def __init__(self, world: Live, dice: random.Random) -> None:
+        self._world = world
+        self._dice = dice
+        self._log = world.partition()
+        self.asked = world.partition(1)
+        self.written: dict[int, int] = {}  # timestamps by offset
+
+    def write(self) -> None:
+        """A batch of some records, whose times do not rise."""
+        rows = [(self._dice.choice([b"a", b"b", b"c", b"d", b"e"]), b"x" * 20) for _ in range(self._dice.randint(1, 4))]
+        batch = keyed(rows, timestamp=NOW + self._dice.randrange(1000), codec=self._dice.choice([0, codecs.LZ4]))
+        put(self._log, batch)
+        first = batch.max_timestamp - len(rows) + 1
+        self.written |= {batch.base_offset + n: first + n for n in range(len(rows))}
+
+    def change(self) -> None:
+        """Something that happens to a log."""
+        match self._dice.randrange(8):
+            case 0:
+                with self._log.locked() as values:
+                    upto = self._dice.randint(values[slots.F_LOG_START], values[slots.F_HW])
+                    trim.advance(self._log, values, upto)
+            case 1:
+                seal(self._log)
+            case 2 | 3:
+                seal(self._log)
+                compact(self._log, self._world)
+            case _:
+                self.write()
+
+    def there(self) -> list[Kept]:
+        """What a consumer may read."""
+        return consume(self._log)
+
+
+def ask(log: Log, question: Question, changes: int, dice: random.Random) -> None:
+    """Until it is answered; the log changes so often between its steps."""
+    for number in range(100_000):
+        values = log.asked.slot.read()
+        try:
+            if question.step(log.asked, values, values[slots.F_HW]):
+                return
+        except FileNotFoundError:
+            log.asked.close_files()
+        for _ in range(dice.randrange(3) if number < changes else 0):
+            log.change()
+    raise AssertionError("not answered")
+
+
+@contextmanager
+def filled(folder: Path, dice: random.Random) -> Iterator[Log]:
+    """A log with some records."""
+    with live(folder, **SMALL) as world:
+        log = Log(world, dice)
+        for _ in range(30):
+            log.write()
+        yield log
+
+
+@pytest.fixture
+def single(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many steps as there can be."""
+    for name in ("SEGMENTS", "BATCHES", "RECORDS"):
+        monkeypatch.setattr(times, name, 1)
+
+
+@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.usefixtures("single")
+def test_the_first_that_is_not_older(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    with filled(tmp_path, dice) as log:
+        for _ in range(5):
+            wanted, before = NOW + dice.randrange(-1, 1010), {one.offset for one in log.there()}
+            question = FirstNotBefore(wanted)
+            ask(log, question, dice.choice([0, 5, 50]), dice)
+            candidates = [one.offset for one in log.there() if one.timestamp >= wanted]
+            if question.found is None:
+                assert not before.intersection(candidates)
+            else:
+                found = question.found
+                assert log.written[found.offset] == found.timestamp >= wanted
+                assert not [offset for offset in candidates if offset < found.offset]
+
+
+@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.usefixtures("single")
+def test_the_newest(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    with filled(tmp_path, dice) as log:
+        for _ in range(5):
+            before = {one.offset for one in log.there()}
+            question = Newest()
+            ask(log, question, dice.choice([0, 5, 50]), dice)
+            stayed = [one.timestamp for one in log.there() if one.offset in before]
+            if question.found is None:
+                assert not stayed
+            else:
+                found = question.found
+                assert log.written[found.offset] == found.timestamp >= max(stayed, default=0)
+
+
+class Case(NamedTuple):
+    """What makes a question long."""
+
+    batches: int
+    records: int
+    segments: bool
+
+
+def fill(partition: Partition, case: Case) -> None:
+    """A log of which the first record is the newest but for the last."""
+    for number in range(case.batches):
+        stamp = NOW + (1000 if not number else 2000 if number == case.batches - 1 else 0)
+        rows = [(n, stamp + n // (case.records - 1 or 1), b"k", b"v", ()) for n in range(case.records)]
+        data = bytearray(batch_v2.build(rows, base_offset=0, codec=codecs.GZIP))
+        put(partition, Batch(memoryview(data), case.records, rows[-1][1], -1, -1, -1))
+        if case.segments:
+            seal(partition)
+
+
+@pytest.mark.parametrize(
+    ("case", "question"),
+    [
+        (Case(1000, 1, True), FirstNotBefore(NOW + 1500)),
+        (Case(1000, 1, True), Newest()),
+        (Case(20_000, 1, False), FirstNotBefore(NOW + 1500)),
+        (Case(1, 100_000, False), Newest()),
+    ],
+    ids=["segments", "segments of the newest", "batches", "records"],
+)
+def test_no_step_is_much(tmp_path: Path, case: Case, question: Question) -> None:
+    with live(tmp_path) as world:
+        partition = world.partition()
+        fill(partition, case)
+        values, found, answered = partition.slot.read(), [], []
+        partition.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+        while not any(answered):
+            found.append(effort.lines(lambda: answered.append(question.step(partition, values, values[slots.F_HW]))))
+        assert question.found is not None
+        assert question.found.offset == case.batches * case.records - 1
+        assert max(found) * 5 < sum(found)
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.usefixtures("single")
+def test_a_truncation_begins_again(tmp_path: Path, epoch: int) -> None:
+    """Below what was passed there may be newer records then; the log end is lower, or another epoch has begun."""
+    with live(tmp_path) as world:
+        partition, question = world.partition(), FirstNotBefore(NOW + 5)
+        for _ in range(3):
+            put(partition, keyed([(b"k", b"old")]))
+            seal(partition)
+        for _ in range(2):
+            assert not question.step(partition, partition.slot.read(), 3)
+        with partition.locked() as values:
+            truncate.truncate(partition, values, 1)
+            partition.slot.publish(partition.state()._replace(leader_epoch=epoch))
+        for stamp in (NOW + 5, *([NOW] * 5 * epoch)):
+            put(partition, keyed([(b"k", b"new")], timestamp=stamp))
+        while not question.step(partition, partition.slot.read(), partition.state().leo):
+            pass
+        assert question.found is not None and question.found.offset == 1
+
+
+@pytest.mark.parametrize("epoch", [-1, -2, 0])
+@pytest.mark.parametrize("question", [FirstNotBefore(NOW), Newest()], ids=["time", "newest"])
+@pytest.mark.usefixtures("single")
+def test_in_any_leader_epoch(tmp_path: Path, question: Question, epoch: int) -> None:
+    """LeaderAndIsr may name one that no controller gives out."""
+    with live(tmp_path) as world:
+        partition = world.partition()
+        put(partition, keyed([(b"k", b"v")]))
+        with partition.locked():
+            partition.slot.publish(partition.state()._replace(leader_epoch=epoch))
+        while not question.step(partition, partition.slot.read(), 1):
+            pass
+        assert question.found is not None and question.found.offset == 0

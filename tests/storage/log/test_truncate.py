@@ -1,0 +1,543 @@
+"""A follower's log is made to end earlier: what stays is what was there, whoever dies at whatever moment."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from odradek.ipc import slots
+from odradek.storage.compaction import compaction
+from odradek.storage.files import checkpoints, names
+from odradek.storage.log import transactions, truncate
+from odradek.storage.log.partition import Busy, Partition
+from odradek.storage.recovery import recovery
+from odradek.storage.segment.epochs import EpochCache
+from odradek.storage.tools import check
+
+from ...harness.process import die_with_parent, turns
+from .. import logs
+from ..compaction.compaction_world import World
+from ..live import NOW, Live, batch, put
+from ..test_death import _deaths, _dies_at
+from .following import differences, faults, follower, histories, receive, sent, stored
+from .test_append_and_read import broken
+
+SMALL = {"segment_bytes": 600, "index_interval_bytes": 100}
+
+
+def cut(partition: Partition, offset: int) -> None:
+    with partition.locked() as values:
+        truncate.truncate(partition, values, offset)
+
+
+def begin_anew(partition: Partition, offset: int) -> None:
+    with partition.locked() as values:
+        truncate.restart(partition, values, offset)
+
+
+def ends(data: bytes) -> list[tuple[int, int]]:
+    """(last offset, position behind) of each batch."""
+    found, at = [], 0
+    while at < len(data):
+        size = int.from_bytes(data[at + 8 : at + 12], "big") + 12
+        last = int.from_bytes(data[at : at + 8], "big") + int.from_bytes(data[at + 23 : at + 27], "big")
+        found.append((last, at + size))
+        at += size
+    return found
+
+
+def beginning(data: bytes, offset: int) -> bytes:
+    """The batches whose last offset is below `offset`."""
+    return data[: max((end for last, end in ends(data) if last < offset), default=0)]
+
+
+def but_gaps(found: list[str]) -> list[str]:
+    return [one for one in found if "are missing" not in one]
+
+
+# --- what stays
+
+
+@given(histories(), st.lists(st.integers(0, 80), min_size=1, max_size=4), st.sampled_from([300, 900, 1 << 20]))
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_all_below_the_offset_stays_and_all_else_goes(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[bytes], offsets: list[int], segment: int
+) -> None:
+    """And what is derived of it is as a recovery would have it; then the log goes on as if nothing had been."""
+    data, root = b"".join(batches), tmp_path_factory.mktemp("p")
+    with follower(root, segment_bytes=segment, index_interval_bytes=100, cleanup_policy="compact") as world:
+        partition, reader = world.partition(0), world.partition(1)
+        checkpoints.write_offsets(root, checkpoints.CLEANER, {("t", 0): 1 << 40})
+        receive(partition, data)
+        left = data
+        for offset in offsets:
+            leo, truncations = reader.state().leo, reader.state().truncations
+            cut(partition, offset)
+            left = beginning(left, offset)
+            assert stored(reader) == left
+            state = reader.state()
+            assert state.leo <= min(leo, offset) or offset >= leo == state.leo
+            assert state.hw == state.leo
+            assert state.truncations == truncations + (offset < leo)
+            assert not but_gaps(faults(world))
+        receive(partition, data[len(left) :])
+        assert stored(reader) == data
+        assert not but_gaps(faults(world))
+
+
+def test_the_log_ends_where_the_last_batch_that_stays_does(tmp_path: Path) -> None:
+    with follower(tmp_path) as world:
+        partition = world.partition()
+        receive(partition, logs.batch(0, 5) + logs.batch(5, 5))
+        cut(partition, 7)
+        assert partition.state().leo == 5
+        cut(partition, 5)
+        assert partition.state().leo == 5
+        with pytest.raises(ValueError, match="-1"):
+            cut(partition, -1)
+
+
+def test_the_high_watermark_goes_back_only_if_it_must(tmp_path: Path) -> None:
+    with follower(tmp_path, **SMALL) as world:
+        partition = world.partition()
+        receive(partition, sent(0, 20), hw=8)
+        cut(partition, 12)
+        assert (partition.state().hw, partition.state().leo) == (8, 12)
+        cut(partition, 6)
+        assert (partition.state().hw, partition.state().leo) == (6, 6)
+
+
+def test_the_log_start_goes_back_only_if_it_must(tmp_path: Path) -> None:
+    with follower(tmp_path, **SMALL) as world:
+        partition = world.partition()
+        receive(partition, sent(0, 20), log_start=8)
+        cut(partition, 12)
+        assert partition.state().log_start == 8
+        cut(partition, 7)
+        assert (partition.state().log_start, partition.state().leo) == (7, 7)
+        cut(partition, 2)  # below the first segment, which begins at 5: the log starts anew there, as in Kafka
+        assert (partition.state().log_start, partition.state().leo, partition.state().hw) == (2, 2, 2)
+        assert receive(partition, sent(2, 3)) == 5
+        assert not faults(world)
+
+
+def test_the_recovery_point_and_the_state_are_kept(tmp_path: Path) -> None:
+    with follower(tmp_path, **SMALL) as world:
+        partition = world.partition()
+        receive(partition, sent(0, 20))
+        partition.slot.update(flushed=15, leader_epoch=4)
+        cut(partition, 17)
+        assert (partition.state().flushed, partition.state().state) == (15, slots.FOLLOWER)
+        cut(partition, 12)
+        assert (partition.state().flushed, partition.state().leader_epoch) == (12, 4)
+        assert not partition.state().unflushed_since
+
+
+def test_epochs_at_the_end_that_have_no_batch_are_forgotten(tmp_path: Path) -> None:
+    """This broker led in epoch 9, and nobody wrote: where epoch 0 ended is for the leader to say."""
+    with follower(tmp_path) as world:
+        partition = world.partition()
+        receive(partition, sent(0, 5))
+        EpochCache([(0, 0), (9, 5)]).write(world.root / "t-0")
+        partition.slot.update(epoch_noted=9)
+        cut(partition, 5)
+        assert EpochCache.read(world.root / "t-0").entries == ((0, 0),)
+        assert (partition.state().epoch_noted, partition.state().leo, partition.state().truncations) == (0, 5, 0)
+
+
+def test_producers_are_those_of_what_stays(tmp_path: Path) -> None:
+    """A retry of a batch that is gone is no duplicate; one of a batch that stays is."""
+    with follower(tmp_path, **SMALL) as world:
+        partition = world.partition()
+        receive(partition, b"".join(logs.batch(n, producer=(4, 0, n), timestamp=NOW) for n in range(12)))
+        cut(partition, 8)
+        tables = [name for name in os.listdir("/dev/shm") if name.startswith(f"{world.prefix[1:]}producers-")]
+        assert len(tables) == 1
+        partition.slot.update(state=slots.LEADER)
+        assert put(partition, batch(b"7", producer=4, sequence=7), batch(b"8", producer=4, sequence=8)) == [7, 8]
+
+
+def test_a_leader_of_before_expects_nothing_of_producers_any_more(tmp_path: Path) -> None:
+    """What an append of this process has remembered of producers belongs to a log that is another now."""
+    with follower(tmp_path) as world:
+        partition = world.partition()
+        partition.slot.update(state=slots.LEADER)
+        put(partition, *(batch(b"x", producer=4, sequence=n) for n in range(4)))
+        partition.slot.update(state=slots.FOLLOWER)
+        cut(partition, 2)
+        receive(partition, b"".join(logs.batch(n, producer=(5, 0, n - 2)) for n in (2, 3)))
+        partition.slot.update(state=slots.LEADER)
+        assert put(partition, batch(b"y", producer=4, sequence=2), batch(b"z", producer=5, sequence=2)) == [4, 5]
+
+
+def test_sealed_files_are_replaced_and_never_cut(tmp_path: Path) -> None:
+    with follower(tmp_path, **SMALL) as world:
+        partition = world.partition()
+        receive(partition, sent(0, 14))
+        directory = world.root / "t-0"
+        sealed = [path for base in (0, 5) for path in directory.glob(f"{base:020d}.*")]
+        held = [(os.open(path, os.O_RDONLY), path.read_bytes()) for path in sealed]
+        for offset in (8, 3):
+            cut(partition, offset)
+            assert stored(world.partition(1)) == sent(0, offset)
+        for fd, data in held:
+            assert os.pread(fd, 10_000, 0) == data
+            os.close(fd)
+
+
+def test_starting_anew(tmp_path: Path) -> None:
+    with follower(tmp_path, **SMALL) as world:
+        partition = world.partition()
+        for offset in (100, 20, 0):
+            begin_anew(partition, offset)
+            state = partition.state()
+            assert (state.log_start, state.leo, state.hw, state.state) == (offset, offset, offset, slots.FOLLOWER)
+            assert EpochCache.read(world.root / "t-0").entries == ()
+            assert not list((world.root / "t-0").glob("*.snapshot"))
+            assert not faults(world)
+            receive(partition, b"".join(logs.batch(offset + n, producer=(4, 0, n), epoch=3) for n in range(15)))
+            assert stored(world.partition(1))[:8] == offset.to_bytes(8, "big")
+            assert not faults(world)
+
+
+def test_readers_wait_for_it(tmp_path: Path) -> None:
+    """What is looked up by name while files are replaced would be half of two logs."""
+    with follower(tmp_path, **SMALL) as world:
+        partition, reader = world.partition(), world.partition(1)
+        receive(partition, sent(0, 20))
+        values = reader.slot.read()
+        with partition.locked():
+            partition.slot.dirty = truncate.TRUNCATING
+            with pytest.raises(FileNotFoundError):
+                reader.bases(values[slots.F_ACTIVE_BASE], values[slots.F_GENERATION])
+        other = world.partition(2)
+        with pytest.raises(FileNotFoundError):
+            stored(other)  # finishes it, and has to look again
+        assert stored(other) == sent(0, 20)
+
+
+def test_a_compaction_under_way_is_given_up(tmp_path: Path) -> None:
+    """Whatever step it is at: its new segments are never put among those of another log."""
+    config = {"segment_bytes": 700, "index_interval_bytes": 100, "cleanup_policy": "compact", "delete_retention_ms": 0}
+    data = b"".join(logs.batch(n, key=b"%d" % (n % 3), timestamp=NOW + n) for n in range(30))
+    for step in range(1, 100):
+        with follower(tmp_path / str(step), **config) as world:
+            partition, reader = world.partition(0), world.partition(1)
+            receive(partition, data)
+            what = compaction.look(partition, 0, NOW)
+            steps = compaction.Compaction(partition, what, compaction.Memory(), NOW).steps()
+            taken = [next(steps, None) for _ in range(step)]
+            left = beginning(stored(reader), 13)
+            cut(world.partition(2), 13)
+            try:
+                for _ in steps:
+                    pass
+            except compaction.Moved:
+                pass
+            assert stored(reader) == left
+            assert not [name for name in os.listdir(world.root / "t-0") if name.endswith((".cleaned", ".swap"))]
+            receive(partition, data[ends(data)[12][1] :])
+            assert not but_gaps(faults(world))
+            if taken and taken[-1] is None:
+                assert step > 3
+                return
+    pytest.fail("the compaction never came to its end")
+
+
+# --- disks
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("call", ["pwrite", "replace", "rename", "ftruncate", "fsync"])
+@pytest.mark.parametrize("offset", [17, 7])
+def test_a_disk_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, offset: int
+) -> None:  # fmt: skip
+    with follower(tmp_path, **SMALL) as world:
+        partition = world.partition()
+        receive(partition, sent(0, 18))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, broken(number))
+            try:
+                cut(partition, offset)
+            except OSError:
+                pass
+            else:
+                return  # it did not need that call
+        if number == errno.EIO:
+            assert partition.state().state == slots.OFFLINE
+            assert partition.owner.shared.failed_dirs() == [0]
+            return
+        with world.partition(1).locked():
+            pass
+        left = stored(world.partition(2))
+        assert sent(0, 18).startswith(left)
+        assert left.startswith(sent(0, offset))
+        cut(partition, offset)
+        assert stored(world.partition(3)) == sent(0, offset)
+        assert not faults(world)
+
+
+def damage(world: Live, at: int) -> None:
+    path = names.segment_path(world.root / "t-0", 0)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_damage_in_what_stays_of_a_sealed_segment_takes_the_partition_offline(tmp_path: Path) -> None:
+    with follower(tmp_path, **SMALL) as world:
+        partition = world.partition()
+        receive(partition, sent(0, 14))
+        damage(world, 60)
+        with pytest.raises(OSError, match="damaged"):
+            cut(partition, 4)
+        assert partition.state().state == slots.OFFLINE
+
+
+@pytest.mark.parametrize("producer", [-1, 4])
+def test_what_stays_of_the_active_segment_is_not_read(tmp_path: Path, producer: int) -> None:
+    """A GiB takes seconds to read, while its leader and all others wait."""
+    with follower(tmp_path, index_interval_bytes=100) as world:
+        partition = world.partition()
+        receive(partition, b"".join(logs.batch(n, producer=(producer, 0, n), timestamp=NOW + n) for n in range(40)))
+        damage(world, 60)
+        damage(world, 16)  # of the first batch: whoever looked at it would find no magic 2
+        cut(partition, 38)
+        assert (partition.state().leo, partition.state().state) == (38, slots.FOLLOWER)
+        assert receive(partition, logs.batch(38, producer=(producer, 0, 38), timestamp=NOW + 38)) == 39
+
+
+@given(
+    st.lists(st.sampled_from(["plain", "old", "new", "epoch", "begin", "commit"]), min_size=1, max_size=12),
+    st.integers(0, 30),
+)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_producers_are_those_that_a_start_would_find(
+    tmp_path_factory: pytest.TempPathFactory, kinds: list[str], back: int
+) -> None:
+    """Also where the table cannot tell: new producers and epochs, transactions, markers."""
+    made, sequences, epochs = [], {1: 0, 2: 0}, {1: 0, 2: 0}
+    for n in range(20):
+        made.append(logs.batch(n, producer=(1, 0, n), timestamp=NOW + n))
+    sequences[1] = 20
+    for offset, kind in enumerate(kinds, 20):
+        producer = {"old": 1, "epoch": 1, "new": offset, "begin": 2, "commit": 2}.get(kind, -1)
+        if kind == "commit":
+            made.append(logs.marker(offset, 2, 0, commit=True))
+            continue
+        if kind == "epoch":
+            epochs[1], sequences[1] = epochs[1] + 1, 0
+        options = {"producer": (producer, epochs.get(producer, 0), sequences.get(producer, 0))} if producer > 0 else {}
+        attributes = 0x10 if kind == "begin" else 0
+        made.append(logs.batch(offset, timestamp=NOW + offset, attributes=attributes, **options))
+        sequences[producer] = sequences.get(producer, 0) + 1
+    with follower(tmp_path_factory.mktemp("p"), index_interval_bytes=300) as world:
+        partition = world.partition()
+        receive(partition, b"".join(made))
+        cut(partition, max(0, len(made) - back))
+        assert not faults(world)
+
+
+# --- deaths
+
+
+def _history() -> bytes:
+    """Five segments with three epochs, an idempotent producer, an aborted and an open transaction."""
+    marker = bytearray(logs.marker(9, 7, 0, commit=False))
+    marker[12:16] = (1).to_bytes(4, "big")
+    return (
+        sent(0, 6)
+        + logs.batch(6, attributes=0x10, producer=(7, 0, 0), epoch=1, timestamp=NOW)
+        + logs.batch(7, 2, attributes=0x10, producer=(8, 0, 0), epoch=1, timestamp=NOW)
+        + bytes(marker)
+        + b"".join(logs.batch(n, producer=(9, 0, n - 10), epoch=2, timestamp=NOW + n) for n in range(10, 22))
+    )
+
+
+@pytest.mark.parametrize("offset", [21, 18, 8, 0])
+def test_death_at_every_step(tmp_path: Path, offset: int) -> None:
+    data = _history()
+    wanted = beginning(data, offset)
+
+    def work(partition: Partition) -> None:
+        cut(partition, offset)
+
+    for step, world in _deaths(tmp_path, **SMALL):
+        world.partition().slot.update(state=slots.FOLLOWER)
+        receive(world.partition(), data)
+        died = _dies_at(world, step, work)
+        if died and step % 2:
+            _start_anew(world, tmp_path / "copy", data, wanted)
+        with world.partition(1).locked() as values:
+            assert values[slots.F_STATE] == slots.FOLLOWER
+        left = stored(world.partition(2))
+        assert data.startswith(left) and left.startswith(wanted), f"step {step}"
+        assert not faults(world), f"step {step}"
+        partition = world.partition(3)
+        cut(partition, offset)
+        assert stored(world.partition(4)) == wanted, f"step {step}"
+        receive(partition, data[len(wanted) :])
+        assert stored(world.partition(5)) == data
+        assert not faults(world), f"step {step}"
+        if not died:
+            assert step > 10
+            return
+    pytest.fail("the work never came to its end")
+
+
+def _start_anew(world: Live, copy: Path, data: bytes, wanted: bytes) -> None:
+    """The same directory after a kill of the whole broker."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(world.root / "t-0", copy / "t-0")
+    recovery.recover(copy / "t-0", world.partition(5).config)
+    left = b"".join(path.read_bytes() for path in sorted((copy / "t-0").glob("*.log")))
+    assert data.startswith(left) and left.startswith(wanted)
+    assert [str(fault) for fault in check.check(copy / "t-0", deep=True)] == []
+
+
+@pytest.mark.parametrize("offset", [40, 0])
+def test_death_at_every_step_of_starting_anew(tmp_path: Path, offset: int) -> None:
+    data = _history()
+
+    def work(partition: Partition) -> None:
+        begin_anew(partition, offset)
+
+    for step, world in _deaths(tmp_path, **SMALL):
+        world.partition().slot.update(state=slots.FOLLOWER)
+        receive(world.partition(), data)
+        died = _dies_at(world, step, work)
+        if died and step % 2:
+            _start_anew(world, tmp_path / "copy", data, b"")
+        with world.partition(1).locked():
+            pass
+        assert data.startswith(stored(world.partition(2))), f"step {step}"
+        assert not faults(world), f"step {step}"
+        partition = world.partition(3)
+        begin_anew(partition, offset)
+        receive(partition, sent(offset, 5))
+        assert stored(world.partition(4)) == sent(offset, 5), f"step {step}"
+        assert not faults(world), f"step {step}"
+        if not died:
+            assert step > 10
+            return
+    pytest.fail("the work never came to its end")
+
+
+def test_a_producer_is_as_old_as_its_last_marker_before_the_cut(tmp_path: Path) -> None:
+    data = logs.batch(0, producer=(1, 0, 0), timestamp=NOW) + logs.marker(1, 1, 0, commit=True)
+    with follower(tmp_path) as world:
+        partition = world.partition(1)
+        receive(partition, data + logs.batch(2, producer=(1, 0, 1), timestamp=NOW + 2))
+        cut(partition, 2)
+        assert differences(world) == []
+
+
+def test_producers_of_a_cut_that_failed_are_those_that_another_has_mended(tmp_path: Path) -> None:
+    """The next generation of their table is made anew by who repairs, under the same name."""
+    data = b"".join(logs.batch(n, epoch=n // 2, producer=(3, 0, n), timestamp=NOW + n) for n in range(8))
+    half = ends(data)[3][1]
+    with follower(tmp_path) as world:
+        partition = world.partition(1)
+        receive(partition, data)
+        blocked = tmp_path / "t-0" / "leader-epoch-checkpoint.tmp"
+        blocked.mkdir()
+        with pytest.raises(OSError, match=blocked.name):
+            cut(partition, 4)
+        blocked.rmdir()
+        with world.partition(2).locked():
+            pass
+        receive(partition, data[half:])
+        assert differences(world) == []
+
+
+@pytest.mark.parametrize("offset", [3, 9])
+def test_a_fault_of_ours_in_a_cut_leaves_no_table_that_another_makes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    """Its generation is the one that the process publishes that mends it: in sealed segments and in the active one."""
+
+    def faulty(*_: object) -> int:
+        raise MemoryError
+
+    with follower(tmp_path, segment_bytes=700) as world:
+        first, second = world.partition(), world.partition(1)
+        receive(first, b"".join(sent(n, producer=(5, 0, n)) for n in range(10)))
+        monkeypatch.setattr(transactions, "count", faulty)
+        with pytest.raises(MemoryError):
+            cut(first, offset)
+        monkeypatch.undo()
+        cut(second, offset)
+        receive(second, sent(offset, producer=(5, 0, offset)))
+        assert second.state().pstate_gen == 2
+        for one in (first, second):
+            with one.locked() as values:
+                table = one.producers.table(values[slots.F_PSTATE_GEN])
+                assert table is not None
+                assert table.last_sequence(table.find(5)) == offset
+
+
+def test_killed_at_random_again_and_again(tmp_path: Path) -> None:
+    """A replicator follows and truncates for ever, and is killed; the log is always a beginning of the leader's."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    dice = random.Random(seed)
+    data = b"".join(logs.batch(n, epoch=n // 40, producer=(3, 0, n), timestamp=NOW + n) for n in range(300))
+    edges = [end for _, end in ends(data)]
+    with follower(tmp_path, segment_bytes=2000, index_interval_bytes=300) as world:
+
+        def replicate_for_ever(mine: random.Random) -> None:
+            partition = world.partition(1)
+            while True:
+                try:
+                    leo = partition.state().leo
+                    if leo == 300 or mine.random() < 0.3:
+                        cut(partition, mine.randrange(leo + 1))
+                    else:
+                        at = edges[leo - 1] if leo else 0
+                        receive(partition, data[at : at + mine.randrange(100, 6000)])
+                except Busy:
+                    continue
+
+        for turn in turns(25, lambda: world.partition().state().truncations > 10):
+            pid = os.fork()
+            if not pid:
+                die_with_parent()
+                try:
+                    replicate_for_ever(random.Random(seed + turn))
+                finally:
+                    os._exit(1)
+            time.sleep(dice.uniform(0.002, 0.1) if turn else 0)  # first before it has done anything
+            os.kill(pid, signal.SIGKILL)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+            with world.partition(2).locked() as values:
+                leo = values[slots.F_LEO]
+            assert stored(world.partition(3)) == (data[: edges[leo - 1]] if leo else b"")
+            assert not faults(world)
+        assert world.partition().state().truncations > 10
+
+
+def test_a_transaction_that_a_batch_without_sequences_has_begun_stays_open(tmp_path: Path) -> None:
+    """What goes is its producer's first batch with sequences, as if it had not been there before."""
+    world = World(tmp_path, cleanup_policy="compact", delete_retention_ms=0)
+    try:
+        producer = world.producers[0]
+        world.send_as_coordinator([(b"a", b"1", ())], producer)
+        world.roll()
+        world.send([(b"a", b"2", ())], 0, producer, inside=True)
+        with world.partition.locked() as values:
+            values[slots.F_STATE] = slots.FOLLOWER
+            truncate.truncate(world.partition, values, 1)
+        state = world.partition.state()
+        assert (state.leo, state.unstable) == (1, 0)
+    finally:
+        world.close()
